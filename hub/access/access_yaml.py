@@ -53,7 +53,7 @@ def _name(text: str) -> str:
 def _certificate(text: str) -> str:
     if not _CERTIFICATE.fullmatch(text):
         raise ValueError(
-            f'"{text[:100]}" is no name of a certificate: write CN=checkout, DNS:… , URI:… or email:…'
+            f'"{text[:100]}" is not a name of a certificate: write CN=checkout, DNS:… , URI:… or email:…'
         )
     return text
 

@@ -14,7 +14,7 @@ from hub.errors import NotFound, PeerError
 
 
 def visible_sessions(sessions: OpenSessions, ended: EndedSessions) -> list[OpenSession]:
-    """Return the caller's sessions that go on; for admins of the hub those of everybody. Raises PeerError."""
+    """Return the caller's open sessions; for admins of the hub those of everybody. Raises PeerError."""
     caller = CALLER.get()
     if caller is None:
         return []

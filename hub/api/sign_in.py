@@ -196,7 +196,7 @@ def _page(rules: AccessRules, next: str, name: str = "", error: HubError | None 
 
 
 def _with_session(request: Request, session: str, lasts_s: int, then: str) -> Response:
-    """Return the answer to a successful sign-in. The session is always new: none of before goes on."""
+    """Return the answer to a successful sign-in. The session is always new: earlier ones are not reused."""
     response = RedirectResponse(then, 303, {"Cache-Control": "no-store"})
     _set(response, request, COOKIE, session, lasts_s)
     return response

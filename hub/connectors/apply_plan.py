@@ -51,7 +51,7 @@ class ConnectPort(Protocol):
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a plan is made of besides Connect. ``environment``: variables of the worker; None: not known."""
+    """Inputs of a plan besides Connect's state. ``environment``: variables of the worker; None: not known."""
 
     file: Connectors
     context: RenderContext

@@ -112,7 +112,7 @@ class ConnectClient:
             try:
                 return orjson.loads(answer) if answer.strip() else None
             except ValueError:
-                raise _trouble(url, "what answers is no Kafka Connect") from None
+                raise _trouble(url, "the program that answers is not Kafka Connect") from None
         raise _refused(url, status, answer)
 
     def _answer(self, method: str, path: str, body: Any) -> tuple[int, bytes, str]:

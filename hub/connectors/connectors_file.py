@@ -138,7 +138,7 @@ class ConnectorSpec(BaseModel):
     @model_validator(mode="after")
     def _one_class(self) -> Self:
         if (self.kind is None) == (self.class_name is None):
-            raise ValueError("say what it is: either `kind` or `class`")
+            raise ValueError("name either `kind` or `class`")
         return self
 
     @property

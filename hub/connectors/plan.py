@@ -99,7 +99,7 @@ ConnectorStep = CreateConnector | ChangeConnector | SetState | DeleteConnector
 
 @dataclass(frozen=True, slots=True)
 class ConnectorRefusal:
-    """What cannot be carried out, its place in the file, and the way out."""
+    """An impossible step, its place in the file, and the way out."""
 
     connector: str
     message: str

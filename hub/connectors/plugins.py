@@ -69,7 +69,7 @@ def add_plugin(settings: Settings, coordinate: str) -> tuple[Path, Sequence[Jar]
     """
     if not _COORDINATE.fullmatch(coordinate):
         raise ConfigError(
-            f'"{coordinate[:100]}" is no coordinate',
+            f'"{coordinate[:100]}" is not a coordinate',
             hint="write GROUP:ARTIFACT:VERSION, such as io.debezium:debezium-connector-mysql:3.6.1.Final",
             code="HUB-1459",
         )

@@ -24,7 +24,7 @@ _NOT_EVENTS = "(?!.*[.](?:dlq|quarantine|late)$)"
 
 @dataclass(frozen=True, slots=True)
 class RenderContext:
-    """What the settings depend on besides the file: topics of the tree, the registry, and replicas."""
+    """Inputs of the settings besides the file: topics of the tree, the registry, and replicas."""
 
     topics: Sequence[TopicSpec]
     registry_url: str

@@ -122,7 +122,7 @@ def plain_url(url: str) -> str:
     found = re.sub(r"^postgres(ql)?(\+psycopg)?://", "postgresql://", url)
     if not found.startswith("postgresql://"):
         raise ConfigError(
-            f'"{without_credentials(url)[:100]}" is no URL of Postgres',
+            f'"{without_credentials(url)[:100]}" is not a URL of Postgres',
             hint="write postgresql://user:password@host:5432/database",
             code="HUB-1101",
         )
@@ -137,7 +137,9 @@ class OutboxDatabase:
         self.table = table
         parts = table.split(".")
         if len(parts) > 2 or not all(parts):
-            raise ConfigError(f'"{table}" is no table', hint="write table or schema.table", code="HUB-1101")
+            raise ConfigError(
+                f'"{table}" is not a table', hint="write table or schema.table", code="HUB-1101"
+            )
         self._names = {
             "table": sql.Identifier(*parts),
             "publication": sql.Identifier(PUBLICATION),

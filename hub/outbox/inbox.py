@@ -76,7 +76,7 @@ class Inbox:
         return execute(session, *self._mark(topic, partition, offset, event_id)).fetchone() is not None
 
     def positions(self, session: Any) -> Positions:
-        """Return the next offset of each partition: where the consumer goes on after a restart."""
+        """Return the next offset of each partition: where the consumer continues after a restart."""
         return _positions(execute(session, _POSITIONS, {"consumer": self._consumer}).fetchall())
 
     def _mark(

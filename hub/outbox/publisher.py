@@ -45,7 +45,7 @@ class _Rows:
         self._encoder = EventEncoder(self.registry)
         self._ids = SchemaIdCache(self.registry)
         if not all(part.replace("_", "").isalnum() for part in table.split(".")):
-            raise CallerError(f'"{table}" is no table', hint="write table or schema.table")
+            raise CallerError(f'"{table}" is not a table', hint="write table or schema.table")
         self.statement = _INSERT.format(table=table)
 
     def row(

@@ -42,7 +42,7 @@ def _statement(session: Any, statement: str, *, is_async: bool) -> Any:
         )
         other = "AsyncOutbox, AsyncInbox" if not is_async else "Outbox, Inbox"
         raise CallerError(
-            f"{type(session).__name__} is no session that this class can use",
+            f"{type(session).__name__} is not a session that this class can use",
             hint=f"pass a {wanted}; other kinds go with {other}",
         )
     if library[0] == "psycopg":

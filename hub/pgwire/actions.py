@@ -1,4 +1,4 @@
-"""[core] What a session decides to do. The connection carries actions out in order; an error of one drops the rest."""
+"""[core] Actions that a session decides. The connection carries actions out in order; an error of one drops the rest."""
 
 from __future__ import annotations
 

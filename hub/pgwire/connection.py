@@ -107,7 +107,7 @@ class Connection:
         self._session = Session()
         self._portals: dict[str, RunningPortal] = {}
         self._active: RunningPortal | None = None
-        self._asked: Select | None = None  # the query whose error is told next
+        self._asked: Select | None = None  # the query whose error is sent next
 
     def cancel(self) -> None:
         """Stop the query that the client waits for."""

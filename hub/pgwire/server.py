@@ -34,7 +34,7 @@ _LARGEST_PROCESS = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class ListenerOptions:
-    """Where to listen, and limits. ``tls`` None: connections are not encrypted."""
+    """Address and limits. ``tls`` None: connections are not encrypted."""
 
     host: str
     port: int

@@ -13,7 +13,7 @@ from hub.materializers.serving.read_your_writes import is_token
 from hub.pgwire.sqlstates import PgError
 
 SERVER_VERSION = "15.0"
-# Their values are told to the client at the beginning, and when they change.
+# The client gets their values at the beginning, and when they change.
 REPORTED: Final = (
     *("server_version", "server_encoding", "client_encoding", "application_name", "is_superuser"),
     *("session_authorization", "DateStyle", "IntervalStyle", "TimeZone", "integer_datetimes"),
@@ -97,7 +97,7 @@ def _checked(name: str, value: str) -> str:
         return str(_milliseconds(value))
     if name == "consistency_token" and value and not is_token(value):
         raise PgError(
-            "22023", "consistency_token is no position", "such as orders:0:5, as a write returned it"
+            "22023", "consistency_token is not a position", "such as orders:0:5, as a write returned it"
         )
     if name == "consistent_with" and value not in ("", "required"):
         raise PgError(
@@ -113,7 +113,7 @@ def _checked(name: str, value: str) -> str:
 def _milliseconds(value: str) -> int:
     found = re.fullmatch(r"\s*(\d{1,9})\s*(ms|s|min|h)?\s*", value)
     if found is None:
-        raise PgError("22023", f'"{value[:40]}" is no time', "a number of milliseconds, or such as '30s'")
+        raise PgError("22023", f'"{value[:40]}" is not a time', "a number of milliseconds, or such as '30s'")
     return int(found[1]) * {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000}[found[2] or "ms"]
 
 

@@ -1,4 +1,4 @@
-"""[shell] Who a connection is: the hub's users and tokens by password, over TLS or from this machine.
+"""[shell] Sign-in of a connection: the hub's users and tokens by password, over TLS or from this machine.
 
 access.yaml keeps scrypt and SHA-256 hashes, from which SCRAM's keys cannot be made, so the password itself is
 asked for (docs/adr/0039). A connection is checked again whenever access.yaml changes.

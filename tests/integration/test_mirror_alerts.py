@@ -90,7 +90,11 @@ def test_a_mirror_in_trouble_is_told_of_and_its_end_too(home: str, away: str, tm
             until("mirror-trouble", "firing")
             (alert,) = hook.bodies[0]["alerts"]
             why = alert["annotations"]["description"]  # whichever the worker has come upon first
-            assert "made again" in why or "was deleted in the source" in why, alert
+            assert (
+                "created again at the source" in why
+                or "made again" in why
+                or "was deleted in the source" in why
+            ), alert
             assert alert["labels"]["severity"] == "page" and alert["generatorURL"].endswith("/mirrors")
             metrics = httpx2.get(f"{url}/metrics", timeout=30).text
             assert f'hub_mirror_standing{{mirror="{world.name}"}} 1.0' in metrics
@@ -164,4 +168,4 @@ def test_the_way_back_of_a_mirror_is_watched_while_it_carries_home(
             compared = world.json("verify", back)
             assert compared["mirror"] == back and all(each["equal"] for each in compared["partitions"])
             _, said = world.process("pause", back, ok=1)
-            assert f"say {world.name}" in said
+            assert f"use {world.name}" in said

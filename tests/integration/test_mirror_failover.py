@@ -96,7 +96,7 @@ def test_what_a_dead_source_had_is_unknown_until_it_is_back(
     assert sum(row["end"] - row["first"] for row in left["lost"]) in (405, 415)
     page = mirror(left).lost
     assert any("at least stayed" in line for line in page)
-    assert any("is unknown" in line and "last heard" in line for line in page)
+    assert any("is unknown" in line and "last reported" in line for line in page)
     world.hub("left-behind", world.name, ok=(1,))
     world.produce(fresh, 7, at="lon", mark="away")
 

@@ -95,7 +95,7 @@ def test_outside_its_schedule_nothing_moves_and_it_is_said_until_when(world: Wor
     world.hub("apply")
     world.start_worker()
     found = world.until(lambda each: each["workers"] == 1 and each["state"] == "paused")
-    assert f"goes on {tomorrow.capitalize()} " in found["reason"] and found["reason"].endswith("00:00 UTC")
+    assert f"continues {tomorrow.capitalize()} " in found["reason"] and found["reason"].endswith("00:00 UTC")
     world.until(lambda each: bool(each["partitions"]))
     assert world.ends(topic, "lon") == 0 and not any(
         row["source_next"] for row in world.status()["partitions"]

@@ -1,4 +1,4 @@
-"""[core] When the issuer's keys are fetched: pure decisions. Times are seconds of a steady clock.
+"""[core] Pure decisions on when to fetch the issuer's keys. Times are seconds of a steady clock.
 
 A token with an unknown key may be the first one after a rotation, so it causes a fetch; anyone can invent
 such tokens, so there is at most one fetch in ``UNKNOWN_EVERY_S``.

@@ -53,7 +53,9 @@ def checked_url(url: str) -> str:
 
 def _claim(path: str) -> str:
     if not _CLAIM.fullmatch(path):
-        raise ValueError(f'"{path[:100]}" is no claim: write groups, or realm_access.roles for a nested one')
+        raise ValueError(
+            f'"{path[:100]}" is not a claim: write groups, or realm_access.roles for a nested one'
+        )
     return path
 
 

@@ -122,7 +122,7 @@ def plan_restore(target: ClusterHandle, vault: Vault, request: RestoreRequest) -
     if not chosen:
         raise NotFound(
             f"run {base.number} of the backup has no topic that matches: {' '.join(request.patterns) or '**'}",
-            hint="hub backup ls --topics shows what it has",
+            hint="hub backup ls --topics lists them",
             code="HUB-1805",
         )
     partitions = {

@@ -1,4 +1,4 @@
-"""[core] What a restore creates, what it continues with, and what forbids it. Nothing is done while one topic is
+"""[core] Plan of a restore: topics to create, topics to continue, and obstacles. Nothing is done while one topic is
 refused.
 """
 

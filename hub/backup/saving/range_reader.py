@@ -245,7 +245,7 @@ class RangeReader:
         return []
 
     def _behind(self, tp: TopicPartition, cursor: RangeCursor) -> list[Taken]:
-        """Go on after records that retention deleted while the run was waiting for them."""
+        """Continue after records that retention deleted while the run was waiting for them."""
         try:
             begin = self._source.offsets([tp], EARLIEST)[tp]
         except HubError:

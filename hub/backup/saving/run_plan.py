@@ -1,4 +1,4 @@
-"""[core] What one run of a backup reads, by comparing the run before with the cluster.
+"""[core] Plan of one run of a backup, made by comparing the run before with the cluster.
 
 A partition continues where the run before ended. It is read again from its first record when its topic was
 recreated, and when it is compacted and was not read for longer than tombstones are kept: a tombstone may have come

@@ -85,8 +85,7 @@ def open_cluster(
     """Return the cluster that a call is about: one of mirrors.yaml, one by its address, or the hub's own.
     ``registry``: address of its schema registry, instead of the configured one.
     """
-    from hub.kafka import KafkaCluster, bounds_of, own_cluster, own_connection
-    from hub.kafka.protocol.broker_client import ClusterAccess
+    from hub.kafka import bounds_of, own_cluster, own_connection
     from hub.replication.clusters.clusters import ClusterHandle, access_of, own_environ, reach
     from hub.replication.config.mirrors import load
 
@@ -103,8 +102,8 @@ def open_cluster(
         return ClusterHandle(made.name, made.kafka, made.access, registry or made.registry)
     bounds = bounds_of(settings)
     if bootstrap is not None:
-        kafka = KafkaCluster(bootstrap, settings.kafka_timeout_s, bounds=bounds)
-        access = ClusterAccess(bootstrap=bootstrap, client_id="hub-backup", bounds=bounds)
-        return ClusterHandle(bootstrap, kafka, access, registry)
+        open_cluster = settings.model_copy(update={"bootstrap": bootstrap, "tls": None, "sasl": None})
+        access = access_of(own_connection(open_cluster), "hub-backup", bounds)
+        return ClusterHandle(bootstrap, own_cluster(open_cluster), access, registry)
     access = access_of(own_connection(settings), "hub-backup", bounds)
     return ClusterHandle("hub", own_cluster(settings), access, registry or settings.registry)

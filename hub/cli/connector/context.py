@@ -1,4 +1,4 @@
-"""[edge] What the commands of ``hub connector`` share: the file, the client, options, exit codes."""
+"""[edge] Shared by the commands of ``hub connector``: the file, the client, options, exit codes."""
 
 from __future__ import annotations
 

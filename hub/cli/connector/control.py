@@ -20,12 +20,15 @@ if TYPE_CHECKING:
 WAIT_S = 60.0
 _LOOK_S = 0.25
 offsets_app = typer.Typer(
-    help="Where a connector goes on: show, reset.", no_args_is_help=True, rich_markup_mode=None
+    help="The positions of a connector: show, reset.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    epilog="Example: hub connector offsets show crm",
 )
 
 
 def pause(name: NameArgument) -> None:
-    """Pause a connector: its tasks stay, and read and write nothing. The next `resume` goes on where it was.
+    """Pause a connector: its tasks stay, and read and write nothing. The next `resume` continues from its position.
 
     Example: hub connector pause crm
     """
@@ -33,7 +36,7 @@ def pause(name: NameArgument) -> None:
 
 
 def resume(name: NameArgument) -> None:
-    """Let a paused or stopped connector go on where it was. Example: hub connector resume crm"""
+    """Resume a paused or stopped connector at its position. Example: hub connector resume crm"""
     _set(name, "running")
 
 
@@ -58,7 +61,7 @@ def logs(
     name: NameArgument,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="The last lines")] = 50,
 ) -> None:
-    """The traces of what failed, and the last lines of the embedded worker's log that concern a connector.
+    """Show the traces of failed tasks, and the last lines of the embedded worker's log that concern a connector.
 
     Logs of other workers are on their machines. Example: hub connector logs crm -n 200
     """
@@ -78,7 +81,7 @@ def logs(
 
 @offsets_app.command("show")
 def show_offsets(name: NameArgument, output: OutputOption = Output.table) -> None:
-    """Where a connector goes on: the position in the source, or a sink's position in each partition.
+    """Show a connector's position: that in the source, or a sink's position in each partition.
 
     Example: hub connector offsets show crm
     """
@@ -94,7 +97,7 @@ def reset_offsets(
         bool, typer.Option("--yes", help="Do it; without it the command says what it would do")
     ] = False,
 ) -> None:
-    """Forget where a connector was: a source begins anew (Debezium takes a new snapshot), a sink reads from the start.
+    """Forget a connector's position: a source starts again (Debezium takes a new snapshot), a sink reads from the start.
 
     The connector is stopped meanwhile, and runs afterwards if it did before. Example: hub connector offsets reset crm --yes
     """
@@ -104,7 +107,7 @@ def reset_offsets(
         note(f"{each.get('partition')} is at {each.get('offset')}")
     if not yes:
         raise CallerError(
-            f"connector {name} would begin anew: what it wrote before is written again",
+            f"connector {name} would start again and write everything a second time",
             hint=f"hub connector offsets reset {name} --yes",
         )
     connect.set_state(name, "stopped")

@@ -17,7 +17,7 @@ def plugins(
     ] = False,
     output: OutputOption = Output.table,
 ) -> None:
-    """What is installed in Kafka Connect: class, kind, version. Example: hub connector plugins --all"""
+    """List the plugins of Kafka Connect: class, kind, version. Example: hub connector plugins --all"""
     found = client(load_settings()).plugins()
     rows = [each for each in found if every or each.get("type") in ("source", "sink")]
     show(

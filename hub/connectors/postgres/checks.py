@@ -1,4 +1,4 @@
-"""[core] What Postgres needs before its changes can be captured: findings, each with the exact SQL that resolves it.
+"""[core] Requirements on a Postgres whose changes are captured: findings, each with the exact SQL that resolves it.
 
 Source: Debezium's documentation of its Postgres connector, and Postgres's chapters on logical replication.
 """

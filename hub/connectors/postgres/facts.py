@@ -74,7 +74,7 @@ def read_facts(url: str) -> PostgresFacts:
     parts = urlsplit(url)
     if parts.scheme not in ("postgresql", "postgres") or not parts.hostname or not parts.path.strip("/"):
         raise ConfigError(
-            "--from is no address of a database",
+            "--from is not an address of a database",
             hint="write postgresql://USER:PASSWORD@HOST:5432/DATABASE",
             code="HUB-1460",
         )

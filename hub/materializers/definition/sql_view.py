@@ -101,7 +101,7 @@ class SqlSource(EventFormat):
         if self.view is not None and self.format is not None:
             raise ValueError("the rows of a view have its schema already: leave `format` out")
         if self.cdc is not None and self.view is not None:
-            raise ValueError("the rows of a view are no change events: leave `cdc` out")
+            raise ValueError("the rows of a view are not change events: leave `cdc` out")
         if self.cdc is not None and self.read_as == "stream":
             raise ValueError(
                 "change events are rows of a table: write table: {key: id}, or as: static; "

@@ -80,7 +80,7 @@ _TIMES: Mapping[str, Mapping[Times, str]] = {
 
 
 def envelope_of(schema: AvroType) -> AvroType | None:
-    """Return the schema of the envelope that a row's schema stands for; None: events are no envelopes."""
+    """Return the schema of the envelope that a row's schema stands for; None: events are not envelopes."""
     return schema.get(NOTE, {}).get("envelope") if isinstance(schema, Mapping) else None
 
 
@@ -117,7 +117,7 @@ def declared_rows(columns: Mapping[str, str], times: Times) -> AvroType:
 def unwrapped(envelope: AvroType) -> AvroType:
     """Return the row's schema of an envelope's. Raises NotAnEnvelope."""
     if not isinstance(envelope, Mapping):
-        raise NotAnEnvelope("its schema is no record")
+        raise NotAnEnvelope("its schema is not a record")
     names = _named(envelope, {})
     types = {field["name"]: field["type"] for field in envelope.get("fields", ())}
     missing = [name for name in ("op", "before", "after", "source") if name not in types]
@@ -125,7 +125,7 @@ def unwrapped(envelope: AvroType) -> AvroType:
         raise NotAnEnvelope(f"its schema has no field {', '.join(missing)}")
     row = _resolved(types["after"], names)
     if not isinstance(row, Mapping) or row.get("type") != "record":
-        raise NotAnEnvelope("its field `after` is no record")
+        raise NotAnEnvelope("its field `after` is not a record")
     fields, sql = [], {}
     for field in row["fields"]:
         found = _converted(_resolved(field["type"], names))
@@ -212,7 +212,7 @@ def unavailable_sql(schema: AvroType, name: str, value: str) -> str | None:
 
 
 def may_be_unavailable(schema: AvroType) -> frozenset[str]:
-    """Return the columns that may hold the placeholder; none of events that are no envelopes."""
+    """Return the columns that may hold the placeholder; none of events without an envelope."""
     if envelope_of(schema) is None:
         return frozenset()
     names = (field["name"] for field in schema["fields"])

@@ -1,4 +1,4 @@
-"""What clients ask about a database: pg_catalog, information_schema, and the hub's own tables.
+"""Answers to clients' questions about a database: pg_catalog, information_schema, and the hub's own tables.
 
 snapshot.py [core] what one caller sees          layout.py  [core] tables and their columns
 rows.py     [core] a snapshot as their rows      macros.py  [core] Postgres' functions

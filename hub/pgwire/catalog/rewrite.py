@@ -29,7 +29,7 @@ VERSION = "PostgreSQL 15.0 (event hub)"
 
 @dataclass(frozen=True, slots=True)
 class CatalogSession:
-    """What a query may ask about its session."""
+    """Values of the session that a query may ask for."""
 
     user: str
     process: int
@@ -158,7 +158,7 @@ def _table_function(table: exp.Table, call: exp.Func) -> None:
     table.set("db", None)
     if name not in TABLE_FUNCTIONS:
         if name not in OWN_FUNCTIONS:
-            raise PgError("42883", f"function {name}() is no table here")
+            raise PgError("42883", f"function {name}() is not a table here")
         made = exp.Subquery(this=exp.select(exp.alias_(call.copy(), alias or name, quoted=True)))
         made.set("alias", exp.TableAlias(this=exp.to_identifier(alias or name, quoted=True)))
         table.replace(made)

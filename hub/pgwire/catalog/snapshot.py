@@ -1,4 +1,4 @@
-"""[core] What one caller may see, as tables of a catalog, with stable numbers."""
+"""[core] The objects that one caller may see, as tables of a catalog, with stable numbers."""
 
 from __future__ import annotations
 

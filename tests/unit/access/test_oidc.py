@@ -185,7 +185,7 @@ def test_the_secret_of_the_client_is_not_shown_when_it_stands_in_the_file(tmp_pa
         load_access(path)
     assert "canary-4711" not in str(refused.value)
     path.write_text(f"oidc: {{issuer: {ISSUER}, audience: hub, groups: {{a: nobody}}}}\n")
-    with pytest.raises(ConfigError, match='no group "nobody"'):
+    with pytest.raises(ConfigError, match='group "nobody" does not exist'):
         load_access(path)
 
 

@@ -155,5 +155,5 @@ def test_one_certificate_is_one_users(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="have the same certificate CN=x"):
         load_access(path)
     path.write_text("users: {a: {certificates: [x]}}\n")
-    with pytest.raises(ConfigError, match="no name of a certificate"):
+    with pytest.raises(ConfigError, match="not a name of a certificate"):
         load_access(path)

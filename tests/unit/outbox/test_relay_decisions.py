@@ -246,5 +246,5 @@ def test_unknown_lag_has_no_sample() -> None:
 
 
 def test_a_session_of_another_library_is_refused() -> None:
-    with pytest.raises(CallerError, match="object is no session"):
+    with pytest.raises(CallerError, match="object is not a session"):
         execute(object(), "SELECT 1", {})

@@ -431,7 +431,7 @@ def test_somebody_elses_option_of_confluents_number_says_nothing(option: bytes) 
         each.full_name for each in descriptor_pool.Default().FindAllExtensions(FieldOptions.DESCRIPTOR)
     }
     if linked and option == b"abc":
-        with pytest.raises(InvalidSchema, match="not valid Protobuf descriptor"):
+        with pytest.raises(InvalidSchema, match="not a valid Protobuf descriptor"):
             describe("PROTOBUF", content)
     else:
         found = one(describe("PROTOBUF", content), "id")
