@@ -51,7 +51,7 @@ class StagedConnectors:
 
     def flows(self, topics: Sequence[str]) -> Sequence[ConnectorFlow]:
         there = tuple(each for each in topics if each == "shop.orders")
-        return [ConnectorFlow("orders-search", False, "search:9200", there, "web")]
+        return [ConnectorFlow("orders-search", False, "search:9200", there, "web")] if there else []
 
     def act(self, name: str, action: str, by: str) -> ConnectorDetail:
         before = self.detail(name)

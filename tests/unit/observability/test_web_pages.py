@@ -13,7 +13,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from browser.staged_connectors import StagedConnectors
 from browser.staged_estate import HOSTILE, ORDERS, StagedEstate, StagedViewFacts, estate, lag_row, spec
 from browser.staged_hub import VIEW
 from fastapi import APIRouter, FastAPI
@@ -531,7 +530,7 @@ def test_a_registry_that_is_not_ready_keeps_no_page_waiting(hub: StagedEstate) -
 
 
 def test_an_empty_hub_says_what_to_do() -> None:
-    staged = StagedEstate(connectors=StagedConnectors({}))
+    staged = StagedEstate()
     with TestClient(staged.app()) as client:
         for path, words in (
             ("/topics", "hub topic apply"),
