@@ -176,8 +176,8 @@ def odd() -> Iterator[str]:
 @pytest.mark.parametrize(
     ("what", "words"),
     [
-        ("html", "is not a Kafka Connect"),
-        ("list", "is not a Kafka Connect"),
+        ("html", "is not Kafka Connect"),
+        ("list", "is not Kafka Connect"),
         ("busy", "HTTP 409 (it rebalances)"),
         ("away", "HTTP 302"),
         ("drip", "longer than"),

@@ -321,7 +321,7 @@ def test_damage_in_every_place_is_told_and_built_anew_beside_the_rows(hub: Till)
     cut(last("offsets")(hub.settings.checkpoints / f"{view}@3" / "3")[0])
     hub.sell(50)
     hub.until(
-        lambda: "damaged 3 times within an hour" in (hub.pipeline.state(view).get("reason") or ""),
+        lambda: "corrupt 3 times within an hour" in (hub.pipeline.state(view).get("reason") or ""),
         120.0,
         lambda: str(hub.told(view)),
     )
