@@ -387,7 +387,7 @@ def test_the_map_is_filtered_and_ranged_by_its_address(site: StagedEstate, open_
     page.get_by_role("link", name="older").click()
     expect(page.get_by_test_id("heat-crm.consent").locator("[data-state=GAP]")).to_have_count(0)
     page.get_by_test_id("heat-crm.consent").get_by_role("link", name="trouble at").click()
-    expect(page.get_by_test_id("cell")).to_contain_text("5 offsets contain no record")
+    expect(page.get_by_test_id("cell")).to_contain_text("5 offsets hold no record")
     page.goto(f"{site.url}/completeness?topics=nothing.like.it")
     expect(page.get_by_test_id("none-fit")).to_be_visible()
 
