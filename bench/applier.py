@@ -1,8 +1,8 @@
 """Speed of an applier: rows/s, CPU and memory of one applier into each kind of store, on a real Kafka.
 
 Run: ``./run bench applier [--rows N] [--keys N] [--only sqlite|postgresql|duckdb|parquet]``. Each figure is
-of a process of its own that fills an empty store from the log, decoding included. Prints figures, asserts no time;
-a store that does not equal the fold of the changelog ends the bench.
+of a process of its own that fills an empty store from the log, decoding included. Prints figures, asserts no
+time; a store that does not equal the fold of the changelog ends the bench.
 """
 
 from __future__ import annotations
@@ -166,7 +166,8 @@ def main() -> None:
 
 @contextmanager
 def log_and_postgres(kinds: Sequence[str]) -> Iterator[tuple[str, Postgres | None, Path]]:
-    """A Kafka's address, a Postgres where one is among the kinds, and the folder of the first, which is gone afterwards."""
+    """A Kafka's address, a Postgres where one is among the kinds, and the folder of the first,
+    which is gone afterwards."""
     postgres = Postgres() if "postgresql" in kinds else None
     with tempfile.TemporaryDirectory(prefix="hub-bench-") as folder:
         port = free_pair()

@@ -1,8 +1,9 @@
 """Cost of backup and restore, beside a plain consumer that writes what it reads into a file, in the same run.
 
-Run: ``./run bench backup`` (``--mb N``; ``--quick``; ``--to DIR``). Two real Kafkas on this machine, a topic of six
-partitions, records of 1 KB in batches as producers send them (lz4). Each step is a process of its own, whose CPU and
-peak memory are measured; the disk's own speed is printed for comparison. Asserts nothing on time.
+Run: ``./run bench backup`` (``--mb N``; ``--quick``; ``--to DIR``). Two real Kafkas on this machine, a topic
+of six partitions, records of 1 KB in batches as producers send them (lz4). Each step is a process of its own,
+whose CPU and peak memory are measured; the disk's own speed is printed for comparison. Asserts nothing on
+time.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ with open(path, "wb", 1 << 20) as out:
                 left -= 1
                 continue
             out.write(message.key() or b"null"); out.write(b"\\t"); out.write(message.value()); out.write(b"\\n")
-"""
+"""  # noqa: E501
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,10 @@
 """Bulk load of a customer-360 view from seven systems: the hub and hand-written programs.
 
 Run: ``./run bench customer_360`` (about six minutes). Each gets a Kafka of its own with the same events
-in it. Prints figures and asserts none on time; rows that differ from those computed here in plain Python end it.
-``--rounds N``: all of them in turn, N times, for a machine whose speed changes from minute to minute; then the medians.
+in it. Prints figures and asserts none on time; rows that differ from those computed here in plain Python end
+it.
+``--rounds N``: all of them in turn, N times, for a machine whose speed changes from minute to minute; then
+the medians.
 ``--floor``: also what Spark takes that does nothing with these events.
 bench/README.md says what each means.
 """
@@ -125,7 +127,8 @@ def stream(events: int, keys: int) -> Iterator[tuple[str, str, dict[str, Any]]]:
         )
 
 
-# What of an event counts, and whether it is about something of its own (an order) or about the customer alone.
+# What of an event counts, and whether it is about something of its own (an order) or about the customer
+# alone.
 COUNTS: dict[str, tuple[str, ...]] = {
     "crm.customers": ("name", "city", "segment"),
     "web.visits": ("page",),
@@ -188,7 +191,8 @@ def _row(mine: dict[tuple[str, str], tuple[Any, ...]], visits: int) -> Row:
 
 
 def rows_in(running: Hub, topic: str, schema: Any = None) -> dict[str, Row]:
-    """The latest row of each key in a topic of rows. ``schema``: of rows that name none; the hub's rows name theirs."""
+    """The latest row of each key in a topic of rows.
+    ``schema``: of rows that name none; the hub's rows name theirs."""
     found = rows_of(running.cluster, RegistryClient(running.url), topic, schema)
     return {key.decode(): _seen(row) for key, row in found.items()}
 
@@ -397,8 +401,9 @@ def tell_beside(seen: dict[str, list[dict[str, float]]]) -> None:
             if ours in middle and title not in (HUB, MORE):
                 us = middle[ours]
                 print(
-                    f"{ours}: {us['whole'] / peer['whole']:.1f} and {us['reading'] / peer['reading']:.1f} times the events a "
-                    f"second, {peer['cpu_us'] / us['cpu_us']:.1f} times the events a CPU-second of {title}"
+                    f"{ours}: {us['whole'] / peer['whole']:.1f} and {us['reading'] / peer['reading']:.1f} "
+                    f"times the events a second, {peer['cpu_us'] / us['cpu_us']:.1f} times the events a "
+                    f"CPU-second of {title}"
                 )
 
 
@@ -406,7 +411,8 @@ def tell(title: str, found: dict[str, float], load: float) -> None:
     reading = "-" if math.isnan(found["reading"]) else f"{found['reading']:,.0f} ev/s"
     print(
         f"{title:<46} {found['whole']:>9,.0f} ev/s {reading:>14} "
-        f"{found['cpu_us']:>10.1f} us/ev {found['memory_mb']:>9,.0f} MB {'-' if math.isnan(load) else f'{load:.1f}':>6}",
+        f"{found['cpu_us']:>10.1f} us/ev {found['memory_mb']:>9,.0f} MB "
+        f"{'-' if math.isnan(load) else f'{load:.1f}':>6}",
         flush=True,
     )
 

@@ -1,8 +1,8 @@
 """Extra latency of a row whose view belongs to a snapshot group with another one (``cut``), on the product's
 own path.
 
-Run: ``./run bench cuts`` (about two minutes). Ten times a second an event, then its row by key with the event's
-position as the token: first with each view on its own, then as a group. Prints figures, asserts none.
+Run: ``./run bench cuts`` (about two minutes). Ten times a second an event, then its row by key with the
+event's position as the token: first with each view on its own, then as a group. Prints figures, asserts none.
 """
 
 from __future__ import annotations
@@ -69,8 +69,9 @@ def main() -> None:
             declare(running, label)
             late, share, cuts = measured(running, arguments.seconds, arguments.warm_up)
             print(
-                f"{'in step' if label else 'alone  '}  {len(late)} rows  median {statistics.median(late) * 1000:.0f} ms  "
-                f"p95 {late[int(len(late) * 0.95)] * 1000:.0f} ms  answers with a cut {share:.0%}  cuts seen {cuts}",
+                f"{'in step' if label else 'alone  '}  {len(late)} rows  median "
+                f"{statistics.median(late) * 1000:.0f} ms  p95 {late[int(len(late) * 0.95)] * 1000:.0f} ms  "
+                f"answers with a cut {share:.0%}  cuts seen {cuts}",
                 flush=True,
             )
 

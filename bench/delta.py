@@ -2,8 +2,8 @@
 batches of changes.
 
 ``./run bench delta [--rows N …] [--batches N]``. No Kafka: rows go into ``DeltaRun.step`` as Arrow tables,
-and come out as changelog bytes. Orders (all the rows) belong to a tenth as many customers; a batch changes 100
-orders and 10 customers, so it touches about 200 rows of the view. Nothing is asserted.
+and come out as changelog bytes. Orders (all the rows) belong to a tenth as many customers; a batch changes
+100 orders and 10 customers, so it touches about 200 rows of the view. Nothing is asserted.
 """
 
 from __future__ import annotations

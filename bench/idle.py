@@ -1,7 +1,7 @@
 """Cost of a hub without traffic, by its number of live views.
 
-Run: ``./run bench idle [--views 0 1 20] [--seconds 30]`` (some five minutes). Real Kafka, Spark, SQLite and HTTP.
-Prints figures, asserts none; bench/README.md says what each means.
+Run: ``./run bench idle [--views 0 1 20] [--seconds 30]`` (some five minutes). Real Kafka, Spark, SQLite and
+HTTP. Prints figures, asserts none; bench/README.md says what each means.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 
 class Interpolating:
-    """Lag in seconds as lag exporters guess it: a queue of (end offset, time of the poll), a straight line between
-    neighbours, and beyond the oldest a line through the first and the last."""
+    """Lag in seconds as lag exporters guess it: a queue of (end offset, time of the poll), a straight line
+    between neighbours, and beyond the oldest a line through the first and the last."""
 
     def __init__(self, points: int = 60) -> None:
         self.points: deque[tuple[int, float]] = deque(maxlen=points)

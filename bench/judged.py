@@ -1,8 +1,9 @@
 """[edge] Errors of lag in seconds on a real broker: the hub as users run it, compared with an interpolating
 exporter.
 
-Topics are written and groups moved for a while; then both begin, as after a restart, and go on. Afterwards the topics are
-read, and each reading is compared with the append time of the first record that its group had not read.
+Topics are written and groups moved for a while; then both begin, as after a restart, and go on. Afterwards
+the topics are read, and each reading is compared with the append time of the first record that its group had
+not read.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ _WRITTEN: Mapping[str, Callable[[float], int]] = {
 
 @dataclass
 class Group:
-    """One reader of one topic: its position after a number of seconds, and the readings to judge at the end."""
+    """One reader of one topic: its position after a number of seconds,
+    and the readings to judge at the end."""
 
     name: str
     topic: str
@@ -74,7 +76,8 @@ def _groups() -> list[Group]:
 
 
 def errors(seconds: float) -> Iterator[dict[str, object]]:
-    """Absolute errors of both, over ``seconds`` after both have begun. Raises PeerError when broker or hub fails."""
+    """Absolute errors of both, over ``seconds`` after both have begun.
+    Raises PeerError when broker or hub fails."""
     with own_kafka() as (_, settings):
         cluster, groups = KafkaCluster(settings.bootstrap, 30.0), _groups()
         cluster.create_topics(

@@ -1,9 +1,9 @@
 """Cost of mirroring, compared with MirrorMaker 2 in the same run: two real Kafkas on this machine, dense and
 tiny batches.
 
-Run: ``./run bench mirror`` (``--quick`` for a few minutes; ``--records N``; ``--no-peer`` without MirrorMaker).
-Prints figures and the goals beside them, asserts none on time; a record that did not arrive ends it. bench/README.md says
-what each figure means.
+Run: ``./run bench mirror`` (``--quick`` for a few minutes; ``--records N``; ``--no-peer`` without
+MirrorMaker). Prints figures and the goals beside them, asserts none on time; a record that did not arrive
+ends it. bench/README.md says what each figure means.
 """
 
 from __future__ import annotations
@@ -121,7 +121,8 @@ class TlsNode(KafkaNode):
         key = self.folder / "key.pem"
         subprocess.run(
             [
-                "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+                "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
+                "/CN=localhost",
                 "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(self.certificate),
             ],
             check=True,
@@ -189,8 +190,9 @@ def make(node: KafkaNode, topic: str) -> None:
 
 
 def fill(bootstrap: str, topic: str, case: Case, *, at_once: bool = False) -> Callable[[], None]:
-    """Text that compresses about as well as JSON does. ``at_once``: in one transaction, so that readers of committed records,
-    which MirrorMaker is here, see all of it at the moment at which the returned function is called."""
+    """Text that compresses about as well as JSON does. ``at_once``: in one transaction, so that readers of
+    committed records, which MirrorMaker is here, see all of it at the moment at which the returned function
+    is called."""
     words = [random.Random(number).randbytes(6).hex() for number in range(4_000)]
     chance = random.Random(1)
     values = [
@@ -452,9 +454,10 @@ def lag_topic(who: str) -> str:
 
 
 def lag(source: TlsNode, target: TlsNode, topic: str, seconds: float) -> tuple[float, float]:
-    """p50 and p99 in ms from ``produce`` at the source to a reader of committed records at the target, at 10,000 records
-    a second; the first fifth is left out."""
-    # What the cases before left to be written to the disk stops both brokers for seconds once the kernel writes it.
+    """p50 and p99 in ms from ``produce`` at the source to a reader of committed records at the target, at
+    10,000 records a second; the first fifth is left out."""
+    # What the cases before left to be written to the disk stops both brokers for seconds once the kernel
+    # writes it.
     os.sync()
     latencies: list[tuple[float, float]] = []
     done, ready, seen = threading.Event(), threading.Event(), set[int]()
@@ -588,8 +591,8 @@ def price_of_verify(source: TlsNode, target: TlsNode, folder: Path, seconds: flo
             compared += count
     with_it, without = (sorted(found[verify])[ROUNDS // 2] for verify in (True, False))
     print(
-        f"CPU of a worker at {RATE:,} records/s: {with_it:.2f} us a record with `verify`, {without:.2f} without;"
-        f" {compared:,} records were compared in {ROUNDS} x {seconds:g} s",
+        f"CPU of a worker at {RATE:,} records/s: {with_it:.2f} us a record with `verify`, {without:.2f} "
+        f"without; {compared:,} records were compared in {ROUNDS} x {seconds:g} s",
         flush=True,
     )
 
@@ -624,12 +627,14 @@ def goals(
         hub, peer, anew = (found.get((case, who)) for who in (BATCHES, EXACTLY_ONCE, RECORDS))
         if hub and peer and case.dense:
             print(
-                f"  {case.name}: CPU of warm MirrorMaker 2 exactly once / hub's = {peer.cpu_each / hub.cpu_each:.1f}"
-                f" (goal: 20 or more); throughput hub / its = {hub.rate / peer.rate:.1f} (goal: 2 or more)"
+                f"  {case.name}: CPU of warm MirrorMaker 2 exactly once / hub's = "
+                f"{peer.cpu_each / hub.cpu_each:.1f} (goal: 20 or more); throughput hub / its = "
+                f"{hub.rate / peer.rate:.1f} (goal: 2 or more)"
             )
         if hub and anew and not case.dense:
             print(
-                f"  {case.name}: CPU hub / record by record = {hub.cpu_each / anew.cpu_each:.2f} (goal: 1 or less)"
+                f"  {case.name}: CPU hub / record by record = "
+                f"{hub.cpu_each / anew.cpu_each:.2f} (goal: 1 or less)"
                 + (f"; MirrorMaker 2 exactly once / hub = {peer.cpu_each / hub.cpu_each:.1f}" if peer else "")
             )
     for who, (p50, p99) in lags.items():
@@ -661,7 +666,8 @@ def main(words: Sequence[str] | None = None) -> None:
     arguments.add_argument(
         "--records",
         type=int,
-        help="of each dense topic of 1 KB; of 200 B thrice, the tiny ones a quarter. Default: 400,000, quick 100,000",
+        help="of each dense topic of 1 KB; of 200 B thrice, the tiny ones a quarter. Default: "
+        "400,000, quick 100,000",
     )
     arguments.add_argument("--quick", action="store_true", help="two cases, lz4 only: a few minutes")
     arguments.add_argument(

@@ -1,8 +1,8 @@
 """Cost of measuring all consumer lag in a large estate and on a real broker, and errors of lag in seconds
 compared with an interpolating exporter.
 
-Run: ``./run bench monitor`` (some minutes; ``--quick`` a tenth of the estate). Prints figures beside the goals,
-asserts none. bench/README.md says what each means.
+Run: ``./run bench monitor`` (some minutes; ``--quick`` a tenth of the estate). Prints figures beside the
+goals, asserts none. bench/README.md says what each means.
 """
 
 from __future__ import annotations
@@ -247,7 +247,8 @@ _TRIES = 7
 
 
 def _pages(collector: Collector, monitor: Monitor, paths: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """Milliseconds of server time (the median of seven requests that follow one for warming up) and bytes, a path."""
+    """Milliseconds of server time (the median of seven requests that follow one for warming
+    up) and bytes, a path."""
     log, views = MemoryCluster(), NoViews()
     node = RegistryNode(log)
     node.start()
@@ -364,7 +365,8 @@ class Ours:
 
 @dataclass(frozen=True)
 class History:
-    """``arrivals`` in seconds; ``position`` at a time; from when on the exporter runs and when errors are taken."""
+    """``arrivals`` in seconds; ``position`` at a time;
+    from when on the exporter runs and when errors are taken."""
 
     name: str
     arrivals: Sequence[float]

@@ -1,4 +1,5 @@
-"""Nexmark's queries as SQL views of the hub and as Flink SQL, over the same topics: are the rows the same, and what do they cost?
+"""Nexmark's queries as SQL views of the hub and as Flink SQL, over the same topics: are the rows the same,
+and what do they cost?
 
 Run: ``./run bench nexmark`` (about a quarter of an hour). Prints figures and asserts none on time; rows that
 differ are told and make the exit code 1. bench/README.md says what each means.
@@ -45,7 +46,8 @@ AUCTION = {
     "seller": "long", "category": "long", "extra": "string",
 }  # fmt: skip
 BID = {
-    "auction": "long", "bidder": "long", "price": "long", "channel": "string", "url": "string", "date_time": MS,
+    "auction": "long", "bidder": "long", "price": "long", "channel": "string", "url": "string",
+    "date_time": MS,
     "extra": "string",
 }  # fmt: skip
 TOPICS: dict[str, dict[str, Any]] = {"nexmark.person": PERSON, "nexmark.auction": AUCTION, "nexmark.bid": BID}
@@ -84,18 +86,19 @@ _PLACE = ("part INT", "pos BIGINT")
 _DAY = """SELECT auction, {day} AS `day`, count(*) AS total_bids, count(CASE WHEN price < 10000 THEN 1 END) AS rank1_bids,
   count(CASE WHEN price >= 10000 AND price < 1000000 THEN 1 END) AS rank2_bids, count(CASE WHEN price >= 1000000 THEN 1 END) AS rank3_bids,
   min(price) AS min_price, max(price) AS max_price, avg(CAST(price AS DOUBLE)) AS avg_price, sum(price) AS sum_price
-FROM {bid} GROUP BY auction, {day}"""
+FROM {bid} GROUP BY auction, {day}"""  # noqa: E501
 _LATEST = """SELECT bidder, auction, price, channel, url, date_time, extra FROM (
   SELECT bidder, auction, price, channel, url, date_time, extra, ROW_NUMBER() OVER (PARTITION BY bidder, auction ORDER BY date_time DESC) AS place
-  FROM {bid}) ranked WHERE place <= 1"""
+  FROM {bid}) ranked WHERE place <= 1"""  # noqa: E501
 _JOINED = """SELECT {part} AS part, {pos} AS pos, b.auction, b.bidder, b.price, b.channel, b.url, b.date_time AS bid_time, b.extra AS bid_extra,
   a.item, a.initial_bid, a.reserve, a.date_time AS auction_time, a.expires, a.seller, a.category, a.extra AS auction_extra
-FROM {bid} b JOIN {auction} a ON b.auction = a.id WHERE a.category = 10"""
+FROM {bid} b JOIN {auction} a ON b.auction = a.id WHERE a.category = 10"""  # noqa: E501
 
 QUERIES = (
     Query(
         "q0", "every bid as it is", (B,),
-        "SELECT b._partition AS part, b._offset AS pos, b.auction, b.bidder, b.price, b.date_time, b.extra FROM b",
+        "SELECT b._partition AS part, b._offset AS pos, b.auction, b.bidder, b.price, "
+        "b.date_time, b.extra FROM b",
         "[part, pos]", (*_PLACE, *_BID_COLUMNS, "date_time TIMESTAMP(3)", "extra STRING"), 2,
         "SELECT part, pos, auction, bidder, price, date_time, extra FROM bid",
     ),
@@ -107,33 +110,38 @@ QUERIES = (
     ),
     Query(
         "q7", "the highest bid of each 10 s", (TIMED_B,),
-        "SELECT window(date_time, '10 seconds').end AS ended, max(price) AS price, max_by(auction, price) AS auction,\n"
-        "  max_by(bidder, price) AS bidder, max_by(date_time, price) AS date_time\n"
+        "SELECT window(date_time, '10 seconds').end AS ended, max(price) AS price, max_by(auction, price) "
+        "AS auction,\n  max_by(bidder, price) AS bidder, max_by(date_time, price) AS date_time\n"
         "FROM b GROUP BY window(date_time, '10 seconds')",
         "", (*_BID_COLUMNS, "date_time TIMESTAMP(3)"), 4,
         "SELECT b.auction, b.bidder, b.price, b.date_time FROM bid b JOIN (\n"
-        f"  SELECT max(price) AS most, window_end AS ended FROM {_TUMBLE.format('bid')} GROUP BY window_start, window_end) m\n"
+        f"  SELECT max(price) AS most, window_end AS ended FROM {_TUMBLE.format('bid')} GROUP BY "
+        "window_start, window_end) m\n"
         "ON b.price = m.most WHERE b.date_time BETWEEN m.ended - INTERVAL '10' SECOND AND m.ended",
         official="SELECT b.auction, b.bidder, b.price, b.date_time FROM b JOIN (\n"
-        "  SELECT max(price) AS most, window(date_time, '10 seconds').end AS ended FROM b GROUP BY window(date_time, '10 seconds')) m\n"
-        "ON b.price = m.most WHERE b.date_time BETWEEN m.ended - INTERVAL 10 SECONDS AND m.ended",
+        "  SELECT max(price) AS most, window(date_time, '10 seconds').end AS ended FROM b GROUP BY "
+        "window(date_time, '10 seconds')) m\nON b.price = m.most WHERE b.date_time BETWEEN m.ended - "
+        "INTERVAL 10 SECONDS AND m.ended",
     ),
     Query(
         "q8", "new persons who opened auctions in the same 10 s", (P, A),
         "SELECT p.id, p.name, p.starttime FROM (\n"
-        "  SELECT id, name, window(date_time, '10 seconds').start AS starttime FROM p GROUP BY id, name, window(date_time, '10 seconds')) p\n"
-        "JOIN (SELECT seller, window(date_time, '10 seconds').start AS starttime FROM a GROUP BY seller, window(date_time, '10 seconds')) a\n"
-        "ON p.id = a.seller AND p.starttime = a.starttime",
+        "  SELECT id, name, window(date_time, '10 seconds').start AS starttime FROM p GROUP BY id, name, "
+        "window(date_time, '10 seconds')) p\nJOIN (SELECT seller, window(date_time, '10 seconds').start AS "
+        "starttime FROM a GROUP BY seller, window(date_time, '10 seconds')) a\nON p.id = a.seller AND "
+        "p.starttime = a.starttime",
         "[id, starttime]", ("id BIGINT", "name STRING", "starttime TIMESTAMP(3)"), 3,
         "SELECT p.id, p.name, p.window_start AS starttime FROM (\n"
-        f"  SELECT id, name, window_start, window_end FROM {_TUMBLE.format('person')} GROUP BY id, name, window_start, window_end) p\n"
-        f"JOIN (SELECT seller, window_start, window_end FROM {_TUMBLE.format('auction')} GROUP BY seller, window_start, window_end) a\n"
+        f"  SELECT id, name, window_start, window_end FROM {_TUMBLE.format('person')} GROUP BY id, name, "
+        f"window_start, window_end) p\nJOIN (SELECT seller, window_start, window_end FROM "
+        f"{_TUMBLE.format('auction')} GROUP BY seller, window_start, window_end) a\n"
         "ON p.id = a.seller AND p.window_start = a.window_start AND p.window_end = a.window_end",
     ),
     Query(
         "q11", "bids of each session of a bidder, 10 s apart", (TIMED_B,),
-        "SELECT bidder, session_window(date_time, '10 seconds').start AS starttime, session_window(date_time, '10 seconds').end AS endtime,\n"
-        "  count(*) AS bids FROM b GROUP BY bidder, session_window(date_time, '10 seconds')",
+        "SELECT bidder, session_window(date_time, '10 seconds').start AS starttime, "
+        "session_window(date_time, '10 seconds').end AS endtime,\n  count(*) AS bids FROM b GROUP BY "
+        "bidder, session_window(date_time, '10 seconds')",
         "", ("bidder BIGINT", "starttime TIMESTAMP(3)", "endtime TIMESTAMP(3)", "bids BIGINT"), 2,
         "SELECT bidder, window_start AS starttime, window_end AS endtime, count(*) AS bids\n"
         "FROM TABLE(SESSION(TABLE bid PARTITION BY bidder, DESCRIPTOR(date_time), INTERVAL '10' SECOND))\n"
@@ -142,21 +150,25 @@ QUERIES = (
     Query(
         "q17", "figures of each auction and day", (B,),
         _DAY.format(day="date_format(date_time, 'yyyy-MM-dd')", bid="b"), "",
-        ("auction BIGINT", "`day` STRING", "total_bids BIGINT", "rank1_bids BIGINT", "rank2_bids BIGINT", "rank3_bids BIGINT",
+        ("auction BIGINT", "`day` STRING", "total_bids BIGINT", "rank1_bids BIGINT", "rank2_bids BIGINT",
+        "rank3_bids BIGINT",
          "min_price BIGINT", "max_price BIGINT", "avg_price DOUBLE", "sum_price BIGINT"), 2,
         _DAY.format(day="DATE_FORMAT(date_time, 'yyyy-MM-dd')", bid="bid"),
     ),
     Query(
         "q18", "the last bid of each bidder on each auction", (B,),
         _LATEST.format(bid="b"), "[bidder, auction]",
-        ("bidder BIGINT", "auction BIGINT", "price BIGINT", "channel STRING", "url STRING", "date_time TIMESTAMP(3)", "extra STRING"), 2,
+        ("bidder BIGINT", "auction BIGINT", "price BIGINT", "channel STRING", "url STRING",
+        "date_time TIMESTAMP(3)", "extra STRING"), 2,
         _LATEST.format(bid="bid"),
     ),
     Query(
         "q20", "bids joined with their auctions, one category", (B, A),
         _JOINED.format(part="b._partition", pos="b._offset", bid="b", auction="a"), "[part, pos]",
-        (*_PLACE, *_BID_COLUMNS, "channel STRING", "url STRING", "bid_time TIMESTAMP(3)", "bid_extra STRING", "item STRING",
-         "initial_bid BIGINT", "reserve BIGINT", "auction_time TIMESTAMP(3)", "expires TIMESTAMP(3)", "seller BIGINT",
+        (*_PLACE, *_BID_COLUMNS, "channel STRING", "url STRING", "bid_time TIMESTAMP(3)", "bid_extra STRING",
+        "item STRING",
+         "initial_bid BIGINT", "reserve BIGINT", "auction_time TIMESTAMP(3)", "expires TIMESTAMP(3)",
+         "seller BIGINT",
          "category BIGINT", "auction_extra STRING"), 2,
         _JOINED.format(part="b.part", pos="b.pos", bid="bid", auction="auction"),
     ),
@@ -193,7 +205,8 @@ def stream(events: int) -> Iterator[tuple[str, int, dict[str, Any]]]:
         elif kind < 4:
             yield "nexmark.auction", auctions, {
                 "id": auctions, "item": f"item {auctions % 1_000}", "initial_bid": chance.randrange(1, 1_000),
-                "reserve": chance.randrange(1_000, 10_000), "date_time": at, "expires": at + chance.randrange(1_000, 60_000),
+                "reserve": chance.randrange(1_000, 10_000), "date_time": at,
+                "expires": at + chance.randrange(1_000, 60_000),
                 "seller": of_late(persons, 100), "category": chance.randrange(10, 15), "extra": extra,
             }  # fmt: skip
             auctions += 1
@@ -201,14 +214,16 @@ def stream(events: int) -> Iterator[tuple[str, int, dict[str, Any]]]:
             auction = of_late(auctions, 100)
             channel = chance.choice(("Google", "Facebook", "Baidu", "Apple"))
             yield "nexmark.bid", auction, {
-                "auction": auction, "bidder": of_late(persons, 100), "price": int(100 * 10 ** (chance.random() * 6)),
-                "channel": channel, "url": f"https://www.nexmark.com/{channel}/item.htm?query=1&id={auction % 997}",
+                "auction": auction, "bidder": of_late(persons, 100),
+                "price": int(100 * 10 ** (chance.random() * 6)),
+                "channel": channel, "url": f"https://www.nexmark.com/{channel}/item.htm?query=1&id={auction % 997}",  # noqa: E501
                 "date_time": at, "extra": extra,
             }  # fmt: skip
     end = EPOCH_MS + events + GAP_MS
     yield "nexmark.person", LAST, person(LAST, "", ("", ""), end)
     yield "nexmark.auction", LAST, {
-        "id": LAST, "item": "", "initial_bid": 0, "reserve": 0, "date_time": end, "expires": end, "seller": LAST,
+        "id": LAST, "item": "", "initial_bid": 0, "reserve": 0, "date_time": end, "expires": end,
+        "seller": LAST,
         "category": 0, "extra": "",
     }  # fmt: skip
     yield "nexmark.bid", LAST, {
@@ -290,15 +305,18 @@ def statements(query: Query, running: Hub) -> str:
         columns += ["part INT METADATA FROM 'partition' VIRTUAL", "pos BIGINT METADATA FROM 'offset' VIRTUAL"]
         columns += ["WATERMARK FOR date_time AS date_time - INTERVAL '4' SECOND"]
         made.append(
-            f"CREATE TABLE {topic.partition('.')[2]} ({', '.join(columns)}) WITH ('connector' = 'kafka', 'topic' = '{topic}', {kafka}, "
-            "'scan.startup.mode' = 'earliest-offset', 'scan.bounded.mode' = 'latest-offset', 'format' = 'avro-confluent', "
+            f"CREATE TABLE {topic.partition('.')[2]} ({', '.join(columns)}) WITH ('connector' = 'kafka', "
+            f"'topic' = '{topic}', {kafka}, "
+            "'scan.startup.mode' = 'earliest-offset', 'scan.bounded.mode' = 'latest-offset', "
+            "'format' = 'avro-confluent', "
             f"'avro-confluent.url' = '{running.url}')"
         )
     key = ", ".join(column.split()[0] for column in query.columns[: query.keys])
     made.append(
-        f"CREATE TABLE view_rows ({', '.join(query.columns)}, PRIMARY KEY ({key}) NOT ENFORCED) WITH ('connector' = 'upsert-kafka', "
-        f"'topic' = '{result_topic(query)}', {kafka}, 'properties.compression.type' = 'lz4', 'key.format' = 'json', "
-        f"'value.format' = 'avro-confluent', 'value.avro-confluent.url' = '{running.url}')"
+        f"CREATE TABLE view_rows ({', '.join(query.columns)}, PRIMARY KEY ({key}) NOT ENFORCED) WITH "
+        f"('connector' = 'upsert-kafka', 'topic' = '{result_topic(query)}', {kafka}, "
+        f"'properties.compression.type' = 'lz4', 'key.format' = 'json', 'value.format' = 'avro-confluent', "
+        f"'value.avro-confluent.url' = '{running.url}')"
     )
     return ";\n".join([*made, f"INSERT INTO view_rows {query.flink}"])
 
@@ -465,7 +483,8 @@ def told(
             if why:
                 print(f"  {who}: {why}", flush=True)
     print(
-        f"peak memory: the hub's Spark and its driver {memory_mb[0]:,} MB, Flink {memory_mb[1]:,} MB; load {os.getloadavg()[0]:.1f}"
+        f"peak memory: the hub's Spark and its driver {memory_mb[0]:,} MB, Flink {memory_mb[1]:,} MB; load "
+        f"{os.getloadavg()[0]:.1f}"
     )
     return equal
 

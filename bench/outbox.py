@@ -128,7 +128,8 @@ def steady(settings: Settings, relay: HubProcess, cluster: KafkaCluster, rate: i
         end="; ",
     )
     print(
-        f"missing {total - len(waits)}; the relay's CPU {cpu:.2f} s in {took_s:.0f} s, memory {_mb(process)} MB"
+        f"missing {total - len(waits)}; the relay's CPU {cpu:.2f} s in {took_s:.0f} s, "
+        f"memory {_mb(process)} MB"
     )
 
 

@@ -1,7 +1,8 @@
 """Rows per second out of a store by Postgres' protocol: psycopg in text and binary, asyncpg, and COPY.
 
-Run: ``./run bench pgwire [--rows N]`` (about half a minute). Client and server are threads of one process, so the
-figures are those of both together. Every way has to return every row; times are printed, none is asserted.
+Run: ``./run bench pgwire [--rows N]`` (about half a minute). Client and server are threads of one process, so
+the figures are those of both together. Every way has to return every row; times are printed, none is
+asserted.
 """
 
 from __future__ import annotations

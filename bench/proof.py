@@ -1,8 +1,9 @@
 """Cost of verifying a store against its changelog: rows/s of one core, memory, disk, and duration within its
 CPU share.
 
-Run: ``./run bench proof [--keys N …] [--only sqlite|postgresql|duckdb|parquet]``. A changelog of five rows a key on a real
-Kafka, filled into a store; then a prover in a process of its own. Prints figures, asserts no time; a store that does not match ends it.
+Run: ``./run bench proof [--keys N …] [--only sqlite|postgresql|duckdb|parquet]``. A changelog of five rows a
+key on a real Kafka, filled into a store; then a prover in a process of its own. Prints figures, asserts no
+time; a store that does not match ends it.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ def measure(
     write(cluster, WIDTH, 5 * keys, keys)
     print(f"{keys:,} keys, {5 * keys:,} rows of 20 columns in the changelog; share {share:g}")
     print(
-        f"{'':12}{'changelog':>12}{'store':>12}{'more memory':>13}{'on disk':>10}{'a turn within its share':>26}"
+        f"{'':12}{'changelog':>12}{'store':>12}{'more memory':>13}{'on disk':>10}{'a turn within its share':>26}"  # noqa: E501
     )
     print(f"{'':12}{'rows/core s':>12}{'rows/core s':>12}{'MB':>13}{'MB':>10}{'s':>26}", flush=True)
     for kind in kinds:

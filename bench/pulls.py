@@ -1,9 +1,9 @@
 """Cost and latency of a read by key: the hub's server, and a Kafka Streams program that answers from its own
 store.
 
-Run: ``./run bench pulls [--store sqlite|postgresql …] [--keys N] [--rate N] [--seconds N] [--no-peer]`` (about three
-minutes). Requests are prepared bytes from a process of its own (load.py). Prints figures, asserts none on time; an answer that is
-not 200, or not the row of its key, ends the bench.
+Run: ``./run bench pulls [--store sqlite|postgresql …] [--keys N] [--rate N] [--seconds N] [--no-peer]``
+(about three minutes). Requests are prepared bytes from a process of its own (load.py). Prints figures,
+asserts none on time; an answer that is not 200, or not the row of its key, ends the bench.
 """
 
 from __future__ import annotations
@@ -94,7 +94,8 @@ def of_hub(running: Hub, title: str) -> Server:
 
 @contextlib.contextmanager
 def of_peer(running: Hub, events: int) -> Iterator[Server]:
-    """The cogroup of bench/views.py with Java's own HTTP server before its store, when it has read everything."""
+    """The cogroup of bench/views.py with Java's own HTTP server before its store,
+    when it has read everything."""
     port = free_ports(1)[0]
     with peer(running, events, port) as (view, _):
         yield Server(f"Kafka Streams {kafka_streams.VERSION}, its own store", port, "/", view.process)

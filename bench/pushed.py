@@ -1,8 +1,8 @@
 """Cost of a view's subscribers to the server, by their number: at a steady rate of events, with all rows to
 each.
 
-Run: ``./run bench pushed [--subscribers 0 1 50 200] [--rate 50] [--seconds 30]`` (some five minutes). Real Kafka,
-Spark, SQLite and HTTP. Prints figures, asserts none; bench/README.md says what each means.
+Run: ``./run bench pushed [--subscribers 0 1 50 200] [--rate 50] [--seconds 30]`` (some five minutes). Real
+Kafka, Spark, SQLite and HTTP. Prints figures, asserts none; bench/README.md says what each means.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ async def measured(running: Hub, subscribers: int, seconds: float, arrivals: Arr
     late = arrivals.settled(began_at)
     latency = " / ".join(f"{_quantile(late, share) * 1000:,.0f}" for share in (0.5, 0.99)) if late else "-"
     return (
-        f"{subscribers:4d} subscribers: {told / passed_s:8,.0f} rows/s; server {used_s / passed_s:.2f} cores, "
-        f"{server.memory_info().rss >> 20:,} MB; p50 / p99 {latency} ms; this bench {own_s / passed_s:.2f} cores"
+        f"{subscribers:4d} subscribers: {told / passed_s:8,.0f} rows/s; server {used_s / passed_s:.2f} "
+        f"cores, {server.memory_info().rss >> 20:,} MB; p50 / p99 {latency} ms; this bench "
+        f"{own_s / passed_s:.2f} cores"
     )
 
 

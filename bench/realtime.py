@@ -31,7 +31,7 @@ sql: SELECT customer_id, event_id, page, at FROM web WHERE page IS NOT NULL
 SQL_B = """view: bench
 sources: {web: {topic: web.visits}}
 sql: SELECT customer_id, count(*) AS visits, max(at) AS last_seen, max_by(page, at) AS page FROM web GROUP BY customer_id
-"""
+"""  # noqa: E501
 VIEWS = {"entity": VIEW, "a": SQL_A, "b": SQL_B}
 # An event that is later than this waited for a checkpoint, or for the machine.
 LATE_S = 0.15
@@ -254,14 +254,17 @@ def main() -> None:
                 print(f"  event to changelog    {quantiles(found.to_changelog)}  {goal}")
                 print(f"  event to subscriber   {quantiles(found.to_subscriber)}")
                 print(
-                    f"  event to readable     {quantiles(found.to_reader)}  {'[- / 250]' if mode == 'realtime' else ''}"
+                    f"  event to readable     {quantiles(found.to_reader)}  "
+                    f"{'[- / 250]' if mode == 'realtime' else ''}"
                 )
                 print(
-                    f"  later than 150 ms     {late:.2%} of {len(found.to_changelog):,}; never came: {found.lost}"
+                    f"  later than 150 ms     {late:.2%} of {len(found.to_changelog):,}; "
+                    f"never came: {found.lost}"
                 )
                 of_view = found.cpu_s.pop("spark") + found.cpu_s.pop("materializer")
                 print(
-                    f"  CPU of the view       {of_view:.0f} s, {of_view / found.seconds:.2f} cores; {found.memory_mb:,} MB"
+                    f"  CPU of the view       {of_view:.0f} s, {of_view / found.seconds:.2f} cores; "
+                    f"{found.memory_mb:,} MB"
                 )
                 rest = (f"{each} {took / found.seconds:.2f}" for each, took in found.cpu_s.items())
                 print(f"  cores of the others   {', '.join(rest)}")

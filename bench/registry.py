@@ -65,8 +65,8 @@ Figures = dict[str, str]
 
 
 def schema(name: str, change: int = 0) -> str:
-    """A record of ten fields, as Confluent's registry would spell it. Any two changes may follow each other at BACKWARD:
-    they differ in one field that has a default."""
+    """A record of ten fields, as Confluent's registry would spell it. Any two changes may follow each other
+    at BACKWARD: they differ in one field that has a default."""
     customer = {
         "type": "record",
         "name": "Customer",
@@ -241,7 +241,8 @@ def _reads(bench: Bench, server: Served, name: str, requests: Sequence[bytes]) -
         f"{name}_rate": f"{len(most.statuses) / most.wall_s:,.0f} /s",
         f"{name}_busy": spread(most.latencies_s),
         f"{name}_cpu": f"{cpu_us:,.0f} us",
-        f"{name}_generator": f"{most.cpu_s / most.wall_s:.0%} / {quantile(steady.late_s, 0.99) * 1000:.2f} ms",
+        f"{name}_generator": f"{most.cpu_s / most.wall_s:.0%} / "
+        f"{quantile(steady.late_s, 0.99) * 1000:.2f} ms",
         f"{name}_steady": spread(steady.latencies_s, 2),
     }
 
@@ -414,7 +415,8 @@ def write(server: Served, written: Written, stop: threading.Event) -> None:
 def killed(
     bench: Bench, start: Callable[[Side], Served], kills: int, before_s: float, after_s: float
 ) -> Figures:
-    """Two nodes write, one is killed; several times, each time on nodes of both, and then what a new node knows."""
+    """Two nodes write, one is killed; several times, each time on nodes of both,
+    and then what a new node knows."""
     with log_of_its_own(start) as side:
         every: list[Written] = []
         gaps: list[float] = []

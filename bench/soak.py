@@ -5,8 +5,9 @@
     ./run bench soak --brokers 3 --only "home Kafka" leaders          some kinds of faults, three brokers
     ./run bench soak --bugs                         planted bugs: each must be found
 
-Needs the environment of the tests: ``./run test --fast`` makes it. Prints figures and asserts no time. Exit code 1: a
-promise was broken, or a planted bug was not found. No peer publishes a suite of this kind that runs here.
+Needs the environment of the tests: ``./run test --fast`` makes it. Prints figures and asserts no time. Exit
+code 1: a promise was broken, or a planted bug was not found. No peer publishes a suite of this kind that runs
+here.
 """
 
 from __future__ import annotations
@@ -125,7 +126,8 @@ def planted(asked: argparse.Namespace, size: Size) -> int:
         if not report.wrong:
             missed.append(name)
     print(
-        f"{len(asked.bugs or BUGS) - len(missed)} of {len(asked.bugs or BUGS)} planted bugs were found; missed: {missed}"
+        f"{len(asked.bugs or BUGS) - len(missed)} of {len(asked.bugs or BUGS)} planted bugs were "
+        f"found; missed: {missed}"
     )
     return 1 if missed else 0
 

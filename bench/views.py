@@ -1,7 +1,7 @@
 """Cost and latency of a view, measured on the product's own path: real Kafka, Spark, store and HTTP.
 
-Run: ``./run bench views`` (about fifteen minutes; ``--quick`` leaves out the last part). Prints figures, asserts none.
-bench/README.md says what each means.
+Run: ``./run bench views`` (about fifteen minutes; ``--quick`` leaves out the last part). Prints figures,
+asserts none. bench/README.md says what each means.
 """
 
 from __future__ import annotations
@@ -365,8 +365,8 @@ class Arrivals:
 
 
 def read_own_writes(running: Hub, done: threading.Event, own: list[tuple[float, float]]) -> None:
-    """Ten times a second: an event, then its row by key with the event's position as the token. Into ``own``: when,
-    and the seconds from just before produce to the answer."""
+    """Ten times a second: an event, then its row by key with the event's position as the token. Into ``own``:
+    when, and the seconds from just before produce to the answer."""
     producer = Producer({"bootstrap.servers": running.settings.bootstrap, "linger.ms": 0})
     where: list[str] = []
     with httpx2.Client(base_url=running.url, timeout=30) as client:
@@ -558,7 +558,8 @@ def say(figure: str, value: str, goal: str = "", other: str = "") -> None:
 
 
 def of_one_size(given: argparse.Namespace, with_peer: bool) -> None:
-    """Measure and print bulk, live and realtime mode, with ``given.events`` events and ``given.keys`` keys."""
+    """Measure and print bulk, live and realtime mode,
+    with ``given.events`` events and ``given.keys`` keys."""
     beside: dict[str, float] = {}
     if with_peer:
         with hub() as running:
@@ -638,8 +639,9 @@ def live_cost(
 
 
 def by_keys(given: argparse.Namespace, with_peer: bool) -> None:
-    """The cost of an event, of few keys and of many: of a history, in which few keys have few rows, and live, where most
-    events make a row. A small batch costs its plan more than its events; at the higher rate it is the events."""
+    """The cost of an event, of few keys and of many: of a history, in which few keys have few rows, and live,
+    where most events make a row. A small batch costs its plan more than its events; at the higher rate it is
+    the events."""
     rates = (given.rate, BUSY)
     for keys in (10_000, 1_000_000):
         with hub() as running:

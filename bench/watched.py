@@ -105,7 +105,8 @@ def _measured(
     found["broker idle, % of a core"] = round(idle * 100, 1)
     log = settings.home / "serve.log"
     with running([sys.executable, "-m", "hub.cli", "serve"], environment_of(settings), log) as process:
-        # Its start is not what is measured, nor what a broker's compilers make of requests that it has never seen.
+        # Its start is not what is measured, nor what a broker's compilers make of requests that it has never
+        # seen.
         time.sleep(_WATCHED_S)
         before_s, watched = cost_of(process).cpu_s, share()
         if process.poll() is not None:

@@ -16,7 +16,7 @@ Packages import downwards only::
     log                                    [core] the ports to a log, each with an in-memory implementation
     record metrics tracing caller csv_cells    values and small tools that every package may use
     errors                                 [core] the one error tree
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 

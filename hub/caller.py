@@ -83,8 +83,8 @@ class Decision:
 @dataclass(frozen=True)
 class Caller:
     """A caller. ``name`` is empty while nobody is signed in. ``can_leave``: a browser session, which can be
-    ended. ``for_others``: the hub's own command line, which names the user it acts for. ``is_person``: signed in
-    themselves, not by one of their tokens.
+    ended. ``for_others``: the hub's own command line, which names the user it acts for. ``is_person``: signed
+    in themselves, not by one of their tokens.
     """
 
     name: str

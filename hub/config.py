@@ -1,4 +1,5 @@
-"""[edge] Settings: ``hub.yaml`` in the project folder, overridden by ``HUB_*`` variables. The only home of defaults.
+"""[edge] Settings: ``hub.yaml`` in the project folder, overridden by ``HUB_*`` variables. The only home of
+defaults.
 
 Precedence: command-line flag, then environment, then ``hub.yaml``, then the default written here.
 """
@@ -65,13 +66,14 @@ class Settings(BaseSettings):
     )
     tls: TlsOrNot = Field(
         None,
-        description="of the Kafka at `bootstrap`: true, or ca, certificate, key, key_password, verify_hostname; "
-        "files in the project (docs/how-to/connect-a-secured-kafka.md)",
+        description="of the Kafka at `bootstrap`: true, or ca, certificate, key, key_password, "
+        "verify_hostname; files in the project (docs/how-to/connect-a-secured-kafka.md)",
     )
     sasl: Sasl | None = Field(
         None,
-        description="who the hub is there: mechanism PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 (username, password) or OAUTHBEARER "
-        "(token_url, client_id, client_secret, scope); secrets as ${NAME}, from the environment",
+        description="who the hub is there: mechanism PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 (username, "
+        "password) or OAUTHBEARER (token_url, client_id, client_secret, scope); secrets as "
+        "${NAME}, from the environment",
     )
     kafka_port: int = Field(
         9092, description="port of the embedded Kafka (its controller takes the next one)"
@@ -83,39 +85,43 @@ class Settings(BaseSettings):
     http_port: int = Field(8088, description="the dashboard, the query API and the schema registry")
     https: ServerTls | None = Field(
         None,
-        description="a second port with TLS, for other machines: certificate, key, client_ca (files in the project), host "
-        "(0.0.0.0), port (8443); changed files are used without a restart (docs/how-to/serve-https.md)",
+        description="a second port with TLS, for other machines: certificate, key, client_ca (files in the "
+        "project), host (0.0.0.0), port (8443); changed files are used without a restart "
+        "(docs/how-to/serve-https.md)",
     )
     http_connections: int = Field(
         4_000,
         ge=10,
         le=1_000_000,
-        description="most connections to the server at once, of browsers, clients and streams; more are answered 503",
+        description="most connections to the server at once, of browsers, clients and streams; "
+        "more are answered 503",
     )
     subscriptions_per_caller: int = Field(
         500,
         ge=1,
         le=1_000_000,
-        description="most subscriptions to views at once of one caller: who is signed in, else an address; more are answered 429",
+        description="most subscriptions to views at once of one caller: who is signed in, else an address; "
+        "more are answered 429",
     )
     queries_per_caller: int = Field(
         16,
         ge=1,
         le=1_000_000,
-        description="most SQL queries at once of one caller, those that wait too; more are answered 429. Half of those that run "
-        "at the same time may be one caller's",
+        description="most SQL queries at once of one caller, those that wait too; more are answered 429. "
+        "Half of those that run at the same time may be one caller's",
     )
     pgwire_port: int | None = Field(
         None,
         ge=0,
         le=65_535,
-        description="port of Postgres' protocol, for SQL tools, such as 5433 (docs/how-to/connect-sql-tools.md); None: it is off",
+        description="port of Postgres' protocol, for SQL tools, such as 5433 "
+        "(docs/how-to/connect-sql-tools.md); None: it is off",
     )
     pgwire_host: str | None = Field(None, description="where that port listens; None: as `http_host`")
     pgwire_certificate: str | None = Field(
         None,
-        description="PEM file with the certificate chain of that port's TLS, in the project. Passwords are taken over TLS or "
-        "from this machine only",
+        description="PEM file with the certificate chain of that port's TLS, in the project. Passwords are "
+        "taken over TLS or from this machine only",
     )
     pgwire_key: str | None = Field(
         None, description="PEM file with its private key, in the project; None: in the same file"
@@ -140,20 +146,22 @@ class Settings(BaseSettings):
     )
     registry_url: str | None = Field(
         None,
-        description="the hub's server as other processes reach it; None: on this machine. The server itself asks its own registry",
+        description="the hub's server as other processes reach it; None: on this machine. The server itself "
+        "asks its own registry",
     )
 
     token: str | None = Field(
         None,
         repr=False,
-        description="who asks the hub's server and `registry_url`: a token, or user:password; None: by the key in `home`",
+        description="who asks the hub's server and `registry_url`: a token, or user:password; "
+        "None: by the key in `home`",
     )
     admin_token: str | None = Field(
         None,
         repr=False,
         pattern=r"^hubt_[A-Za-z0-9_-]{40,200}$",
-        description="a token that may do everything, with and without access.yaml; without the file it is the only way in. "
-        "From a secret of Kubernetes, for example: hubt_ and 40 random characters or more",
+        description="a token that may do everything, with and without access.yaml; without the file it is "
+        "the only way in. From a secret of Kubernetes, for example: hubt_ and 40 random characters or more",
     )
     open_to_everybody: bool = Field(
         False,
@@ -168,9 +176,9 @@ class Settings(BaseSettings):
     allowed_hosts: list[str] = Field(
         default_factory=list,
         max_length=100,
-        description="names under which browsers reach the server, such as hub.example.com or *.example.com, in addition to addresses, "
-        "localhost, `http_host`, this machine's name and that of `registry_url`; others are answered 421. "
-        "With access.yaml, names are checked only if this list is not empty",
+        description="names under which browsers reach the server, such as hub.example.com or *.example.com, "
+        "in addition to addresses, localhost, `http_host`, this machine's name and that of `registry_url`; "
+        "others are answered 421. With access.yaml, names are checked only if this list is not empty",
     )
     proxy_header: str | None = Field(
         None,
@@ -180,9 +188,9 @@ class Settings(BaseSettings):
     proxy_addresses: list[str] = Field(
         default_factory=list,
         max_length=100,
-        description="addresses or networks of proxies in front, such as 10.0.0.7 or 10.1.0.0/16: believed are X-Forwarded-For, "
-        "X-Forwarded-Proto and `proxy_header` from there, 127.0.0.1 too only if named. Without them all behind a proxy are one "
-        "address to the sign-in",
+        description="addresses or networks of proxies in front, such as 10.0.0.7 or 10.1.0.0/16: believed "
+        "are X-Forwarded-For, X-Forwarded-Proto and `proxy_header` from there, 127.0.0.1 too only if named. "
+        "Without them all behind a proxy are one address to the sign-in",
     )
 
     store_url: str | None = Field(
@@ -190,7 +198,8 @@ class Settings(BaseSettings):
     )
     stores: dict[str, str] = Field(
         default_factory=dict,
-        description="more stores, by name: a URL (sqlite, postgresql+psycopg, duckdb, parquet), or a kind alone: in `home`",
+        description="more stores, by name: a URL (sqlite, postgresql+psycopg, duckdb, parquet), or a "
+        "kind alone: in `home`",
     )
 
     java: Path | None = Field(
@@ -215,29 +224,34 @@ class Settings(BaseSettings):
     spark_off_heap_mb: int = Field(
         512,
         ge=0,
-        description="memory outside Java's heap in which an embedded Spark sorts and groups; larger data is spilled. 0: in the heap",
+        description="memory outside Java's heap in which an embedded Spark sorts and groups; larger data is "
+        "spilled. 0: in the heap",
     )
     isolated_processes: int = Field(
         2,
         ge=1,
         le=32,
-        description="views that ended Spark run in a process each, so that they end no other view; at most this many run at once",
+        description="views that ended Spark run in a process each, so that they end no other view; at most "
+        "this many run at once",
     )
     isolated_heap_mb: int = Field(1024, ge=256, description="Java heap of the process of an isolated view")
     stalled_batch_s: float = Field(
         300.0,
         ge=0.0,
-        description="a view is isolated when nothing moves in its batch for this long: no task ends, no record is read. 0: never",
+        description="a view is isolated when nothing moves in its batch for this long: no task ends, no "
+        "record is read. 0: never",
     )
     python_memory_mb: int = Field(
         2048,
         ge=0,
-        description="address space of each process that runs views' Python functions; beyond it they get a MemoryError. 0: no bound",
+        description="address space of each process that runs views' Python functions; beyond it they get a "
+        "MemoryError. 0: no bound",
     )
     damaged_rebuilds: int = Field(
         3,
         ge=0,
-        description="a view whose checkpoint was corrupt this many times within an hour is not rebuilt before the hour is over, because a faulty disk would cause endless rebuilds. 0: no limit",
+        description="a view whose checkpoint was corrupt this many times within an hour is not rebuilt "
+        "before the hour is over, because a faulty disk would cause endless rebuilds. 0: no limit",
     )
     view_partitions: int = Field(2, description="state partitions and changelog partitions of a new view")
     transforms: bool = Field(
@@ -251,7 +265,8 @@ class Settings(BaseSettings):
     )
     trigger_ms: int = Field(
         50,
-        description="shortest time between two live micro-batches of a view; with many views it is 10 ms for each of them",
+        description="shortest time between two live micro-batches of a view; with many views it is "
+        "10 ms for each of them",
     )
     live_tasks: int = Field(2, description="Spark tasks that read the sources of a live view in each batch")
     bulk_tasks: int = Field(
@@ -267,7 +282,8 @@ class Settings(BaseSettings):
         20,
         ge=0,
         le=1_000,
-        description="how long a realtime view waits for more of a partition's events, which go together; 0: none waits",
+        description="how long a realtime view waits for more of a partition's events, which go "
+        "together; 0: none waits",
     )
     realtime_warm_up_s: float = Field(
         15.0,
@@ -293,7 +309,8 @@ class Settings(BaseSettings):
         0.1,
         ge=0.0,
         le=1.0,
-        description="of one processor core that proving stores against their changelogs may take; 0: it is not done",
+        description="of one processor core that proving stores against their changelogs may "
+        "take; 0: it is not done",
     )
     proof_every_s: float = Field(
         60.0,
@@ -312,8 +329,8 @@ class Settings(BaseSettings):
     outbox_database: str | None = Field(
         None,
         repr=False,
-        description="Postgres with an outbox table, as postgresql://user:password@host/database: `hub up` relays it to Kafka "
-        "(docs/how-to/use-the-outbox.md); a password belongs into HUB_OUTBOX_DATABASE",
+        description="Postgres with an outbox table, as postgresql://user:password@host/database: `hub up` "
+        "relays it to Kafka (docs/how-to/use-the-outbox.md); a password belongs into HUB_OUTBOX_DATABASE",
     )
     outbox_table: str = Field(
         "hub_outbox", description="name of the outbox table in `outbox_database`; schema.table is possible"
@@ -326,20 +343,20 @@ class Settings(BaseSettings):
     )
     backup_key: str | None = Field(
         None,
-        description="key that encrypts the backup, 32 bytes in base64 or hex: ${NAME} of the environment, or a file; "
-        "None: not encrypted",
+        description="key that encrypts the backup, 32 bytes in base64 or hex: ${NAME} of the environment, "
+        "or a file; None: not encrypted",
     )
 
     connect_urls: list[str] = Field(
         default_factory=list,
         max_length=32,
-        description="REST addresses of Kafka Connect's workers, such as http://connect:8083: shown, alerted on, and used by "
-        "`hub connector`",
+        description="REST addresses of Kafka Connect's workers, such as http://connect:8083: shown, alerted "
+        "on, and used by `hub connector`",
     )
     embedded_connect: bool | None = Field(
         None,
-        description="start a worker of Kafka Connect; None: where the project has a connectors.yaml and `connect_urls` names "
-        "no worker",
+        description="start a worker of Kafka Connect; None: where the project has a connectors.yaml and "
+        "`connect_urls` names no worker",
     )
     connect_port: int = Field(
         8083, description="port of the embedded Kafka Connect's REST API, on 127.0.0.1 alone"
@@ -349,7 +366,8 @@ class Settings(BaseSettings):
     slot_wal_mb: int = Field(
         SLOT_WAL_MB,
         ge=1,
-        description="WAL that the replication slot of a Postgres connector may retain before `slot-retains-wal` fires",
+        description="WAL that the replication slot of a Postgres connector may retain before "
+        "`slot-retains-wal` fires",
     )
 
     canary: bool = Field(
@@ -368,7 +386,8 @@ class Settings(BaseSettings):
     otlp_endpoint: str | None = Field(
         None,
         pattern=r"^https?://",
-        description="base URL of an OpenTelemetry collector (OTLP over HTTP): the destination of traces. None: the value of OTEL_EXPORTER_OTLP_ENDPOINT, and without it no traces",
+        description="base URL of an OpenTelemetry collector (OTLP over HTTP): the destination of traces. "
+        "None: the value of OTEL_EXPORTER_OTLP_ENDPOINT, and without it no traces",
     )
     alerts: bool = Field(
         True, description="evaluate objectives and send notifications (docs/how-to/set-up-alerts.md)"
@@ -379,13 +398,16 @@ class Settings(BaseSettings):
         10.0,
         gt=0.0,
         le=600.0,
-        description="longest that rows of views with a `cut` wait in a store for their cut; then they are applied as they come",
+        description="longest that rows of views with a `cut` wait in a store for their cut; then they are "
+        "applied as they come",
     )
     largest_batch_mb: int = Field(
         64,
         ge=0,
         le=2_000,
-        description="largest batch of records that a reader unpacks, in MiB once unpacked; a larger one becomes a dead-letter record with its position and size. 0: no limit, and a batch of a few kB may exhaust a process's memory",
+        description="largest batch of records that a reader unpacks, in MiB once unpacked; a larger one "
+        "becomes a dead-letter record with its position and size. 0: no limit, and a batch of a few kB may "
+        "exhaust a process's memory",
     )
     largest_record_mb: int = Field(
         16, ge=1, le=2_000, description="the same of a single record: Spark holds several copies of it"
@@ -395,14 +417,15 @@ class Settings(BaseSettings):
         30.0,
         ge=1.0,
         le=3_600.0,
-        description="a client of Kafka that has had no answer for so long is asked no more, and replaced as soon as Kafka "
-        "answers a fresh one",
+        description="a client of Kafka that has had no answer for so long is asked no more, and replaced as "
+        "soon as Kafka answers a fresh one",
     )
     start_timeout_s: float = Field(
         90.0,
         gt=0.0,
         le=3_600.0,
-        description="how long `hub up` waits for each process to start before it continues without it; the process is tried further",
+        description="how long `hub up` waits for each process to start before it continues without it; the "
+        "process is tried further",
     )
     query_timeout_ms: int = Field(5_000, description="longest wait of a read-your-writes query by default")
 
@@ -416,8 +439,8 @@ class Settings(BaseSettings):
                 raise ValueError(f'store "{SERVING}" is the one that serves by key: its URL is `store_url`')
             if url not in _FILE_OF and not url.startswith(_STORE_URLS):
                 raise ValueError(
-                    f'store "{name}": no such kind of store; write sqlite, duckdb or parquet, or a URL that begins with '
-                    + ", ".join(_STORE_URLS)
+                    f'store "{name}": no such kind of store; write sqlite, duckdb or parquet, or a '
+                    "URL that begins with " + ", ".join(_STORE_URLS)
                 )
         return stores
 
@@ -449,8 +472,8 @@ class Settings(BaseSettings):
     def _embedded_kafka_is_open(self) -> Self:
         if self.embedded_kafka and (self.tls is not None or self.sasl is not None):
             raise ValueError(
-                "tls and sasl are of a Kafka that is yours, and embedded_kafka, which the hub starts, has neither: "
-                "write embedded_kafka: false, and bootstrap with that Kafka's address"
+                "tls and sasl are of a Kafka that is yours, and embedded_kafka, which the hub starts, has "
+                "neither: write embedded_kafka: false, and bootstrap with that Kafka's address"
             )
         return self
 
@@ -458,7 +481,8 @@ class Settings(BaseSettings):
     def _proxy_has_addresses(self) -> Self:
         if self.proxy_header is not None and not self.proxy_addresses:
             raise ValueError(
-                "proxy_header and proxy_addresses belong together: a header is believed from some addresses only"
+                "proxy_header and proxy_addresses belong together: a header is believed "
+                "from some addresses only"
             )
         return self
 
@@ -493,14 +517,16 @@ class Settings(BaseSettings):
 
     @property
     def own_names(self) -> list[str]:
-        """Names of the server that need no mention in ``allowed_hosts``: as bound, this machine's, that of ``registry_url``."""
+        """Names of the server that need no mention in ``allowed_hosts``:
+        as bound, this machine's, that of ``registry_url``."""
         registry = urlsplit(self.registry_url).hostname if self.registry_url else None
         names = (self.http_host, gethostname(), registry or "")
         return [name.lower().rstrip(".") for name in names if name]
 
     @property
     def registry(self) -> str:
-        """Base URL of the schema registry, with who asks it (user:password@) where there is something to say."""
+        """Base URL of the schema registry, with who asks it (user:password@) where
+        there is something to say."""
         if self.registry_url is None:
             return with_credentials(self.url, self.credentials)
         named = "@" in urlsplit(self.registry_url).netloc

@@ -1,4 +1,5 @@
-"""[core] Texts in the cells of CSV that people open as a spreadsheet: none of them runs as a formula (OWASP, "CSV Injection")."""
+"""[core] Texts in the cells of CSV that people open as a spreadsheet:
+none of them runs as a formula (OWASP, "CSV Injection")."""
 
 from __future__ import annotations
 

@@ -51,7 +51,8 @@ def read_key(home: Path) -> bytes | None:
         return None
     if mode & 0o077:
         raise ConfigError(
-            f'"{path}" can be read by other accounts (mode {mode & 0o777:o}), so they could sign in as anybody',
+            f'"{path}" can be read by other accounts (mode {mode & 0o777:o}), so they '
+            "could sign in as anybody",
             hint=f"remove it, and start the hub again: it makes a new one (sessions end): rm {path}",
             code="HUB-1710",
         )

@@ -33,7 +33,8 @@ def checked_host(pattern: str) -> str:
     found = pattern.strip().lower().rstrip(".")
     if not _PATTERN.fullmatch(found):
         raise ValueError(
-            f'"{pattern[:100]}" is not a host name: write hub.example.com, *.example.com, or * for any, without a port'
+            f'"{pattern[:100]}" is not a host name: write hub.example.com, *.example.com, or * '
+            "for any, without a port"
         )
     return found
 
@@ -52,7 +53,8 @@ def name_in(host: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """Names of the server: ``names`` as they are, ``suffixes`` of everything below a domain; ``anyone``: all names."""
+    """Names of the server: ``names`` as they are, ``suffixes`` of everything below a domain;
+    ``anyone``: all names."""
 
     names: frozenset[str]
     suffixes: tuple[str, ...] = ()

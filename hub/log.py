@@ -37,7 +37,8 @@ class Unreadable(PeerError):
 
 
 class GroupsLeftAlone(CallerError):
-    """Positions of some consumer groups cannot be committed, or must not be; nothing of the transaction was. ``groups``: which."""
+    """Positions of some consumer groups cannot be committed, or must not be; nothing of the transaction was.
+    ``groups``: which."""
 
     code = "HUB-1623"
 
@@ -135,7 +136,8 @@ def same_setting(one: str | None, other: str | None) -> bool:
     """Return whether two texts are one value of a setting. Brokers report the parsed value, not the text that
     was written.
 
-    >>> same_setting("compact, delete", "compact,delete"), same_setting("0.50", "0.5"), same_setting("1", None)
+    >>> same_setting("compact, delete", "compact,delete"), same_setting("0.50", "0.5"), same_setting("1",
+    ... None)
     (True, True, False)
     """
     if one is None or other is None:
@@ -163,7 +165,8 @@ class Reader(Protocol):
         """Read exactly these partitions, each from its next offset."""
 
     def poll(self, limit: int, timeout_s: float) -> Sequence[Record]:
-        """Return at most ``limit`` records, as soon as there are any; empty after ``timeout_s`` without one."""
+        """Return at most ``limit`` records, as soon as there are any;
+        empty after ``timeout_s`` without one."""
 
     def position(self) -> Positions:
         """Return the next offset to read of every assigned partition (control markers and aborted records
@@ -177,9 +180,11 @@ class Writer(Protocol):
     """Appends records, all or nothing where it was opened with a transactional name."""
 
     def append(self, records: Sequence[NewRecord]) -> Positions:
-        """Append and wait until they are durable. Returns the position after the last record of each partition.
+        """Append and wait until they are durable. Returns the position after the last record of each
+        partition.
 
-        Raises WriterFenced when a later writer took the name; PeerError (retriable, outcome unknown) otherwise.
+        Raises WriterFenced when a later writer took the name; PeerError (retriable, outcome unknown)
+        otherwise.
         """
 
     def close(self) -> None: ...
@@ -193,10 +198,11 @@ class GroupWriter(Writer, Protocol):
     ) -> Positions:
         """``append``, and the positions of ``groups`` in the same transaction.
 
-        ``check`` is called once the positions stand in the groups' log and before the transaction ends; what it raises aborts
-        it. So no commit of somebody else is overwritten: one that came before the positions is seen by ``check``, and one that
-        comes after them outlives them, for a coordinator applies what a transaction committed only where nothing newer is
-        (KIP-98). Membership is not looked at by the broker. Raises GroupsLeftAlone for groups that refuse it.
+        ``check`` is called once the positions stand in the groups' log and before the transaction ends; what
+        it raises aborts it. So no commit of somebody else is overwritten: one that came before the positions
+        is seen by ``check``, and one that comes after them outlives them, for a coordinator applies what a
+        transaction committed only where nothing newer is (KIP-98). Membership is not looked at by the broker.
+        Raises GroupsLeftAlone for groups that refuse it.
         """
 
 
@@ -235,7 +241,8 @@ class Cluster(Protocol):
         """Create a topic. Raises Conflict when it exists."""
 
     def create_topics(self, topics: Sequence[NewTopic]) -> Mapping[str, HubError]:
-        """Create many topics with one request. Returns the error of each topic that was not created, by name."""
+        """Create many topics with one request.
+        Returns the error of each topic that was not created, by name."""
 
     def topic_config(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
         """Return the settings that differ from the cluster's defaults, by topic."""
@@ -253,8 +260,8 @@ class Cluster(Protocol):
     def delete_topic(self, name: str) -> None: ...
 
     def end_offsets(self, topics: Sequence[str], *, committed: bool = True) -> Positions:
-        """The next offset that a committed record would get, per partition (the last stable offset). With ``committed``
-        False the high watermarks, past open transactions too."""
+        """The next offset that a committed record would get, per partition (the last stable offset). With
+        ``committed`` False the high watermarks, past open transactions too."""
 
     def beginning_offsets(self, topics: Sequence[str]) -> Positions: ...
 

@@ -28,7 +28,8 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NewRecord:
-    """A record that is to be appended. ``partition`` None lets the key decide; ``timestamp_ms`` None means now."""
+    """A record that is to be appended.
+    ``partition`` None lets the key decide; ``timestamp_ms`` None means now."""
 
     topic: str
     key: bytes | None

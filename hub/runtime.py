@@ -39,7 +39,8 @@ LOG_LIMIT_BYTES = 20_000_000
 
 @dataclass
 class Backoff:
-    """Growing pauses between tries: ``first_s``, then ``factor`` times the last, never more than ``most_s``."""
+    """Growing pauses between tries: ``first_s``, then ``factor`` times the last,
+    never more than ``most_s``."""
 
     first_s: float = 0.5
     most_s: float = 30.0
@@ -74,8 +75,9 @@ def repeating(
 ) -> Iterator[None]:
     """Run ``step`` repeatedly in a thread called ``name`` while the block runs.
 
-    ``pause_s``: from the seconds that a step took to those until the next. A step that fails is logged as ``failed``, the
-    same failure once, and the next is taken all the same: what is known goes on being shown, whatever broke.
+    ``pause_s``: from the seconds that a step took to those until the next. A step that fails is logged as
+    ``failed``, the same failure once, and the next is taken all the same: what is known goes on being shown,
+    whatever broke.
     """
     stopping = threading.Event()
 
@@ -176,10 +178,11 @@ class _Running:
 
 
 class Supervisor:
-    """The processes of one home folder. Use from the main thread: children are tied to the thread that starts them.
+    """The processes of one home folder. Use from the main thread: children are tied to the thread that starts
+    them.
 
-    ``found_by``: what the hub is to be found by (its ports, its project), for commands that know its home folder alone.
-    Raises Conflict (HUB-1920) when another supervisor has this home.
+    ``found_by``: what the hub is to be found by (its ports, its project), for commands that know its home
+    folder alone. Raises Conflict (HUB-1920) when another supervisor has this home.
     """
 
     def __init__(
@@ -220,7 +223,8 @@ class Supervisor:
         return False
 
     def wait_for_missing(self, stop: threading.Event | None = None) -> None:
-        """Wait until all children that were started are ready, and say what is waited for. Raises KeyboardInterrupt."""
+        """Wait until all children that were started are ready, and say what is waited for.
+        Raises KeyboardInterrupt."""
         for name in sorted(self.missing):
             while not self._wait(self._running[name], stop):
                 pass
@@ -240,7 +244,8 @@ class Supervisor:
             if now_s >= tell_at_s:
                 tell_at_s = now_s + PROGRESS_EVERY_S
                 self._say(
-                    f"  {child.name:<13} starting for {now_s - running.begun_at_s:.0f} s: {self._last_words(child)}"
+                    f"  {child.name:<13} starting for {now_s - running.begun_at_s:.0f} s: "
+                    f"{self._last_words(child)}"
                 )
             time.sleep(0.05)
         return True
@@ -271,8 +276,8 @@ class Supervisor:
         self._write_pids()
 
     def run(self, stop: threading.Event, work: Callable[[], None] = lambda: None) -> None:
-        """Supervise until ``stop`` is set, calling ``work`` about ten times a second in between. It is healthy while no child
-        is missing."""
+        """Supervise until ``stop`` is set, calling ``work`` about ten times a second in between. It is
+        healthy while no child is missing."""
         self._started, self.healthy = True, not self.missing
         self._write_pids()
         while not stop.wait(STEP_S):
@@ -359,7 +364,8 @@ class Supervisor:
                 "missing": sorted(self.missing) if self._started else [],
             }
         )
-        # In place, not renamed: the lock is on this very file. One write over all that was there, and nothing cut off
+        # In place, not renamed: the lock is on this very file. One write over all that was there, and nothing
+        # cut off
         # before: who reads meanwhile finds a hub, and a disk that is full has the room.
         there = os.fstat(self._lock.fileno()).st_size
         os.pwrite(self._lock.fileno(), text.ljust(there).encode(), 0)
@@ -398,8 +404,8 @@ def running_hub(home: Path) -> RunningHub | None:
 
 
 def environment_of_process(home: Path, name: str) -> Mapping[str, str] | None:
-    """Return the environment variables of a process of the hub that runs on this home; None if it does not run, or
-    is another account's.
+    """Return the environment variables of a process of the hub that runs on this home; None if it does not
+    run, or is another account's.
     """
     hub = running_hub(home)
     process = None if hub is None else hub.processes.get(name)

@@ -70,8 +70,8 @@ class Tls(_SecurityModel):
 
 
 class ServerTls(_SecurityModel):
-    """The server's own listener with TLS. Paths are taken from the project folder. ``client_ca``: authorities of
-    certificates by which clients may sign in.
+    """The server's own listener with TLS. Paths are taken from the project folder. ``client_ca``: authorities
+    of certificates by which clients may sign in.
     """
 
     certificate: Path

@@ -22,7 +22,8 @@ AGAIN_S = 5
 
 @dataclass
 class Shares:
-    """``most`` at once of each caller. ``what``: in the plural; ``setting``: its name in hub.yaml. For one event loop."""
+    """``most`` at once of each caller. ``what``: in the plural; ``setting``: its name in hub.yaml.
+    For one event loop."""
 
     most: int
     what: str

@@ -51,7 +51,8 @@ def load_model(path: Path, model: type[Model], *, nul: bool = False) -> Model:
 
     Raises ConfigError (HUB-1102 … HUB-1104, HUB-1114) at the first thing that is wrong.
 
-    ``nul``: texts may contain the character NUL. No path, name or SQL may, so it is refused unless values are data.
+    ``nul``: texts may contain the character NUL. No path, name or SQL may, so it is refused unless values are
+    data.
     """
     with kept_to(path):
         node = _not_empty(path)
@@ -113,7 +114,8 @@ def _not_empty(path: Path) -> yaml.Node:
 
 
 def load_mapping(path: Path) -> dict[str, Any]:
-    """Load a file of named settings; {} for one that is not there or empty. Raises ConfigError as ``load_model`` does."""
+    """Load a file of named settings; {} for one that is not there or empty.
+    Raises ConfigError as ``load_model`` does."""
     if not path.exists():
         return {}
     with kept_to(path):
@@ -130,7 +132,8 @@ def load_mapping(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def kept_to(path: Path) -> Iterator[None]:
-    """Turn an error that no check foresaw into one of the file's: one file must not end a process that reads many."""
+    """Turn an error that no check foresaw into one of the file's:
+    one file must not end a process that reads many."""
     try:
         yield
     except HubError:
@@ -247,7 +250,8 @@ def _read(path: Path) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes, and refuses what must not even be built: aliases, and more or deeper nodes than anybody writes."""
+    """Composes nodes, and refuses what must not even be built:
+    aliases, and more or deeper nodes than anybody writes."""
 
     def __init__(self, path: Path, text: str) -> None:
         super().__init__(text)

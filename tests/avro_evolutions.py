@@ -49,7 +49,8 @@ EVOLUTIONS = [
     Evolution(
         "a field that was added has its default",
         record("Order", id="long"),
-        record("Order", id="long", cur=("string", {"default": "EUR"}), n=(["null", "int"], {"default": None})),
+        record("Order", id="long", cur=("string", {"default": "EUR"}), n=(["null", "int"],
+        {"default": None})),
         {"id": 1},
         {"id": 1, "cur": "EUR", "n": None},
     ),
@@ -82,12 +83,14 @@ EVOLUTIONS = [
     Evolution(
         "the record is renamed, with its namespace",
         record("Purchase", id="long"),
-        {**record("Order", id="long", cur=("string", {"default": "EUR"})), "namespace": "other", "aliases": ["shop.Purchase"]},
+        {**record("Order", id="long", cur=("string", {"default": "EUR"})), "namespace": "other",
+        "aliases": ["shop.Purchase"]},
         {"id": 1},
         {"id": 1, "cur": "EUR"},
     ),
     _one("a nested record gets a field", _MONEY, _MONEY_2, {"cents": 5}, {"cents": 5, "cur": "EUR"}),
-    _one("a nested record and its field are renamed", _MONEY, {**_RENAMED, "aliases": ["Money"]}, {"cents": 5}, {"units": 5}),
+    _one("a nested record and its field are renamed", _MONEY, {**_RENAMED, "aliases": ["Money"]},
+    {"cents": 5}, {"units": 5}),
     _one(
         "an array of records",
         {"type": "array", "items": _MONEY}, {"type": "array", "items": _MONEY_2},
@@ -98,7 +101,8 @@ EVOLUTIONS = [
         {"type": "map", "values": _MONEY}, {"type": "map", "values": _MONEY_2},
         {"a": {"cents": 5}}, {"a": {"cents": 5, "cur": "EUR"}},
     ),
-    _one("a record that may be null", ["null", _MONEY], ["null", _MONEY_2], {"cents": 5}, {"cents": 5, "cur": "EUR"}),
+    _one("a record that may be null", ["null", _MONEY], ["null", _MONEY_2], {"cents": 5}, {"cents": 5,
+    "cur": "EUR"}),
     _one("a null of a record that may be null", ["null", _MONEY], ["null", _MONEY_2], None, None),
     _one(
         "a renamed record within a union",
@@ -110,11 +114,14 @@ EVOLUTIONS = [
     _one("long to float", "long", "float", 5, 5.0),
     _one("float to double", "float", "double", 0.5, 0.5),
     _one("int to an optional long", ["null", "int"], ["null", "long"], 5, 5),
-    _one("items of an array are widened", {"type": "array", "items": "int"}, {"type": "array", "items": "double"}, [1, 2], [1.0, 2.0]),
+    _one("items of an array are widened", {"type": "array", "items": "int"}, {"type": "array",
+    "items": "double"}, [1, 2], [1.0, 2.0]),
     _one("string to bytes", "string", "bytes", "né", "né".encode()),
     _one("bytes to string", "bytes", "string", "né".encode(), "né"),
-    _one("a known symbol", enum("OPEN", "PAID"), enum("OPEN", "PAID", "UNKNOWN", default="UNKNOWN"), "PAID", "PAID"),
-    _one("an unknown symbol has the enum's default", enum("OPEN", "GONE"), enum("OPEN", "UNKNOWN", default="UNKNOWN"), "GONE", "UNKNOWN"),
+    _one("a known symbol", enum("OPEN", "PAID"), enum("OPEN", "PAID", "UNKNOWN", default="UNKNOWN"), "PAID",
+    "PAID"),
+    _one("an unknown symbol has the enum's default", enum("OPEN", "GONE"), enum("OPEN", "UNKNOWN",
+    default="UNKNOWN"), "GONE", "UNKNOWN"),
     _one(
         "an unknown symbol in a list",
         {"type": "array", "items": enum("OPEN", "GONE")},
@@ -125,24 +132,31 @@ EVOLUTIONS = [
         "an unknown symbol without a default", enum("OPEN", "GONE"), enum("OPEN", "PAID"), "GONE", NO,
         "f: GONE is not a symbol of shop.State, which has no default",
     ),
-    _one("a known symbol where another is unknown", enum("OPEN", "GONE"), enum("OPEN", "PAID"), "OPEN", "OPEN", "f: GONE is not a symbol"),
+    _one("a known symbol where another is unknown", enum("OPEN", "GONE"), enum("OPEN", "PAID"), "OPEN",
+    "OPEN", "f: GONE is not a symbol"),
     _one("string to long", "string", "long", "5", NO, "f: string is not long"),
     _one("long to int", "long", "int", 5, NO, "f: long is not int"),
     _one("double to long", "double", ["null", "long"], 5.0, NO, "f: double is not null or long"),
     _one("a record to a text", _MONEY, "string", {"cents": 1}, NO, "f: shop.Money is not string"),
     _one(
         "a text deep inside to a number",
-        {"type": "array", "items": record("Line", n="string")}, {"type": "array", "items": record("Line", n="long")},
+        {"type": "array", "items": record("Line", n="string")}, {"type": "array", "items": record("Line",
+        n="long")},
         [{"n": "1"}], NO, "f[].n: string is not long",
     ),
-    _one("a branch of a union that is gone", ["null", "string", "long"], ["null", "long"], "x", NO, "f: string is not null or long"),
-    _one("a branch of a union that stayed", ["null", "string", "long"], ["null", "long"], 5, 5, "f: string is not"),
-    _one("fixed of another size", {"type": "fixed", "name": "F", "size": 2}, {"type": "fixed", "name": "F", "size": 3}, b"ab", NO, "f: shop.F is not shop.F"),
-    _one("fixed", {"type": "fixed", "name": "F", "size": 2}, {"type": "fixed", "name": "F", "size": 2}, b"ab", b"ab"),
+    _one("a branch of a union that is gone", ["null", "string", "long"], ["null", "long"], "x", NO,
+    "f: string is not null or long"),
+    _one("a branch of a union that stayed", ["null", "string", "long"], ["null", "long"], 5, 5,
+    "f: string is not"),
+    _one("fixed of another size", {"type": "fixed", "name": "F", "size": 2}, {"type": "fixed", "name": "F",
+    "size": 3}, b"ab", NO, "f: shop.F is not shop.F"),
+    _one("fixed", {"type": "fixed", "name": "F", "size": 2}, {"type": "fixed", "name": "F", "size": 2}, b"ab",
+    b"ab"),
 ]  # fmt: skip
 
-# What the hub decides itself: a field without value and default; logical types that contradict each other; and the alias of
-# a field whose own name the writer has too, which Avro for Java refuses and its other libraries leave aside, as here.
+# What the hub decides itself: a field without value and default; logical types that contradict each other;
+# and the alias of a field whose own name the writer has too, which Avro for Java refuses and its other
+# libraries leave aside, as here.
 OURS = [
     Evolution(
         "a field of the name itself goes before one of the alias",
@@ -159,9 +173,12 @@ OURS = [
         {"id": 1},
         {"id": 1, "cur": None},
     ),
-    _one("a field within a record without a default", _MONEY, record("Money", cents="long", cur="string"), {"cents": 1}, {"cents": 1, "cur": None}),
-    _one("a default that is none of its type", _MONEY, record("Money", cents="long", n=("long", {"default": "x"})), {"cents": 1}, {"cents": 1, "n": None}),
-    _one("milliseconds to microseconds", _TIME, {"type": "long", "logicalType": "timestamp-micros"}, 5, NO, "f: timestamp-millis is not timestamp-micros"),
+    _one("a field within a record without a default", _MONEY, record("Money", cents="long", cur="string"),
+    {"cents": 1}, {"cents": 1, "cur": None}),
+    _one("a default that is none of its type", _MONEY, record("Money", cents="long", n=("long",
+    {"default": "x"})), {"cents": 1}, {"cents": 1, "n": None}),
+    _one("milliseconds to microseconds", _TIME, {"type": "long", "logicalType": "timestamp-micros"}, 5, NO,
+    "f: timestamp-millis is not timestamp-micros"),
     _one("a number to a time", _LONG, _TIME, 5, 5),
     _one("a time to a number", _TIME, _LONG, 5, 5),
 ]  # fmt: skip

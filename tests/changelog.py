@@ -1,4 +1,5 @@
-"""A changelog in memory, an applier and a real store: what the tests of stores, of appliers and of push share."""
+"""A changelog in memory, an applier and a real store:
+what the tests of stores, of appliers and of push share."""
 
 from __future__ import annotations
 

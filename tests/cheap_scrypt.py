@@ -1,4 +1,5 @@
-"""Passwords that cost nothing. The real cost is paid where it is the claim: tests/unit/access/test_secrets.py."""
+"""Passwords that cost nothing.
+The real cost is paid where it is the claim: tests/unit/access/test_secrets.py."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from hub.access import secrets
 
 @contextmanager
 def cheap_scrypt() -> Iterator[None]:
-    """Hash and check passwords at the least cost that scrypt has. The lines of access.yaml keep their form, and so
-    keep their limits; a line that is made here fits its password only while this lasts.
+    """Hash and check passwords at the least cost that scrypt has. The lines of access.yaml keep their form,
+    and so keep their limits; a line that is made here fits its password only while this lasts.
     """
 
     def least(password: str, salt: bytes, log2_n: int, r: int, p: int) -> bytes:

@@ -78,21 +78,24 @@ SECONDS = {
     "integration/test_formats.py": 31,
 }
 
-# Files from LONG_S on are ``long``. A run of everything takes a sample of them, in an order that follows from the commit (or
-# from HUB_TEST_SEED): the first ones always and at once, the others last, as long as the run is younger than SAMPLE_MIN. So
-# each is run by every few commits, and a slow machine ends too. With --all, or when asked for by name, all of them run.
+# Files from LONG_S on are ``long``. A run of everything takes a sample of them, in an order that follows from
+# the commit (or from HUB_TEST_SEED): the first ones always and at once, the others last, as long as the run
+# is younger than SAMPLE_MIN. So each is run by every few commits, and a slow machine ends too. With --all, or
+# when asked for by name, all of them run.
 LONG_S, ALWAYS, SAMPLE_MIN = 35, 4, 16
 _SEED, _UNTIL = "HUB_TEST_SEED", "HUB_TEST_SAMPLE_UNTIL"
 
-# A JVM lives for seconds or minutes here: the optimising compiler would take more from the cores than it gives back.
+# A JVM lives for seconds or minutes here: the optimising compiler would take more from the cores than it
+# gives back.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
 
-# Where the environment keeps no bytecode, each of the hundred processes that tests start would compile all that it imports.
+# Where the environment keeps no bytecode, each of the hundred processes that tests start would compile all
+# that it imports.
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
     os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(__file__).parents[1] / ".cache" / "bytecode"))
 
-# The same examples in every run: what passes once passes again. With HUB_FAULT_SEEDS others are tried. How long one takes
-# is a matter of the machine.
+# The same examples in every run: what passes once passes again. With HUB_FAULT_SEEDS others are tried. How
+# long one takes is a matter of the machine.
 hypothesis.settings.register_profile(
     "hub",
     derandomize="HUB_FAULT_SEEDS" not in os.environ,
@@ -153,7 +156,8 @@ def sampled(seed: str) -> list[str]:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """With --fast nothing but tests/unit is even imported; with --faults the fault suite alone, which runs only then."""
+    """With --fast nothing but tests/unit is even imported;
+    with --faults the fault suite alone, which runs only then."""
     if config.getoption("--fast") and collection_path.name in MARK_OF_FOLDER:
         return True
     if collection_path.suffix == ".py" and collection_path.name != "conftest.py":

@@ -1,4 +1,5 @@
-"""Two views of one group over a changelog in memory, an applier and a real store: what the tests of cuts in stores share."""
+"""Two views of one group over a changelog in memory, an applier and a real store:
+what the tests of cuts in stores share."""
 
 from __future__ import annotations
 

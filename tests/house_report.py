@@ -1,7 +1,8 @@
-"""Measure the shape of the code: ``./run check --report`` prints it, tests/unit/test_house.py keeps the limits.
+"""Measure the shape of the code: ``./run check --report`` prints it, tests/unit/test_house.py keeps the
+limits.
 
-Sizes are lines of a source file as an editor counts them. A function's or a class's lines go from its first line (without
-decorators) to its last. Imports are those of the import graph, which import-linter uses, too.
+Sizes are lines of a source file as an editor counts them. A function's or a class's lines go from its first
+line (without decorators) to its last. Imports are those of the import graph, which import-linter uses, too.
 """
 
 from __future__ import annotations
@@ -87,7 +88,8 @@ def measured(root: Path = ROOT, package: str = "hub") -> Measures:
 
 
 def _definitions(path: str, tree: ast.Module) -> Iterator[Definition]:
-    """Yield functions, methods and classes at module level and within classes; not the functions of functions."""
+    """Yield functions, methods and classes at module level and within classes;
+    not the functions of functions."""
     waiting: list[ast.stmt] = list(tree.body)
     while waiting:
         node = waiting.pop()
@@ -107,8 +109,8 @@ class Habits:
     """Habits of tests that should be unnecessary: lines such as ``path:12``."""
 
     private: tuple[str, ...]
-    """Uses of private members of other objects (``store._rows``; not of ``self`` and ``cls``), and imports of private
-    names of ``hub``.
+    """Uses of private members of other objects (``store._rows``; not of ``self`` and ``cls``), and imports of
+    private names of ``hub``.
     """
     sleeps: tuple[str, ...]
     """Calls of ``time.sleep`` and ``asyncio.sleep``, except for ``asyncio.sleep(0)``, which only yields."""
@@ -168,7 +170,8 @@ def mutations(path: Path = MUTATIONS) -> str:
 
 
 def circle(imports: Mapping[str, Iterable[str]]) -> list[str]:
-    """Return modules that import one another in a circle, the first one again at the end; an empty list: there is none."""
+    """Return modules that import one another in a circle, the first one again at the end;
+    an empty list: there is none."""
     try:
         TopologicalSorter(imports).prepare()
     except CycleError as error:

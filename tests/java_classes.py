@@ -1,4 +1,5 @@
-"""Java's classes from Python: ``from java_classes import JavaClasses``. py4j and its server come with PySpark."""
+"""Java's classes from Python: ``from java_classes import JavaClasses``.
+py4j and its server come with PySpark."""
 
 from __future__ import annotations
 

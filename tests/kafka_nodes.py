@@ -1,7 +1,7 @@
 """Kafkas of tests' own: started, ready, and stopped at the end.
 
-Kafka's own tool formats the folder of the first of them in each process. The next ones get what it wrote there, with
-ids of their own, and so start one JVM instead of two.
+Kafka's own tool formats the folder of the first of them in each process. The next ones get what it wrote
+there, with ids of their own, and so start one JVM instead of two.
 """
 
 from __future__ import annotations

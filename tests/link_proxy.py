@@ -1,11 +1,13 @@
-"""A link between clients and one server that tests can cut, slow down, throttle, leave half open, break in the middle of a
-frame, or (Kafka only) keep one kind of request back on.
+"""A link between clients and one server that tests can cut, slow down, throttle, leave half open, break in
+the middle of a frame, or (Kafka only) keep one kind of request back on.
 
-A broker tells its clients its own address, and they would go round a proxy. So it has a second listener whose advertised
-address is the proxy's (``LinkedNode``): who comes in through the proxy stays on it, whoever comes in directly does not.
+A broker tells its clients its own address, and they would go round a proxy. So it has a second listener whose
+advertised address is the proxy's (``LinkedNode``): who comes in through the proxy stays on it, whoever comes
+in directly does not.
 
-Requests are told apart by their header (Kafka's protocol guide): 4 bytes of size, then the API's key in 2. A request that
-is kept back goes to the broker when it is let go, even when its client is gone by then: as a packet that was long on its way.
+Requests are told apart by their header (Kafka's protocol guide): 4 bytes of size, then the API's key in 2. A
+request that is kept back goes to the broker when it is let go, even when its client is gone by then: as a
+packet that was long on its way.
 """
 
 from __future__ import annotations

@@ -114,7 +114,8 @@ class MemoryLog:
             self.ends.pop()
 
     def bytes_from(self, position: int, stop: int, most: int) -> bytearray:
-        """Return the batches from the one with ``position`` up to ``stop``, ``most`` bytes but at least one."""
+        """Return the batches from the one with ``position`` up to ``stop``,
+        ``most`` bytes but at least one."""
         found = bytearray()
         for at in range(bisect_right(self.ends, position), len(self.ends)):
             if self.ends[at] > stop or (found and len(found) + len(self.batches[at]) > most):
@@ -206,7 +207,8 @@ class MemoryBrokers:
         return topic_id_text(self.topics[topic])
 
     def append(self, records: Sequence[NewRecord]) -> None:
-        """Append records without a transaction, one batch per partition; those without one go to the first."""
+        """Append records without a transaction, one batch per partition;
+        those without one go to the first."""
         for tp, payload in self._batches(records):
             self.logs[tp].append(payload)
 

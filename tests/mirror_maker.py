@@ -1,4 +1,5 @@
-"""A real MirrorMaker 2 (dedicated mode, one node) as a process, from the jars of the lock's sets "connect" and "mirror-maker"."""
+"""A real MirrorMaker 2 (dedicated mode, one node) as a process,
+from the jars of the lock's sets "connect" and "mirror-maker"."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ def classpath(settings: Settings) -> str:
 
 
 def properties(source: str, target: str, topics: str, more: Mapping[str, object] | None = None) -> str:
-    """From ``nyc`` to ``lon``, one replica of everything. ``topics``: a regular expression, as MirrorMaker has them."""
+    """From ``nyc`` to ``lon``, one replica of everything.
+    ``topics``: a regular expression, as MirrorMaker has them."""
     said: dict[str, object] = {
         "clusters": "nyc, lon",
         "nyc.bootstrap.servers": source,

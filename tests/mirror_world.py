@@ -1,4 +1,5 @@
-"""Two real clusters, a mirrors.yaml between them, and workers as processes: what tests of ``hub mirror`` do with them."""
+"""Two real clusters, a mirrors.yaml between them, and workers as processes:
+what tests of ``hub mirror`` do with them."""
 
 from __future__ import annotations
 

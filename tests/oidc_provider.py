@@ -69,7 +69,7 @@ class OidcProvider:
         """Return the address that leads back with a code, for the user who has signed in."""
         code = secrets.token_urlsafe(16)
         self._codes[code] = dict(query)
-        return f"{query['redirect_uri']}?{urlencode({'code': code, 'state': query['state'], 'iss': self.issuer})}"
+        return f"{query['redirect_uri']}?{urlencode({'code': code, 'state': query['state'], 'iss': self.issuer})}"  # noqa: E501
 
     def exchange(self, form: Mapping[str, str], authorization: str) -> tuple[int, object]:
         if form.get("grant_type") == "client_credentials":
@@ -108,7 +108,10 @@ def oidc_provider() -> Iterator[OidcProvider]:
                 return self.answer(303, b"", {"Location": made.authorize(query)})
             if path.endswith("/authorize"):
                 hidden = "".join(f'<input type="hidden" name="{k}" value="{v}">' for k, v in query.items())
-                page = f'<form>{hidden}<label>Account <input name="user"></label><button>Continue</button></form>'
+                page = (
+                    f"<form>{hidden}<label>Account <input "
+                    'name="user"></label><button>Continue</button></form>'
+                )
                 return self.answer(200, page.encode(), {"Content-Type": "text/html"})
             status, body = made.get(path, query)
             return self.answer(status, json.dumps(body).encode())

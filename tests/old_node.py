@@ -18,8 +18,8 @@ log4j.appender.out.layout.ConversionPattern=%d{ISO8601} %-5p %c{1}: %m%n
 
 
 class OldNode(KafkaNode):
-    """A broker of an older Kafka. Third-party jars that both brokers use are locked once, in the newer set; the
-    newer broker's own and logging jars are left out.
+    """A broker of an older Kafka. Third-party jars that both brokers use are locked once, in the newer set;
+    the newer broker's own and logging jars are left out.
     """
 
     def jars(self) -> Sequence[Path]:

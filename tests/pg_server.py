@@ -1,4 +1,5 @@
-"""Postgres' protocol over a small store and a log in memory, on a real port: ``with served_pg(folder) as port``."""
+"""Postgres' protocol over a small store and a log in memory, on a real port:
+``with served_pg(folder) as port``."""
 
 from __future__ import annotations
 

@@ -64,7 +64,8 @@ class Pipeline:
         self.processes.setdefault(command, HubProcess(self.settings, command)).start()
 
     def kill(self, command: str, jvm: Literal["left", "too", "alone"] = "left") -> None:
-        """kill -9 of the process; of Spark's JVM below it ``too``, or of that ``alone``, which the process is to notice."""
+        """kill -9 of the process; of Spark's JVM below it ``too``, or of that ``alone``,
+        which the process is to notice."""
         process = self.processes[command].process
         below = [] if jvm == "left" else psutil.Process(process.pid).children(recursive=True)
         for each in below:

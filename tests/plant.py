@@ -35,7 +35,10 @@ class Plant:
 
     def declare(self, fields: dict[str, str], indexes: str = "[]") -> None:
         lines = "".join(f"  {name}: {sql}\n" for name, sql in fields.items())
-        text = f"view: {self.view}\nsources:\n  r: {{topic: {self.topic}, key: sensor}}\nfields:\n{lines}indexes: {indexes}\n"
+        text = (
+            f"view: {self.view}\nsources:\n  r: {{topic: {self.topic}, key: "
+            f"sensor}}\nfields:\n{lines}indexes: {indexes}\n"
+        )
         (self.pipeline.views / f"{self.view}.yaml").write_text(text)
 
     def write(self, key: str, value: bytes | None) -> Positions:

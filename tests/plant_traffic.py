@@ -16,7 +16,8 @@ SENSORS = 40
 
 
 class Reader:
-    """Reads the view all the time, as a whole and by key, and follows its changes; keeps whatever was wrong."""
+    """Reads the view all the time, as a whole and by key, and follows its changes;
+    keeps whatever was wrong."""
 
     def __init__(self, plant: Plant) -> None:
         self.plant = plant

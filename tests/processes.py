@@ -157,7 +157,8 @@ def running_server(settings: Settings) -> Iterator[str]:
 def run_hub(
     told: Told, *arguments: str, given: str = "", timeout_s: float = 200.0
 ) -> subprocess.CompletedProcess[str]:
-    """Run one command to its end as a process of its own, with any exit code. ``given``: its standard input."""
+    """Run one command to its end as a process of its own, with any exit code.
+    ``given``: its standard input."""
     return subprocess.run(
         [sys.executable, "-m", "hub.cli", *arguments],
         env={**os.environ, **variables_of(told)},

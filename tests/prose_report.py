@@ -1,7 +1,8 @@
-"""Measure the language of what people read: ``./run check --report`` prints it, tests/unit/test_prose.py keeps it.
+"""Measure the language of what people read: ``./run check --report`` prints it, tests/unit/test_prose.py
+keeps it.
 
-Rules are heuristics: a private word or an inverted sentence is a place to look at, not a verdict. Terms of the field that look
-like private words are not counted: dead-letter records, Java's heap, "is no longer".
+Rules are heuristics: a private word or an inverted sentence is a place to look at, not a verdict. Terms of
+the field that look like private words are not counted: dead-letter records, Java's heap, "is no longer".
 """
 
 from __future__ import annotations
@@ -17,17 +18,18 @@ ROOT = Path(__file__).resolve().parents[1]
 MOST_WORDS_OF_CELL = 25
 
 _FRAGMENT = re.compile(
-    r"(What|Whether|Of|The same|So many|Such|Who|Whom|Whose|That|Those|How|Where|When|Nothing|None|As|By|Until|Twice|Not|Only"
-    r"|Once|And|But|Or|Which|Here|There|It)\b"
+    r"(What|Whether|Of|The same|So "
+    r"many|Such|Who|Whom|Whose|That|Those|How|Where|When|Nothing|None|As|By|Until|Twice|Not|Only|Once|And|But|Or|Which|Here|There|It)\b"
 )
 _FIELD = re.compile(
-    r"dead[- ]letter\w*|(off-)?heap\w*|(is|are) no longer|there (is|are) no|letters, digits|hands over|damaged_rebuilds",
+    r"dead[- ]letter\w*|(off-)?heap\w*|(is|are) no longer|there (is|are) no|letters, digits|hands "
+    r"over|damaged_rebuilds",
     re.IGNORECASE,
 )
 _PRIVATE = re.compile(
-    r"\b(letters?|hands|told|tells?|said|says|chores?|damaged?|doubts?|sight|twin|desk|beside|foresee|anew|whom|thereof|goes on"
-    r"|go on|well\?|is no [a-z]+|are no [a-z]+|so many|who comes|stands? still|acts? for|that which|what is not|what was"
-    r"|what they|what it|of what|for what|by whom|it is (said|told|known|seen))\b",
+    r"\b(letters?|hands|told|tells?|said|says|chores?|damaged?|doubts?|sight|twin|desk|beside|foresee|anew|whom|thereof|goes on"  # noqa: E501
+    r"|go on|well\?|is no [a-z]+|are no [a-z]+|so many|who comes|stands? still|acts? for|that which|what is "
+    r"not|what was|what they|what it|of what|for what|by whom|it is (said|told|known|seen))\b",
     re.IGNORECASE,
 )
 

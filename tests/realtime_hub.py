@@ -1,5 +1,5 @@
-"""A supervised hub of a test's own, with checkpoints of real-time mode that are near: views are switched as a user does it,
-and its processes are killed between two checkpoints."""
+"""A supervised hub of a test's own, with checkpoints of real-time mode that are near: views are switched as a
+user does it, and its processes are killed between two checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""An S3 server for tests: moto's, in an environment of its own, which is made from locks/moto.txt when it is first used."""
+"""An S3 server for tests: moto's, in an environment of its own,
+which is made from locks/moto.txt when it is first used."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ _SIGNED = "AWS4-HMAC-SHA256 Credential=key/20260101/us-east-1/s3/aws4_request"
 
 @contextmanager
 def s3_server(log: Path, bucket: str) -> Iterator[Mapping[str, str]]:
-    """Run a server with one bucket; yields the variables with which clients reach it. Skips where the packages
-    cannot be fetched.
+    """Run a server with one bucket; yields the variables with which clients reach it. Skips where the
+    packages cannot be fetched.
     """
     python = _environment()
     (port,) = free_ports(1)

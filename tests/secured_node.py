@@ -1,4 +1,5 @@
-"""A cluster with every security protocol of Kafka and with access rules, and an endpoint that issues tokens."""
+"""A cluster with every security protocol of Kafka and with access rules,
+and an endpoint that issues tokens."""
 
 from __future__ import annotations
 
@@ -64,7 +65,7 @@ class SecuredNode(KafkaNode):
             f"listeners={open_},CONTROLLER://127.0.0.1:{self.port + 1}",
             f"advertised.listeners={open_}",
             "controller.listener.names=CONTROLLER",
-            f"listener.security.protocol.map={','.join(f'{each}:{each}' for each in ports)},CONTROLLER:PLAINTEXT",
+            f"listener.security.protocol.map={','.join(f'{each}:{each}' for each in ports)},CONTROLLER:PLAINTEXT",  # noqa: E501
             "inter.broker.listener.name=PLAINTEXT",
             "sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
             "listener.name.sasl_plaintext.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256",
@@ -182,7 +183,7 @@ class Issuer:
     def token(self, claims: dict[str, Any]) -> str:
         parts = ({"alg": "RS256", "kid": "issuer"}, claims)
         signed = ".".join(base64url(json.dumps(each).encode()) for each in parts)
-        return f"{signed}.{base64url(self._openssl('dgst', '-sha256', '-sign', str(self.key), given=signed.encode()))}"
+        return f"{signed}.{base64url(self._openssl('dgst', '-sha256', '-sign', str(self.key), given=signed.encode()))}"  # noqa: E501
 
     def _openssl(self, *command: str, given: bytes = b"") -> bytes:
         return subprocess.run(["openssl", *command], input=given, check=True, capture_output=True).stdout

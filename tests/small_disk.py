@@ -1,4 +1,5 @@
-"""A disk of a size that a test chooses: a tmpfs in a mount namespace of its own, in which processes can be started."""
+"""A disk of a size that a test chooses: a tmpfs in a mount namespace of its own,
+in which processes can be started."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from hub.runtime import die_with_parent, end
 
 @dataclass(frozen=True)
 class SmallDisk:
-    """``folder`` is the disk for every command that begins with ``within``, and an empty folder for all others."""
+    """``folder`` is the disk for every command that begins with ``within``,
+    and an empty folder for all others."""
 
     folder: Path
     within: list[str]

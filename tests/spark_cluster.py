@@ -1,4 +1,5 @@
-"""A real Spark cluster on loopback, in Spark's own standalone mode: a master and workers, processes of their own."""
+"""A real Spark cluster on loopback, in Spark's own standalone mode:
+a master and workers, processes of their own."""
 
 from __future__ import annotations
 
@@ -105,7 +106,8 @@ class SparkCluster:
 
 
 def _java() -> Path:
-    """A Java as a cluster's machines have: a worker starts executors with ``jdk.incubator.vector``, which the hub's own lacks."""
+    """A Java as a cluster's machines have: a worker starts executors with ``jdk.incubator.vector``,
+    which the hub's own lacks."""
     for path in (find_java(Settings()).path, *sorted(JVM_FOLDER.glob("*/bin/java"))):
         listed = subprocess.run(
             [path, "--list-modules"], check=False, capture_output=True, text=True, timeout=30.0

@@ -89,7 +89,10 @@ FRIENDLY: list[tuple[str, list[list[Any]]]] = [
     ('SELECT "key" FROM "plant" p ORDER BY p."key" LIMIT 1 OFFSET 3', [["p3"]]),
     ("SELECT count(*), count(city), count(DISTINCT city) FROM plant", [[10, 7, 2]]),
     (
-        "SELECT city, count(*) AS c, sum(n), min(n), max(celsius), avg(n) FROM plant GROUP BY city ORDER BY city",
+        (
+            "SELECT city, count(*) AS c, sum(n), min(n), max(celsius), avg(n) FROM plant GROUP "
+            "BY city ORDER BY city"
+        ),
         [["Oslo", 4, 18, 0, 10.5, 4.5], ["Rome", 3, 12, 1, 7.5, 4.0], [None, 3, 15, 2, 9.0, 5.0]],
     ),
     ("SELECT city FROM plant GROUP BY 1 HAVING count(*) > 3", [["Oslo"]]),
@@ -152,7 +155,10 @@ FRIENDLY: list[tuple[str, list[list[Any]]]] = [
     ("SELECT position('c' in 'abc'), strpos('abc', 'z'), starts_with('abc', 'ab')", [[3, 0, True]]),
     ("SELECT concat('a', NULL, 1, TRUE), concat_ws('-', 'a', NULL, 2), 'a' || 1", [["a1true", "a-2", "a1"]]),
     (
-        "SELECT CASE WHEN n > 8 THEN 'high' WHEN n > 7 THEN 'mid' ELSE 'low' END FROM plant WHERE n > 6 ORDER BY n",
+        (
+            "SELECT CASE WHEN n > 8 THEN 'high' WHEN n > 7 THEN 'mid' ELSE 'low' END FROM plant "
+            "WHERE n > 6 ORDER BY n"
+        ),
         [["low"], ["mid"], ["high"]],
     ),
     ("SELECT CASE city WHEN 'Oslo' THEN 1 END FROM plant WHERE n < 2 ORDER BY n", [[1], [None]]),
@@ -182,15 +188,25 @@ FRIENDLY: list[tuple[str, list[list[Any]]]] = [
     ("SELECT n FROM plant WHERE seen > TIMESTAMP '2026-01-01 07:30:00' ORDER BY n", [[8], [9]]),
     ("SELECT n FROM plant WHERE seen >= now() - INTERVAL '12 hours' ORDER BY n", [[8], [9]]),
     (
-        "SELECT date_trunc('hour', seen + INTERVAL '90 minutes'), seen - (seen - INTERVAL '1 day') FROM plant WHERE n = 1",
+        (
+            "SELECT date_trunc('hour', seen + INTERVAL '90 minutes'), seen - (seen - INTERVAL '1 day') "
+            "FROM plant WHERE n = 1"
+        ),
         [["2026-01-01T02:00:00.000Z", 86_400_000]],
     ),
     (
-        "SELECT date_trunc('month', seen), date_trunc('quarter', seen), date_trunc('year', seen), date_trunc('week', seen) FROM plant WHERE n = 1",
+        (
+            "SELECT date_trunc('month', seen), date_trunc('quarter', seen), date_trunc('year', seen), "
+            "date_trunc('week', seen) FROM plant WHERE n = 1"
+        ),
         [["2026-01-01T00:00:00.000Z"] * 3 + ["2025-12-29T00:00:00.000Z"]],
     ),
     (
-        "SELECT extract(year FROM seen), extract(dow FROM seen), extract(isodow FROM seen), extract(hour FROM seen), extract(doy FROM seen), extract(week FROM seen), extract(quarter FROM seen), extract(epoch FROM seen) FROM plant WHERE n = 5",
+        (
+            "SELECT extract(year FROM seen), extract(dow FROM seen), extract(isodow FROM seen), extract(hour "
+            "FROM seen), extract(doy FROM seen), extract(week FROM seen), extract(quarter FROM seen), "
+            "extract(epoch FROM seen) FROM plant WHERE n = 5"
+        ),
         [[2026, 4, 4, 5, 1, 1, 1, 1_767_243_600.0]],
     ),
     (
@@ -209,11 +225,17 @@ FRIENDLY: list[tuple[str, list[list[Any]]]] = [
         [["1969-12-31", "2026-01-31T00:00:00.000Z"]],
     ),
     (
-        "SELECT CAST(note AS bigint), CAST(note AS double precision), CAST(note AS timestamp) FROM plant WHERE n = 0",
+        (
+            "SELECT CAST(note AS bigint), CAST(note AS double precision), CAST(note AS timestamp) "
+            "FROM plant WHERE n = 0"
+        ),
         [[None, None, None]],
     ),
     (
-        "SELECT CAST(city || '' AS timestamp), CAST('4' || '2' AS bigint), CAST('1' || '.5' AS double precision), CAST('2026-01-3' || '1' AS timestamp) FROM plant WHERE n = 0",
+        (
+            "SELECT CAST(city || '' AS timestamp), CAST('4' || '2' AS bigint), CAST('1' || '.5' AS double "
+            "precision), CAST('2026-01-3' || '1' AS timestamp) FROM plant WHERE n = 0"
+        ),
         [[None, 42, 1.5, "2026-01-31T00:00:00.000Z"]],
     ),
     ("SELECT CAST(2.9 AS int), CAST(TRUE AS int), CAST(1 AS boolean)", [[2, 1, True]]),
@@ -224,20 +246,32 @@ FRIENDLY: list[tuple[str, list[list[Any]]]] = [
         [[["a", {"b": True, "c": [1, 2.5, None], "d.e": "x"}, "t1"], "01ff"]],
     ),
     (
-        "SELECT tags->>0, tags->1->>'b', tags->1->'c'->>1, tags->1->>'d.e', tags->1->>'none' FROM plant WHERE n = 1",
+        (
+            "SELECT tags->>0, tags->1->>'b', tags->1->'c'->>1, tags->1->>'d.e', tags->1->>'none' "
+            "FROM plant WHERE n = 1"
+        ),
         [["a", "true", "2.5", "x", None]],
     ),
     (
-        "SELECT json_array_length(tags), json_array_length(tags->1), json_array_length(tags->1->'c') FROM plant WHERE n = 1",
+        (
+            "SELECT json_array_length(tags), json_array_length(tags->1), json_array_length(tags->1->'c') "
+            "FROM plant WHERE n = 1"
+        ),
         [[3, None, 3]],
     ),
     ("SELECT n, row_number() OVER (ORDER BY n DESC) FROM plant ORDER BY n LIMIT 2", [[0, 10], [1, 9]]),
     (
-        "SELECT n, lag(n) OVER (PARTITION BY city ORDER BY n), sum(n) OVER (PARTITION BY city ORDER BY n ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM plant WHERE city = 'Rome' ORDER BY n",
+        (
+            "SELECT n, lag(n) OVER (PARTITION BY city ORDER BY n), sum(n) OVER (PARTITION BY city ORDER BY n "
+            "ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM plant WHERE city = 'Rome' ORDER BY n"
+        ),
         [[1, None, 1], [4, 1, 5], [7, 4, 11]],
     ),
     (
-        "SELECT city, sum(count(*)) OVER (), rank() OVER (ORDER BY count(*) DESC) FROM plant GROUP BY city ORDER BY city",
+        (
+            "SELECT city, sum(count(*)) OVER (), rank() OVER (ORDER BY count(*) DESC) FROM plant GROUP "
+            "BY city ORDER BY city"
+        ),
         [["Oslo", 10, 1], ["Rome", 10, 2], [None, 10, 2]],
     ),
     ("SELECT _version FROM plant WHERE _applied_at > '2020-01-01' AND n = 1", [[2]]),
@@ -391,7 +425,8 @@ HOSTILE: list[tuple[str, str]] = [
         "WITH "
         + ", ".join(
             [
-                f"a{n} AS (SELECT x.n FROM {'plant' if n == 0 else f'a{n - 1}'} x, {'plant' if n == 0 else f'a{n - 1}'} y)"
+                f"a{n} AS (SELECT x.n FROM {'plant' if n == 0 else f'a{n - 1}'} x, "
+                f"{'plant' if n == 0 else f'a{n - 1}'} y)"
                 for n in range(12)
             ]
         )

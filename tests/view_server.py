@@ -1,4 +1,5 @@
-"""The read side of a hub over a changelog in memory, on a real port: what tests of readers, watchers and clients share."""
+"""The read side of a hub over a changelog in memory, on a real port:
+what tests of readers, watchers and clients share."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""Apicurio Registry beside the hub's, on the same Kafka: fetched by Ivy, run when there is a Java of 21 or later.
+"""Apicurio Registry beside the hub's, on the same Kafka: fetched by Ivy, run when there is a Java of 21 or
+later.
 
-Its storage is ``kafkasql`` (a journal in Kafka, replayed into an H2 in memory), which is what the hub's is: the log is
-the truth, any node takes writes. The global compatibility rule is set, or it would check nothing; its access log is
-off, as the hub's is. Its API is the Confluent-compatible one, ``/apis/ccompat/v7``.
+Its storage is ``kafkasql`` (a journal in Kafka, replayed into an H2 in memory), which is what the hub's is:
+the log is the truth, any node takes writes. The global compatibility rule is set, or it would check nothing;
+its access log is off, as the hub's is. Its API is the Confluent-compatible one, ``/apis/ccompat/v7``.
 
-It is the only other registry that the package registries have: Confluent's own server is not on Maven Central (only
-in Confluent's repository), and Karapace is not on PyPI.
+It is the only other registry that the package registries have: Confluent's own server is not on Maven Central
+(only in Confluent's repository), and Karapace is not on PyPI.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _IVY = f"""<ivy-module version="2.0" xmlns:e="http://ant.apache.org/ivy/extra">
 <artifact name="apicurio-registry-app" type="jar" ext="tar.gz" e:classifier="all"/>
 </dependency>
 </dependencies></ivy-module>
-"""
+"""  # noqa: E501
 
 
 def java_for(settings: Settings) -> Java | None:
@@ -92,7 +93,8 @@ def start(settings: Settings, java: Java, folder: Path) -> Served:
         "apicurio.kafkasql.bootstrap.servers": settings.bootstrap,
         # 10 by default, three times in a write: a registration would take 40 ms whatever the server does.
         "apicurio.kafkasql.producer.linger.ms": 0,
-        # 5,000 by default, waited for four times at the start, by when nothing more comes from topics this near.
+        # 5,000 by default, waited for four times at the start, by when nothing more comes from topics this
+        # near.
         "apicurio.kafkasql.consumer.poll.timeout": 1_000,
         "apicurio.storage.snapshot.location": folder,
         # It logs two lines a registration otherwise; the hub's log has none.

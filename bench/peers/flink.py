@@ -1,9 +1,11 @@
-"""Flink SQL beside the hub's SQL views: a cluster of one process, two at a time, on the same topics and registry.
+"""Flink SQL beside the hub's SQL views: a cluster of one process, two at a time, on the same topics and
+registry.
 
-Flink itself comes from PyPI (``apache-flink-libraries``, the jars of ``apache-flink``; flink-dist is not on Maven Central),
-checked against its sha256 and unpacked into the cache, so PyFlink's fifteen Python packages are not needed: the SQL is run by
-``SqlJobs.java``. The connector is 5.0.0-2.2, for Flink 2.2: there is none for 2.3 yet. ``avro-confluent`` is 2.3.0's, because
-that of 2.2 does not resolve from Maven Central.
+Flink itself comes from PyPI (``apache-flink-libraries``, the jars of ``apache-flink``; flink-dist is not on
+Maven Central), checked against its sha256 and unpacked into the cache, so PyFlink's fifteen Python packages
+are not needed: the SQL is run by
+``SqlJobs.java``. The connector is 5.0.0-2.2, for Flink 2.2: there is none for 2.3 yet. ``avro-confluent`` is
+2.3.0's, because that of 2.2 does not resolve from Maven Central.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ from hub.runtime import die_with_parent, last_line
 
 VERSION = "2.2.1"
 PACKAGE = f"apache-flink-libraries=={VERSION}"
-SHA256 = "da8b4d735fd13f5995aadded777be1ff6e062142edaf1ff5d198e51c4119fbed"  # of the names and contents of its jars
+# of the names and contents of its jars
+SHA256 = "da8b4d735fd13f5995aadded777be1ff6e062142edaf1ff5d198e51c4119fbed"
 HEAP_MB = 2_048
 PARALLELISM = 2
 
@@ -63,7 +66,8 @@ def fetch(settings: Settings) -> Path:
 
 
 def jars(settings: Settings) -> list[Path]:
-    """Flink's, the connector's and the format's, fetched when they are missing. Raises RuntimeError, HubError."""
+    """Flink's, the connector's and the format's, fetched when they are missing.
+    Raises RuntimeError, HubError."""
     found = sorted(fetch(settings).glob("*.jar"))
     for of, wanted in (
         ("flink", "flink-sql-connector-kafka"),
@@ -113,8 +117,10 @@ def run(
         "appender.file.layout.type = PatternLayout\nappender.file.layout.pattern = %d %p %c %m%n%ex\n"
     )
     command = [
-        str(find_java(settings).path), f"-Xmx{HEAP_MB}m", f"-Dlog4j.configurationFile={folder / 'log4j2.properties'}",
-        f"-Djava.io.tmpdir={folder}", "-cp", f"{folder / 'classes'}:{path}", "SqlJobs", str(PARALLELISM), str(folder / "checkpoints"),
+        str(find_java(settings).path), f"-Xmx{HEAP_MB}m",
+        f"-Dlog4j.configurationFile={folder / 'log4j2.properties'}",
+        f"-Djava.io.tmpdir={folder}", "-cp", f"{folder / 'classes'}:{path}", "SqlJobs", str(PARALLELISM),
+        str(folder / "checkpoints"),
         *map(str, files),
     ]  # fmt: skip
     found: dict[str, Job] = {}

@@ -3,8 +3,9 @@
 ``CustomerView.java`` is the view of four topics in bench/views.py, ``SevenSystems.java`` that of seven in
 bench/customer_360.py, as a cogroup or as a join of tables.
 
-The peer has what the product has: Avro in and out, exactly once, two threads, RocksDB, one changelog of rows. Its rows end
-in a topic, so its figures stop where the product's go on to a store and a subscriber; for bench/pulls.py it answers by key.
+The peer has what the product has: Avro in and out, exactly once, two threads, RocksDB, one changelog of rows.
+Its rows end in a topic, so its figures stop where the product's go on to a store and a subscriber; for
+bench/pulls.py it answers by key.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ def classpath(settings: Settings) -> str:
 
 
 class KafkaStreamsView:
-    """The running peer. ``way``, ``rows``: of the view of seven topics, "cogroup" or "join", and its rows' schema. ``port``: where the view of four
-    answers rows by key, from its own store."""
+    """The running peer. ``way``, ``rows``: of the view of seven topics, "cogroup" or "join", and its rows'
+    schema. ``port``: where the view of four answers rows by key, from its own store."""
 
     def __init__(
         self,
@@ -94,9 +95,11 @@ class KafkaStreamsView:
         (folder / "rows.avsc").write_text(json.dumps(rows))
         shape = [OUT, str(folder / "rows.avsc")] if way else []
         command = [
-            str(find_java(settings).path), f"-Xmx{settings.spark_heap_mb}m", *(["-Dsun.net.httpserver.nodelay=true", f"-Dserve={port}"] if port else []),
+            str(find_java(settings).path), f"-Xmx{settings.spark_heap_mb}m",
+            *(["-Dsun.net.httpserver.nodelay=true", f"-Dserve={port}"] if port else []),
             "-cp", f"{folder / 'classes'}:{path}",
-            program, *([way] if way else []), settings.bootstrap, str(folder / "state"), self.group, *shape, *files,
+            program, *([way] if way else []), settings.bootstrap, str(folder / "state"), self.group, *shape,
+            *files,
         ]  # fmt: skip
         self.log = (folder / "peer.log").open("w")
         self.began_at = time.monotonic()

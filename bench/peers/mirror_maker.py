@@ -1,7 +1,9 @@
-"""The bench's mirror by MirrorMaker 2: dedicated mode, its jars through Ivy, tuned as its operators do, and warmed up.
+"""The bench's mirror by MirrorMaker 2: dedicated mode, its jars through Ivy, tuned as its operators do, and
+warmed up.
 
-At least once, or exactly once (KIP-618: the source connector's own transactions, here as long as the hub's). What it is told
-was looked for in its log: settings of producer and consumer do not reach its tasks under every name that one would guess.
+At least once, or exactly once (KIP-618: the source connector's own transactions, here as long as the hub's).
+What it is told was looked for in its log: settings of producer and consumer do not reach its tasks under
+every name that one would guess.
 """
 
 from __future__ import annotations
@@ -92,7 +94,8 @@ class MirrorMakerPeer:
         return setting in self.running.log.read_text(errors="replace")
 
     def warm_up(self, rounds: Callable[[], tuple[float, int]], most: int) -> list[float]:
-        """Let it mirror round after round until one costs hardly less than the one before, or ``most`` records went.
+        """Let it mirror round after round until one costs hardly less than the one before, or ``most``
+        records went.
 
         ``rounds`` mirrors one and gives (CPU seconds, records). Microseconds a record, round by round."""
         found: list[float] = []

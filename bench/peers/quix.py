@@ -1,7 +1,8 @@
-"""The bench's view of seven systems by Quix Streams (PyPI), in an environment of its own that the bench makes and removes.
+"""The bench's view of seven systems by Quix Streams (PyPI), in an environment of its own that the bench makes
+and removes.
 
-A program of Quix is one thread, so two processes of one group share the partitions. State in RocksDB with a changelog topic,
-exactly once, Avro in and out: what the other programs have.
+A program of Quix is one thread, so two processes of one group share the partitions. State in RocksDB with a
+changelog topic, exactly once, Avro in and out: what the other programs have.
 """
 
 from __future__ import annotations

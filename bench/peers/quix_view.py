@@ -1,7 +1,9 @@
-"""The bench's view of seven systems as a Quix Streams program: seven topics as one stream, folded by key into a row.
+"""The bench's view of seven systems as a Quix Streams program: seven topics as one stream, folded by key into
+a row.
 
-Runs in Quix's own environment, where nothing of the hub is. Arguments: bootstrap servers, state folder, group, topic of
-the rows, schema file of the rows, then topic=schema file for crm, web, orders, pay, tickets, consent and loyalty.
+Runs in Quix's own environment, where nothing of the hub is. Arguments: bootstrap servers, state folder,
+group, topic of the rows, schema file of the rows, then topic=schema file for crm, web, orders, pay, tickets,
+consent and loyalty.
 """
 
 import io
@@ -30,7 +32,8 @@ def schema_of(path: str) -> object:
 
 
 def folded(tagged, state):
-    """A part of the row is {"at": …, "events": …, "latest": [at, values], "things": {identity: [at, number, text]}}."""
+    """A part of the row is {"at": …, "events": …, "latest": [at, values], "things": {identity:
+    [at, number, text]}}."""
     source, event = tagged
     row = state.get("row") or {}
     part = row.setdefault(str(source), {"at": -1, "events": 0, "latest": [-1, []], "things": {}})

@@ -1,5 +1,5 @@
-"""What no view by Spark can be below: a Spark as the hub starts it, cold, that reads topics and keeps nothing of them
-(``spark_reads.py``), a process for each step."""
+"""What no view by Spark can be below: a Spark as the hub starts it, cold, that reads topics and keeps nothing
+of them (``spark_reads.py``), a process for each step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ STEPS = {
 
 
 class SparkFloor:
-    """A step that is being done. ``read_s``: its share of the time that it took; the rest is Spark's start."""
+    """A step that is being done. ``read_s``: its share of the time that it took;
+    the rest is Spark's start."""
 
     def __init__(self, settings: Settings, folder: Path, step: str, topics: Sequence[str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -41,7 +42,8 @@ class SparkFloor:
         self.read_s = 0.0
 
     def wait(self) -> float:
-        """The monotonic time at which the step was done. Raises RuntimeError with its last words when it ended before."""
+        """The monotonic time at which the step was done.
+        Raises RuntimeError with its last words when it ended before."""
         assert self.process.stdout is not None
         said = self.process.stdout.readline()
         done_at = time.monotonic()

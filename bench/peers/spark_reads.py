@@ -1,8 +1,9 @@
 """Start Spark as the hub does, do one step, print how many seconds the step took, and wait to be killed.
 
-Settings come from ``HUB_*``. Arguments: the step, then topics. ``start`` opens the session only; ``read`` reads every
-event of the topics into Spark's sink that drops all rows; ``count`` counts the events of each record key first, which is
-the least that a view is. No event is decoded, no state is kept, nothing is written.
+Settings come from ``HUB_*``. Arguments: the step, then topics. ``start`` opens the session only; ``read``
+reads every event of the topics into Spark's sink that drops all rows; ``count`` counts the events of each
+record key first, which is the least that a view is. No event is decoded, no state is kept, nothing is
+written.
 """
 
 from __future__ import annotations

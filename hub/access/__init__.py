@@ -25,4 +25,4 @@ be read, the last valid content applies; without one, only the hub's own process
     kafka_grants.py         [core]  the grants as access rules of Kafka
 
 Other packages use only ``hub.caller``: the caller's identity and permissions.
-"""
+"""  # noqa: E501

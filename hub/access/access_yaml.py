@@ -16,7 +16,7 @@
 
 The file contains hashes of passwords and tokens, never the secrets themselves: ``hub access hash`` makes
 them.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,99}")
 def _name(text: str) -> str:
     if not _NAME.fullmatch(text):
         raise ValueError(
-            f'name "{text[:80]}" must be letters, digits, ".", "_", "@" and "-", beginning with a letter or digit'
+            f'name "{text[:80]}" must be letters, digits, ".", "_", "@" and "-", beginning '
+            "with a letter or digit"
         )
     return text
 
@@ -132,7 +133,8 @@ class AccessFile(_AccessModel):
 
 
 def with_admin(file: AccessFile, token: str | None) -> AccessFile:
-    """Add the token of the setting ``admin_token``, which may do everything. No name of the file begins with _."""
+    """Add the token of the setting ``admin_token``, which may do everything.
+    No name of the file begins with _."""
     if token is None:
         return file
     everything = GrantNode(role="admin", topics=["**"], views=["**"], hub=True)

@@ -94,8 +94,8 @@ class Proxies:
 @dataclass(frozen=True, slots=True)
 class AuthRequest:
     """Authentication data of a request. ``headers`` maps lower-case names to all values. ``address`` is the
-    client's; ``peer`` is the connected proxy's, if there is one. ``certificate``: verified names of the client's
-    certificate.
+    client's; ``peer`` is the connected proxy's, if there is one. ``certificate``: verified names of the
+    client's certificate.
     """
 
     headers: Mapping[str, Sequence[str]]
@@ -107,8 +107,9 @@ class AuthRequest:
 
 @dataclass(frozen=True, slots=True)
 class AuthenticatedCaller:
-    """An authenticated caller and the method: ``password``, ``token``, ``session`` (with its text), ``certificate``, ``proxy``
-    or ``nobody``. ``ends_at_s``: end of the token, epoch seconds. ``token_id``: of a person's token.
+    """An authenticated caller and the method: ``password``, ``token``, ``session`` (with its text),
+    ``certificate``, ``proxy`` or ``nobody``. ``ends_at_s``: end of the token, epoch seconds. ``token_id``: of
+    a person's token.
     """
 
     who: Principal
@@ -185,7 +186,8 @@ class Authenticator:
         session = session_of(identity.name, ends_at, proof, self.key, nonce, identity.groups)
         if len(session) > MOST_SESSION:
             raise LoginFailed(
-                f'"{identity.name}" is in {len(identity.groups)} groups of access.yaml, more than a session holds',
+                f'"{identity.name}" is in {len(identity.groups)} groups of access.yaml, '
+                "more than a session holds",
                 "let access.yaml map the provider's groups to fewer ones (oidc: groups:)",
             )
         return session, lasts_s

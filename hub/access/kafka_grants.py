@@ -72,8 +72,8 @@ def plan_rules(
     own: str | None = None,
     prune: Collection[str] = (),
 ) -> RulesPlan:
-    """Compare. ``own``: name of the hub itself at the cluster, whose rules are left alone. ``prune``: principals
-    whose rules are removed although access.yaml does not name them.
+    """Compare. ``own``: name of the hub itself at the cluster, whose rules are left alone. ``prune``:
+    principals whose rules are removed although access.yaml does not name them.
     """
     named = {EVERYBODY, *(principal_of(each.name) for each in principals), *prune}
     if own is not None:
@@ -87,7 +87,8 @@ def plan_rules(
 
 
 def _is_managed(rule: AccessRule) -> bool:
-    """Return whether apply may remove the rule: rules that deny, of one host or of the cluster, are a person's."""
+    """Return whether apply may remove the rule: rules that deny, of one host or of the cluster,
+    are a person's."""
     return rule.permission == "ALLOW" and rule.host == "*" and rule.resource != "CLUSTER"
 
 
@@ -136,8 +137,8 @@ def _patterns(pattern: Labels) -> Iterator[tuple[str, PatternKind]]:
 
 
 def _needs_expansion(pattern: Labels, action: Action, role: str) -> bool:
-    """Return whether a pattern has no equivalent in Kafka: wildcards elsewhere than at the end, all topics but
-    those of the hub, and changelogs, which only admins write.
+    """Return whether a pattern has no equivalent in Kafka: wildcards elsewhere than at the end, all topics
+    but those of the hub, and changelogs, which only admins write.
     """
     fixed = pattern[:-1] if pattern[-1] == "**" else pattern
     if not fixed or any("*" in label for label in fixed):

@@ -29,7 +29,8 @@ _LONGEST_REMEMBERED = (
 
 @dataclass(frozen=True)
 class AccessRules:
-    """One version of the file, with cached decisions. ``tokens`` maps hashes, ``certificates`` their names, to users."""
+    """One version of the file, with cached decisions.
+    ``tokens`` maps hashes, ``certificates`` their names, to users."""
 
     file: AccessFile
     policy: AccessPolicy

@@ -110,5 +110,6 @@ def not_accepted(reason: RefusedToken) -> Unauthenticated:
     """Return the answer to a bearer token that is refused."""
     return Unauthenticated(
         f"the bearer token is not accepted: {reason}",
-        hint="get a new one from the identity provider, for this hub's audience (docs/how-to/sign-in-with-oidc.md)",
+        hint="get a new one from the identity provider, for this hub's audience "
+        "(docs/how-to/sign-in-with-oidc.md)",
     )

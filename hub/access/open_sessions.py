@@ -1,7 +1,7 @@
 """[shell] Sessions of people: ``sessions.open`` in the home, so that they can be listed and ended one by one.
 
-The cookie alone proves a session (hub/access/secrets.py); this file only tells of it. An unwritable file keeps
-nobody from signing in. Lines are appended; expired and very many ones are dropped when the file grows.
+The cookie alone proves a session (hub/access/secrets.py); this file only tells of it. An unwritable file
+keeps nobody from signing in. Lines are appended; expired and very many ones are dropped when the file grows.
 """
 
 from __future__ import annotations

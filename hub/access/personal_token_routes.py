@@ -21,7 +21,8 @@ _DAY_S = 86_400
 
 
 class NewToken(BaseModel):
-    """A token to make. ``owner``: a user of access.yaml, by default the caller. ``grants``: as in access.yaml."""
+    """A token to make. ``owner``: a user of access.yaml, by default the caller.
+    ``grants``: as in access.yaml."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -1,7 +1,8 @@
-"""[shell] Tokens that people make for their own programs: ``tokens.json`` in the home, shared by all servers of it.
+"""[shell] Tokens that people make for their own programs: ``tokens.json`` in the home, shared by all servers
+of it.
 
-A token acts as its owner, within its own grants: what it may do is what both may do, at the time of the request.
-So it ends with its owner, and is never worth more. The file (0600) has hashes, never tokens.
+A token acts as its owner, within its own grants: what it may do is what both may do, at the time of the
+request. So it ends with its owner, and is never worth more. The file (0600) has hashes, never tokens.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ _GRANTS: TypeAdapter[Grants] = TypeAdapter(Grants)
 
 @dataclass(frozen=True, slots=True)
 class PersonalToken:
-    """A token without its secret. Times are epoch seconds; ``grants``: as in access.yaml, empty for all of the
-    owner's; ``last_used_at_s`` None: not used yet, else exact to a minute.
+    """A token without its secret. Times are epoch seconds; ``grants``: as in access.yaml, empty for all of
+    the owner's; ``last_used_at_s`` None: not used yet, else exact to a minute.
     """
 
     id: str
@@ -66,8 +67,10 @@ def checked_grants(grants: object) -> Grants:
 def grant_of(text: str) -> dict[str, object]:
     """Parse a grant of the command line and the page. Raises CallerError.
 
-    >>> grant_of("read:shop.**"), grant_of("read:view:customers"), grant_of("read:hub")
-    ({'role': 'read', 'topics': ['shop.**']}, {'role': 'read', 'views': ['customers']}, {'role': 'read', 'hub': True})
+    >>> grant_of("read:shop.**"), grant_of("read:view:customers")
+    ({'role': 'read', 'topics': ['shop.**']}, {'role': 'read', 'views': ['customers']})
+    >>> grant_of("read:hub")
+    {'role': 'read', 'hub': True}
     """
     found = _GRANT.fullmatch(text)
     if found is None:

@@ -3,7 +3,8 @@
 A password is stored as ``scrypt$<log2 n>$<r>$<p>$<salt>$<hash>`` (RFC 7914). A token is random, so it is
 stored as ``sha256$<hash>``. A session is ``<name>.<ends at, s>-<nonce>.<signature>``, signed (HMAC-SHA256)
 with the key of the hub's home and with the user's password hash: a new password ends every session. A session
-of a login by OpenID Connect has the person's groups before the signature: ``<name>.<ends>-<nonce>.<groups>.<…>``.
+of a login by OpenID Connect has the person's groups before the signature:
+``<name>.<ends>-<nonce>.<groups>.<…>``.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ def session_of(
     nonce: str = "0",
     groups: Iterable[str] | None = None,
 ) -> str:
-    """Build a session text. ``proof`` is the user's password hash, or the provider of a login with ``groups``.
+    """Build a session text. ``proof`` is the user's password hash, or the provider of a login with
+    ``groups``.
     ``nonce`` is hexadecimal; it distinguishes sessions of one user with the same end, of which one may be
     signed out.
     """

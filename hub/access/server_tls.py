@@ -1,7 +1,7 @@
 """[shell] TLS of the server itself: a context that follows its files, and names in clients' certificates.
 
-Each new connection uses the newest valid files, so a renewed certificate needs no restart; connections that are
-open keep theirs. Files that do not fit each other (as while they are being replaced) change nothing.
+Each new connection uses the newest valid files, so a renewed certificate needs no restart; connections that
+are open keep theirs. Files that do not fit each other (as while they are being replaced) change nothing.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _SAN = {"DNS": "DNS", "URI": "URI", "email": "email"}
 
 
 class FollowedContext(ssl.SSLContext):
-    """A server's context. ``refresh`` reads the files again when they have changed. ``client_ca``: certificates of
-    clients are asked for and verified; clients without one sign in otherwise.
+    """A server's context. ``refresh`` reads the files again when they have changed. ``client_ca``:
+    certificates of clients are asked for and verified; clients without one sign in otherwise.
     """
 
     certificate: Path
@@ -64,7 +64,8 @@ class FollowedContext(ssl.SSLContext):
         return tuple((each.st_ino, each.st_size, each.st_mtime_ns) for each in found)
 
     def refresh(self) -> None:
-        """Use changed files for new connections. Blocks. Invalid files are logged once, and the old ones remain."""
+        """Use changed files for new connections. Blocks.
+        Invalid files are logged once, and the old ones remain."""
         try:
             stamp = self.stamp()
             if stamp == self.read:
@@ -84,7 +85,8 @@ class FollowedContext(ssl.SSLContext):
 def names_of(certificate: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names in a verified certificate, as ``SSLObject.getpeercert`` has it.
 
-    >>> names_of({"subject": ((("commonName", "checkout"),),), "subjectAltName": (("DNS", "a.shop"), ("IP Address", "::1"))})
+    >>> names_of({"subject": ((("commonName", "checkout"),),), "subjectAltName": (("DNS", "a.shop"),
+    ... ("IP Address", "::1"))})
     ('DNS:a.shop', 'CN=checkout')
     """
     return (*_alternatives(certificate.get("subjectAltName", ())), *_common(certificate.get("subject", ())))

@@ -31,7 +31,8 @@ def visible_sessions(sessions: OpenSessions, ended: EndedSessions) -> list[OpenS
 
 
 def end_session(sessions: OpenSessions, ended: EndedSessions, id: str) -> OpenSession:
-    """End a session that the caller sees, at once and on all servers of the home. Raises NotFound, PeerError."""
+    """End a session that the caller sees, at once and on all servers of the home.
+    Raises NotFound, PeerError."""
     found = next((each for each in visible_sessions(sessions, ended) if each.id == id), None)
     if found is None:
         raise NotFound(f'there is no session "{id[:40]}"', hint="hub access session ls", code="HUB-1717")

@@ -24,4 +24,4 @@ Kafka is unavailable, decisions are kept in memory and written later, because th
     alerts_json.py         [core]  the JSON of ``/api/alerts``
     runbooks.py            [shell] the pages that explain each alert and its remedy
     routes.py              [edge]  FastAPI
-"""
+"""  # noqa: E501

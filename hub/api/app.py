@@ -136,8 +136,8 @@ def create_app(settings: Settings) -> FastAPI:
 
 
 async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack, reads: FastReads) -> QueryService:
-    """Open shared resources, pass them to the routes, and register them to be closed in reverse order. Without
-    Kafka, views are served from the store, and all other routes answer 503 until it is back.
+    """Open shared resources, pass them to the routes, and register them to be closed in reverse order.
+    Without Kafka, views are served from the store, and all other routes answer 503 until it is back.
     """
     cluster = own_cluster(settings)
     node = await add_registry(app, settings, cluster, opened)

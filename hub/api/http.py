@@ -226,7 +226,8 @@ class BoundedHttp(HttpToolsProtocol):
         self.transport.write(
             _answer(
                 b"503 Service Unavailable\r\nretry-after: 1",
-                f"The server has {most:,} connections open, which is the most (http_connections in its hub.yaml). "
+                f"The server has {most:,} connections open, which is the most "
+                "(http_connections in its hub.yaml). "
                 "Try again in a second.\n",
             )
         )
@@ -255,7 +256,8 @@ def _answer(status: bytes, said: str) -> bytes:
 
 _TOO_SLOW: Final = _answer(
     b"408 Request Timeout",
-    f"A request's line and headers have {HEAD_S:g} s, its body {BODY_S:g} s and one more for each {LEAST_BYTES_PER_S} bytes.\n",
+    f"A request's line and headers have {HEAD_S:g} s, its body {BODY_S:g} s and one more for each "
+    f"{LEAST_BYTES_PER_S} bytes.\n",
 )
 _HEAD_TOO_LARGE: Final = _answer(
     b"431 Request Header Fields Too Large",

@@ -87,9 +87,11 @@ class WriteGuard(threading.Thread):
         place, unplaced = self._place, self._unplaced
         if unplaced is not None and self._ask_at_s is None and home_of(unplaced, topic) is not None:
             return PeerError(
-                f'whether records of "{topic}" may be written here is not known yet: mirrors.yaml has another address of '
+                f'whether records of "{topic}" may be written here is not known yet: mirrors.yaml has '
+                "another address of "
                 "this cluster, and its clusters are being asked which one it is",
-                hint=f"try again in a moment; with {self.own.bootstrap} in mirrors.yaml no other cluster needs to be asked",
+                hint=f"try again in a moment; with {self.own.bootstrap} in mirrors.yaml no other "
+                "cluster needs to be asked",
             )
         if place is None or home_of(place.file, topic) is None:
             return None

@@ -8,10 +8,10 @@ a killed run leaves the backup as it was, and the next run continues from the la
     progress                                     the same, of a run that has not ended
     segments/000007/<topic>/<partition>/<first>  Kafka's own record batches, byte for byte, in zstd
 
-Facts: only committed records are saved. A batch keeps its offsets, so compaction's holes stay known. Restore is
-the mirrors' engine (hub/replication/engine) with a backup in the place of the source cluster: records, offset map
-and position are one transaction of the target. So a killed restore continues where it was, exactly once, and the
-positions of groups are translated by the map.
+Facts: only committed records are saved. A batch keeps its offsets, so compaction's holes stay known. Restore
+is the mirrors' engine (hub/replication/engine) with a backup in the place of the source cluster: records,
+offset map and position are one transaction of the target. So a killed restore continues where it was, exactly
+once, and the positions of groups are translated by the map.
 
     saved_registry.py      [edge] schemas read, planned and imported with their ids
 
@@ -30,4 +30,4 @@ positions of groups are translated by the map.
                saved_log.py      [shell] a backup as the source of the mirrors' engine
                restore.py        [shell] one restore
                verify.py         [shell] digests, and a trial restore compared record by record
-"""
+"""  # noqa: E501

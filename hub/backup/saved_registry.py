@@ -46,7 +46,8 @@ def check_registry(url: str) -> None:
     except PeerError as error:
         raise PeerError(
             f"schemas cannot be saved or restored: {error.message}",
-            hint="start the hub's server (hub up), name a registry with --registry, or leave schemas out: --no-schemas",
+            hint="start the hub's server (hub up), name a registry with --registry, or leave "
+            "schemas out: --no-schemas",
             code=error.code,
         ) from None
     finally:

@@ -1,9 +1,9 @@
 """[edge] The command line: one folder per group of commands, loaded when called, so that ``hub --help`` stays
 fast.
 
-Data goes to standard output, as a table or as JSON (``-o json``); everything else to standard error. A HubError is one
-message, its hint and exit code 1; a wrong command line is exit code 2, a closed pipe 141. Flags become ``HUB_*``
-variables, which child processes inherit and ``hub.config`` reads.
+Data goes to standard output, as a table or as JSON (``-o json``); everything else to standard error. A
+HubError is one message, its hint and exit code 1; a wrong command line is exit code 2, a closed pipe 141.
+Flags become ``HUB_*`` variables, which child processes inherit and ``hub.config`` reads.
 
     terminal/   tables, progress, ``--watch``, Ctrl-C
     context.py  settings of this call      http.py  the running server     git.py  a folder at a revision
@@ -159,7 +159,8 @@ def options(
     project: Annotated[
         Path | None,
         typer.Option(
-            help="Folder with hub.yaml, topics.yaml, schemas/ and views/. Default: this folder; if it is not a project folder, the project of the hub that runs on --home, whose ports are used."
+            help="Folder with hub.yaml, topics.yaml, schemas/ and views/. Default: this folder; if it is "
+            "not a project folder, the project of the hub that runs on --home, whose ports are used."
         ),
     ] = None,
     home: Annotated[Path | None, typer.Option(help="Folder of the hub's state. Default: .hub")] = None,
@@ -186,7 +187,8 @@ def main(arguments: list[str] | None = None) -> None:
     remember_interrupts()
     try:
         code = _run(arguments)
-        # The interpreter does it at its end, and complains of a closed pipe. Of output that was closed before, there is none.
+        # The interpreter does it at its end, and complains of a closed pipe. Of output that was closed
+        # before, there is none.
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:

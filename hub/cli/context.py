@@ -1,5 +1,5 @@
-"""[edge] The settings of this call: flags (already in the environment), environment, where the hub of this home folder runs,
-the project's hub.yaml, defaults."""
+"""[edge] The settings of this call: flags (already in the environment), environment, where the hub of this
+home folder runs, the project's hub.yaml, defaults."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _OF_A_PROJECT = ("hub.yaml", "topics.yaml", "schemas", "views")
 def load_settings(**flags: Any) -> Settings:
     """The settings; a flag that is None was not given. Raises ConfigError (HUB-1101) naming the setting.
 
-    A hub that runs on this home folder is found where it is: its ports, and its project, unless a project is named or
-    the current folder is one.
+    A hub that runs on this home folder is found where it is: its ports, and its project, unless a project is
+    named or the current folder is one.
     """
     given = {name: value for name, value in flags.items() if value is not None}
     named = given.get("project") or os.environ.get("HUB_PROJECT")
@@ -55,7 +55,8 @@ def load_settings(**flags: Any) -> Settings:
 
 
 def open_home(settings: Settings) -> None:
-    """Make the home, private to this account, as ``hub.home_key.make_private`` does. Raises ConfigError (HUB-1113)."""
+    """Make the home, private to this account, as ``hub.home_key.make_private`` does.
+    Raises ConfigError (HUB-1113)."""
     try:
         make_private(settings.home, shared=not settings.spark_master.startswith("local"))
     except OSError as error:
@@ -128,7 +129,8 @@ def _tell_misnamed(project: Path) -> None:
     if named:
         more = f" and {len(named) - 5} more" if len(named) > 5 else ""
         note(
-            f"not read, for the hub reads .yaml only: {', '.join(named[:5])}{more}. Rename the files that it should read to .yaml"
+            f"not read, for the hub reads .yaml only: {', '.join(named[:5])}{more}. Rename the files that "
+            "it should read to .yaml"
         )
 
 

@@ -17,9 +17,9 @@ _LINK = "120000"
 def extract(folder: Path, revision: str, into: Path, suffixes: frozenset[str], names: frozenset[str]) -> int:
     """Write the files of ``folder`` as they were at ``revision`` into ``into``; how many there were.
 
-    Only regular files with one of the suffixes, or of the ``names`` in the folder itself, of at most ``MOST_BYTES``; for a link
-    the file of the revision that it leads to, where it leads to one. Raises CallerError for a revision that is none, ConfigError for a folder
-    that is in no repository.
+    Only regular files with one of the suffixes, or of the ``names`` in the folder itself, of at most
+    ``MOST_BYTES``; for a link the file of the revision that it leads to, where it leads to one. Raises
+    CallerError for a revision that is none, ConfigError for a folder that is in no repository.
     """
     if not folder.is_dir():
         raise ConfigError(
@@ -63,7 +63,8 @@ def extract(folder: Path, revision: str, into: Path, suffixes: frozenset[str], n
 
 
 def _followed(top: Path, commit: str, name: str) -> tuple[str, str]:
-    """(blob, size) of the file that a link leads to within the revision; ("", "0") when it leads to none there."""
+    """(blob, size) of the file that a link leads to within the revision;
+    ("", "0") when it leads to none there."""
     asked = f"{commit}:{name}\n".encode("utf-8", "surrogateescape")
     told = (
         _git(top, "cat-file", "--batch-check", "--follow-symlinks", given=asked) if "\n" not in name else b""
@@ -82,7 +83,8 @@ def _commit(folder: Path, revision: str) -> str:
     except ConfigError:
         raise CallerError(
             f'"{revision}" is not a revision of the repository',
-            hint="name a branch, tag or commit that is fetched: in CI, check out with its history (fetch-depth: 0)",
+            hint="name a branch, tag or commit that is fetched: in CI, check out with its "
+            "history (fetch-depth: 0)",
         ) from None
 
 

@@ -24,7 +24,8 @@ One core without sockets, two thin shells around it::
     sync.py aio.py [shell] the calls waited for, and awaited
     outbox.py           outbox and inbox of an application's own database
 
-Except for ``outbox.py``, the client imports none of the server's packages, and loads its libraries when a hub is created.
+Except for ``outbox.py``, the client imports none of the server's packages, and loads its libraries when a hub
+is created.
 """
 
 from hub.client.aio import AsyncChanges, AsyncCopy, AsyncHub

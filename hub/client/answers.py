@@ -20,7 +20,8 @@ from hub.record import Positions
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Rows of a view; ``next`` begins the next page, None: there is none. ``positions``: source events included."""
+    """Rows of a view; ``next`` begins the next page, None: there is none.
+    ``positions``: source events included."""
 
     rows: list[Row]
     next: str | None

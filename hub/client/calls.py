@@ -8,7 +8,7 @@
 Each request may be repeated: reads change nothing, and a produce request carries an idempotency key. So
 temporary failures (no connection, 429, 502, 503, 504) are retried, with growing pauses, until the call's
 timeout.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 

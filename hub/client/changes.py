@@ -70,8 +70,9 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """This reader was slow: it took ``slow_ms`` for the rows before. Of ``records`` changes since then ``coalesced`` are
-    states that it does not see (at most: commit markers count; None: not known under a filter on the key)."""
+    """This reader was slow: it took ``slow_ms`` for the rows before. Of ``records`` changes since then
+    ``coalesced`` are states that it does not see (at most: commit markers count; None: not known under a
+    filter on the key)."""
 
     slow_ms: int
     records: int

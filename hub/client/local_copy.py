@@ -10,7 +10,8 @@ from hub.record import Positions
 
 
 class Rows:
-    """``apply`` every change in order. ``whole``: a snapshot was complete. ``covered``: the source positions included."""
+    """``apply`` every change in order. ``whole``: a snapshot was complete.
+    ``covered``: the source positions included."""
 
     def __init__(self) -> None:
         self.now: dict[str, Row] = {}

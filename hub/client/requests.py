@@ -1,4 +1,5 @@
-"""[core] Requests of the client and their replies, as values: what is sent, with which headers, and how long to pause."""
+"""[core] Requests of the client and their replies, as values:
+what is sent, with which headers, and how long to pause."""
 
 from __future__ import annotations
 

@@ -40,7 +40,8 @@ class Hub:
     Errors: ``NotFound``, ``NotCovered``, ``Refused``, ``Conflict``, ``Unreachable``.
 
     >>> hub = Hub("http://127.0.0.1:8088")
-    >>> hub.get("customer_360", "C-1", after=hub.produce("crm.customers", {"customer_id": "C-1", "name": "Ada"}))
+    >>> hub.get("customer_360", "C-1", after=hub.produce("crm.customers", {"customer_id": "C-1",
+    ... "name": "Ada"}))
     """
 
     def __init__(
@@ -82,7 +83,8 @@ class Hub:
         STRING for a topic without a schema. A retry never writes twice: each call has an ``idempotency_key``,
         given or generated. Raises Refused (``reasons`` name the field), NotFound, Unreachable.
 
-        >>> hub.produce("shop.orders", {"order_id": "o-1", "status": "placed"}, key="o-1", headers={"trace": "42"})
+        >>> hub.produce("shop.orders", {"order_id": "o-1", "status": "placed"}, key="o-1",
+        ... headers={"trace": "42"})
         """
         event = Event(value, key, headers or {}, partition, timestamp, type)
         return self._run(self._calls.produce(topic, [event], idempotency_key, timeout_s))
@@ -97,8 +99,8 @@ class Hub:
     ) -> Positions:
         """Write events in their order; each is an object or an ``Event``. Returns the token of them all.
 
-        Raises Refused when any was: ``reasons`` say which and why, ``written`` is the token of the others, which are in
-        the log.
+        Raises Refused when any was: ``reasons`` say which and why, ``written`` is the token of the others,
+        which are in the log.
 
         >>> hub.produce_many("shop.orders", [{"order_id": "o-1"}, Event({"order_id": "o-2"}, key="o-2")])
         """
@@ -138,7 +140,8 @@ class Hub:
         page_rows: int = 500,
         timeout_s: float | None = None,
     ) -> Iterator[Row]:
-        """Yield every row that meets the conditions, one page at a time; in key order unless ``order`` is given.
+        """Yield every row that meets the conditions, one page at a time; in key order unless ``order`` is
+        given.
         ``where`` and ``order`` name declared indexes. ``timeout_s`` applies to each page.
 
         A row that changes during the iteration has its state of the time when its page is read.
@@ -168,7 +171,8 @@ class Hub:
         be at the same place of the log (``Result.cut``); raises an error with the reason if they are not by
         the timeout.
 
-        >>> hub.query("SELECT city, count(*) AS n FROM customer_360 WHERE points > :p GROUP BY city", {"p": 9}).dicts()
+        >>> hub.query("SELECT city, count(*) AS n FROM customer_360 WHERE points > :p GROUP BY city",
+        ... {"p": 9}).dicts()
         """
         return self._run(self._calls.query(sql, parameters, limit, after, timeout_s, cut))
 
@@ -185,13 +189,13 @@ class Hub:
         on_disconnect: Callable[[str], object] | None = None,
         timeout_s: float | None = None,
     ) -> Changes:
-        """Iterate over the view's rows, then over every change, without end: Snapshot, Synced, then Upsert and
-        Delete. Reset: the view was rebuilt. Behind: this reader was slow. A row that no longer meets ``where``
-        is a Delete.
+        """Iterate over the view's rows, then over every change, without end: Snapshot, Synced, then Upsert
+        and Delete. Reset: the view was rebuilt. Behind: this reader was slow. A row that no longer meets
+        ``where`` is a Delete.
 
         A broken connection is reopened after the last event, with growing pauses and without limit; no change
-        is lost or repeated. ``last_id`` resumes another subscription. ``snapshot`` False: only changes from now
-        on. ``covered``: also yield Covered, the source positions that the changes so far include.
+        is lost or repeated. ``last_id`` resumes another subscription. ``snapshot`` False: only changes from
+        now on. ``covered``: also yield Covered, the source positions that the changes so far include.
         ``timeout_s``: longest wait for the FIRST connection. ``on_disconnect`` is called with the reason once
         per disconnect.
 
@@ -221,8 +225,8 @@ class Hub:
         transport: Transport = "sse",
         timeout_s: float | None = 60.0,
     ) -> Copy:
-        """A copy of the view in this process, kept up to date by a thread: a read-only dict of rows by key. Returns when
-        its first snapshot is whole.
+        """A copy of the view in this process, kept up to date by a thread: a read-only dict of rows by key.
+        Returns when its first snapshot is whole.
 
         >>> with hub.follow("customer_360", where={"segment": "private"}) as customers:
         ...     customers.wait_until(hub.produce("crm.customers", {"customer_id": "C-1", "name": "Ada"}))
@@ -313,7 +317,8 @@ class Changes(Iterator[Change]):
 
 
 class Copy(Mapping[str, Row]):
-    """A view's rows by key, kept up to date by a thread: reads cost nothing and never wait. For any number of threads.
+    """A view's rows by key, kept up to date by a thread: reads cost nothing and never wait. For any number of
+    threads.
 
     As ``AsyncCopy``, which it has in an event loop of its own."""
 

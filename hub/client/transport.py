@@ -18,7 +18,8 @@ from hub.client.requests import Reply, Request
 _CONNECT_S = 5.0
 _CLOSE_S = 1.0
 _MOST_BYTES = 64 << 20  # of one message
-# Subscriptions hold theirs: with a bound on all, the hundredth would leave calls none. The server bounds subscribers.
+# Subscriptions hold theirs: with a bound on all, the hundredth would leave calls none. The server bounds
+# subscribers.
 _LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=20)
 
 

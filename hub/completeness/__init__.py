@@ -26,4 +26,4 @@ Conformance (``hub.topics.conformance``) is a different check: each record again
     objectives.py        [core]  observations for alerts
     routes.py            [edge]  FastAPI
     canary/              one record per second along every route
-"""
+"""  # noqa: E501

@@ -199,7 +199,8 @@ def entry_of(record: Record) -> CountEntry:
         )
     except (ValueError, KeyError, TypeError) as error:
         raise HubFault(
-            f'topic "{record.topic}" partition {record.partition} offset {record.offset}: no entry of the ledger ({error})',
+            f'topic "{record.topic}" partition {record.partition} offset {record.offset}: no entry '
+            f"of the ledger ({error})",
             hint=f"delete the topic {COUNTS_TOPIC}: topics are audited again; receipts so far are gone then",
         ) from None
 

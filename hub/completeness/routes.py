@@ -127,7 +127,8 @@ def _entry(said: ReceiptsBody, receipt: Receipt) -> CountEntry:
     offsets, records = sum(count for _, count in receipt.runs), sum(each.count for each in receipt.minutes)
     if offsets != records:
         raise CallerError(
-            f'topic "{receipt.topic}" partition {receipt.partition}: {offsets} offsets, and minutes of {records} records',
+            f'topic "{receipt.topic}" partition {receipt.partition}: {offsets} offsets, and '
+            f"minutes of {records} records",
             hint="each acknowledged record is one offset and counts in one minute",
         )
     minutes = Cells(

@@ -1,7 +1,7 @@
 """Connectors: systems that write into the log and read from it, through Kafka Connect, declared in git.
 
-``connectors.yaml`` names connectors; the hub renders their settings, lets Connect validate them, and makes Connect's
-cluster like the file. Where the project names no other cluster, ``hub up`` runs a worker.
+``connectors.yaml`` names connectors; the hub renders their settings, lets Connect validate them, and makes
+Connect's cluster like the file. Where the project names no other cluster, ``hub up`` runs a worker.
 
 Flow::
 
@@ -15,4 +15,4 @@ Flow::
     rendering.py        [core]  settings for Connect                connect_client.py  [edge]  REST
     plan.py             [core]  steps, refusals, drift              apply_plan.py      [shell] plan and apply
     validation.py       [core]  errors of Connect → lines of the file
-"""
+"""  # noqa: E501

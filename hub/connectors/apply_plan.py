@@ -1,7 +1,7 @@
 """[shell] Read what Connect has, let it validate what is declared, and carry a plan out step by step.
 
-Nothing is carried out while something is refused. Every step is idempotent: the next apply completes one that was
-interrupted.
+Nothing is carried out while something is refused. Every step is idempotent: the next apply completes one that
+was interrupted.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ def inputs_of(settings: Settings, file: Connectors) -> Inputs:
 
 
 def worker_environment(settings: Settings) -> Mapping[str, str] | None:
-    """Return the variables of the embedded worker that runs; None if another one is asked, or none runs here."""
+    """Return the variables of the embedded worker that runs;
+    None if another one is asked, or none runs here."""
     return environment_of_process(settings.home, "connect") if settings.runs_connect else None
 
 
@@ -90,7 +91,8 @@ def make_plan(inputs: Inputs, connect: ConnectPort, destroy: Collection[str] = (
     refused, cautions = check(inputs, connect, file.by_name)
     declared = {name: Declared(inputs.config(name), spec.state) for name, spec in file.by_name.items()}
     cautions += [
-        f'connector "{name}" ({spec.owner or "no owner"}): no topic of topics.yaml fits {", ".join(spec.topics)}; it makes '
+        f'connector "{name}" ({spec.owner or "no owner"}): no topic of topics.yaml fits '
+        f"{', '.join(spec.topics)}; it makes "
         f"topics with the settings of the node above"
         for name, spec in file.by_name.items()
         if spec.direction == "source"
@@ -126,7 +128,8 @@ def _missing_variables(inputs: Inputs, name: str) -> list[ConnectorRefusal]:
         key = next(key for key, value in spec.config.items() if f"${{{variable}}}" in str(value))
         message = f"the worker has no variable {variable}"
         hint = (
-            f"set {variable}=… where the hub is started, and start it again (hub down; hub up); or name a file below "
+            f"set {variable}=… where the hub is started, and start it again (hub down; hub up); "
+            "or name a file below "
             "`secrets`"
         )
         found.append(ConnectorRefusal(name, message, inputs.file.place(name, "config", key), key, hint))

@@ -1,6 +1,7 @@
 """[edge] httpx: the REST API of Kafka Connect. Every answer is bounded in bytes, every call in time.
 
-A worker that rebalances answers 409, and one that forwards to a leader that is gone 500: both are asked again until
+A worker that rebalances answers 409, and one that forwards to a leader that is gone 500: both are asked again
+until
 ``REBALANCE_S`` is over. Secrets in what Connect says are the caller's to remove (``plan.redacted``).
 """
 
@@ -32,8 +33,8 @@ _TEMPORARY = frozenset({409, 502, 503, 504})
 class ConnectClient:
     """A cluster of Connect, by the addresses of its workers; the first that answers is asked.
 
-    Methods raise PeerError (HUB-3080: nobody answers; HUB-3081: Connect could not do it), NotFound (HUB-1456: no such
-    connector), CallerError (HUB-1457: Connect refuses the request).
+    Methods raise PeerError (HUB-3080: nobody answers; HUB-3081: Connect could not do it), NotFound (HUB-1456:
+    no such connector), CallerError (HUB-1457: Connect refuses the request).
     """
 
     urls: Sequence[str]
@@ -119,8 +120,8 @@ class ConnectClient:
         if not self.urls:
             raise ConfigError(
                 "no Kafka Connect is known",
-                hint="declare connectors in connectors.yaml and start the hub (hub up), or name workers in connect_urls "
-                "in hub.yaml",
+                hint="declare connectors in connectors.yaml and start the hub (hub up), or name workers in "
+                "connect_urls in hub.yaml",
                 code="HUB-1458",
             )
         failed: PeerError | None = None
@@ -198,7 +199,8 @@ def _message(answer: bytes) -> str:
 def _trouble(url: str, why: str) -> PeerError:
     return PeerError(
         f"Kafka Connect at {without_credentials(url)}: {why}",
-        hint="does the worker run? hub up starts one where the project has a connectors.yaml; the log is connect.log",
+        hint="does the worker run? hub up starts one where the project has a connectors.yaml; "
+        "the log is connect.log",
         code="HUB-3080",
     )
 

@@ -1,4 +1,5 @@
-"""[core] ``connectors.yaml``: connectors of Kafka Connect as a project declares them, with the place of every key.
+"""[core] ``connectors.yaml``: connectors of Kafka Connect as a project declares them, with the place of every
+key.
 
 ::
 
@@ -11,8 +12,8 @@
           database.hostname: db
           database.password: ${CRM_PASSWORD}
 
-Secrets are ``${NAME}`` (upper case), and never stand in the file: the worker resolves them when it starts a task, so
-that neither Connect's topics nor the hub have their values.
+Secrets are ``${NAME}`` (upper case), and never stand in the file: the worker resolves them when it starts a
+task, so that neither Connect's topics nor the hub have their values.
 """
 
 from __future__ import annotations
@@ -61,8 +62,10 @@ assert set(CONVERTERS) == set(Converter.__args__)  # type: ignore[attr-defined]
 def is_secret_key(key: str) -> bool:
     """Return whether a setting of a connector holds a secret, by its name.
 
-    >>> is_secret_key("database.password"), is_secret_key("key.converter"), is_secret_key("aws.secret.access.key")
-    (True, False, True)
+    >>> is_secret_key("database.password"), is_secret_key("aws.secret.access.key")
+    (True, True)
+    >>> is_secret_key("key.converter")
+    False
     """
     return _SECRET_KEY.search(key) is not None
 
@@ -74,7 +77,8 @@ def _name(text: str) -> str:
 
 
 class ConnectorSpec(BaseModel):
-    """A connector. Values of ``config`` go to Connect as texts; ``secrets`` says where a worker finds a secret."""
+    """A connector. Values of ``config`` go to Connect as texts;
+    ``secrets`` says where a worker finds a secret."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
@@ -90,7 +94,8 @@ class ConnectorSpec(BaseModel):
     topics: list[str] = Field(
         min_length=1,
         max_length=1_000,
-        description="topics that a sink reads or a source writes: names, or patterns of the tree such as `crm.**`",
+        description="topics that a sink reads or a source writes: names, or patterns of the "
+        "tree such as `crm.**`",
     )
     tasks: int = Field(1, ge=1, le=10_000, description="most tasks")
     config: dict[str, str | int | float | bool] = Field(
@@ -99,8 +104,8 @@ class ConnectorSpec(BaseModel):
     )
     secrets: dict[str, str] = Field(
         default_factory=dict,
-        description="where a worker finds `${NAME}`: `file:/run/secrets/crm.properties:password`; without an entry it is "
-        "the worker's environment variable",
+        description="where a worker finds `${NAME}`: `file:/run/secrets/crm.properties:password`; without "
+        "an entry it is the worker's environment variable",
     )
     converter: Converter = Field("json", description="format of values")
     key_converter: Converter | None = Field(None, description="format of keys; without it that of values")
@@ -212,7 +217,10 @@ def _faults(name: str, spec: ConnectorSpec) -> Iterator[tuple[tuple[str, ...], s
             yield (
                 at,
                 f'connector "{name}": the value of "{key}" stands in the file',
-                f"write ${{NAME}}, and set the variable NAME where the worker runs: {key}: ${{{_suggested(name, key)}}}",
+                (
+                    f"write ${{NAME}}, and set the variable NAME where the worker runs: {key}: "
+                    f"${{{_suggested(name, key)}}}"
+                ),
             )
         if (inside := _IN_URL.search(text)) and not inside[1].startswith("${"):
             yield (

@@ -1,8 +1,9 @@
-"""[core] Short kinds of connectors: the class behind each, its direction, its defaults, and the plugin it comes with.
+"""[core] Short kinds of connectors: the class behind each, its direction, its defaults, and the plugin it
+comes with.
 
 A kind saves what everybody would write: ``postgres-cdc`` is Debezium's connector with logical decoding by
-``pgoutput``, and with names of slot and publication that follow from the connector's. Any other connector is named
-by its ``class``.
+``pgoutput``, and with names of slot and publication that follow from the connector's. Any other connector is
+named by its ``class``.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ _FILE = "org.apache.kafka.connect.file.FileStream"
 
 @dataclass(frozen=True, slots=True)
 class ConnectorKind:
-    """A short kind. ``plugin``: coordinates to add it by, with VERSION where the user chooses one; "": it comes
-    with the hub's worker."""
+    """A short kind. ``plugin``: coordinates to add it by, with VERSION where the user chooses one; "": it
+    comes with the hub's worker."""
 
     class_name: str
     direction: Direction
@@ -32,7 +33,8 @@ class ConnectorKind:
 
 
 def slot_of(name: str) -> str:
-    """Return the name of a connector's replication slot and publication: up to 63 of ``a-z``, ``0-9`` and ``_``.
+    """Return the name of a connector's replication slot and publication: up to 63 of ``a-z``, ``0-9`` and
+    ``_``.
 
     >>> slot_of("crm-EU.1")
     'hub_crm_eu_1'
@@ -99,7 +101,8 @@ CONVERTERS: Mapping[str, Mapping[str, str]] = {
 
 
 def kind_of(kind: str, config: Mapping[str, object]) -> ConnectorKind:
-    """Return the kind with this name. ``file`` reads a file where its config has ``topic``, else it writes one."""
+    """Return the kind with this name.
+    ``file`` reads a file where its config has ``topic``, else it writes one."""
     if kind == "file" and "topic" in config:
         return ConnectorKind(f"{_FILE}SourceConnector", "source")
     return KINDS[kind]
@@ -123,8 +126,10 @@ def plugin_of(class_name: str) -> str | None:
 def system_of(class_name: str, config: Mapping[str, object]) -> str:
     """Return a name of the external system at a connector's other end, without credentials: for the lineage.
 
-    >>> system_of("io.acme.Sink", {"connection.url": "jdbc:postgresql://u:p@db:5432/crm?x=1"}), system_of("a.FooSink", {})
-    ('db:5432/crm', 'FooSink')
+    >>> system_of("io.acme.Sink", {"connection.url": "jdbc:postgresql://u:p@db:5432/crm?x=1"})
+    'db:5432/crm'
+    >>> system_of("a.FooSink", {})
+    'FooSink'
     """
     if "database.hostname" in config:
         return f"{config['database.hostname']}/{config.get('database.dbname', '')}".rstrip("/")

@@ -1,4 +1,5 @@
-"""[shell] Connectors for the web pages: one in detail, and the actions of operators, each with an entry in the audit log.
+"""[shell] Connectors for the web pages: one in detail, and the actions of operators, each with an entry in
+the audit log.
 
 The audit log is the logger ``hub.audit``: who did what to which connector, and what it was before.
 """

@@ -1,7 +1,8 @@
-"""[core] The plan: declared connectors and what Connect has → steps, refusals and cautions; drift is the same plan.
+"""[core] The plan: declared connectors and what Connect has → steps, refusals and cautions; drift is the same
+plan.
 
-Connectors that the file does not name are kept, and only deleted by name. Values that may be secrets are not shown,
-and a state is only changed where the file says one: pausing is otherwise left to operators.
+Connectors that the file does not name are kept, and only deleted by name. Values that may be secrets are not
+shown, and a state is only changed where the file says one: pausing is otherwise left to operators.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """[edge] Plugins of the embedded worker: folders of verified jars, from the hub's lock and the project's own.
 
-``<project>/connect-plugins/<artifact>.toml`` locks an added plugin with its dependencies and checksums, in the
-format of ``locks/jars.toml``; it belongs into git. Each plugin has a folder of links into the cache of jars, because
-Connect loads every folder of ``plugin.path`` in a class loader of its own.
+``<project>/connect-plugins/<artifact>.toml`` locks an added plugin with its dependencies and checksums, in
+the format of ``locks/jars.toml``; it belongs into git. Each plugin has a folder of links into the cache of
+jars, because Connect loads every folder of ``plugin.path`` in a class loader of its own.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def fetch_plugins(
 
 
 def install_plugins(settings: Settings, progress: Progress | None = None) -> tuple[list[Path], Path]:
-    """Return the worker's class path and its ``plugin.path``, with a folder of links for each plugin. No worker of
-    this home may run. Raises as ``fetch_plugins`` does."""
+    """Return the worker's class path and its ``plugin.path``, with a folder of links for each plugin. No
+    worker of this home may run. Raises as ``fetch_plugins`` does."""
     classpath, plugins = fetch_plugins(settings, progress)
     path = settings.home.absolute() / "connect" / "plugins"
     shutil.rmtree(path, ignore_errors=True)

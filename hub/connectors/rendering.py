@@ -1,9 +1,11 @@
-"""[core] From a declared connector to the settings that Connect gets: kind, converters, topics, secrets, dead letters.
+"""[core] From a declared connector to the settings that Connect gets: kind, converters, topics, secrets, dead
+letters.
 
 A source makes its topics as the tree says: each topic of the tree that it may write has a group of
-``topic.creation`` settings (KIP-158), and topics that the tree does not name get the settings of the node above. A
-sink with ``on_error: dead-letter`` writes what it cannot convert to ``<topic>.dlq``, with Connect's headers; if it
-reads several topics, to ``connect.<name>.dlq``, because Connect knows one queue per connector (KIP-298).
+``topic.creation`` settings (KIP-158), and topics that the tree does not name get the settings of the node
+above. A sink with ``on_error: dead-letter`` writes what it cannot convert to ``<topic>.dlq``, with Connect's
+headers; if it reads several topics, to ``connect.<name>.dlq``, because Connect knows one queue per connector
+(KIP-298).
 """
 
 from __future__ import annotations
@@ -92,7 +94,8 @@ def topics_regex(patterns: Sequence[str]) -> str:
 
 
 def _regex(pattern: str) -> str:
-    """Return the expression of one pattern. ``**`` takes the dot before it along, or the one behind it if it is first."""
+    """Return the expression of one pattern.
+    ``**`` takes the dot before it along, or the one behind it if it is first."""
     first, *rest = labels_of(pattern)
     if first == "**":
         tail = "[.]".join(map(_label, rest))

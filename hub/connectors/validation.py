@@ -1,7 +1,8 @@
-"""[core] Findings of Connect's own validation as refusals with a place in connectors.yaml, and likely misspellings.
+"""[core] Findings of Connect's own validation as refusals with a place in connectors.yaml, and likely
+misspellings.
 
-Connect names a setting; the file may have it under ``config``, under a key of its own (``topics``), or not at all.
-What the file lacks is reported at the connector's name.
+Connect names a setting; the file may have it under ``config``, under a key of its own (``topics``), or not at
+all. What the file lacks is reported at the connector's name.
 """
 
 from __future__ import annotations
@@ -107,8 +108,8 @@ def missing_plugins(file: Connectors, name: str, installed: Collection[str]) -> 
 def _way_to_plugin(class_name: str) -> str:
     if class_name.startswith("io.confluent."):
         return (
-            "Confluent's converters are not on Maven Central: put their jars into a folder of the worker's plugin.path, or "
-            "take `converter: json`"
+            "Confluent's converters are not on Maven Central: put their jars into a folder of the worker's "
+            "plugin.path, or take `converter: json`"
         )
     named = plugin_of(class_name) or "GROUP:ARTIFACT:VERSION"
     return f"hub connector add-plugin {named}, then restart the worker (hub down; hub up)"

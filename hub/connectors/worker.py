@@ -1,12 +1,13 @@
 """[edge] The embedded Kafka Connect: one distributed worker in a JVM of its own, on the hub's Kafka.
 
-It is a worker as in production, alone in its group: connectors, offsets and states are in three topics of Kafka, so
-that a worker that is killed continues where it was. Sources write exactly once (KIP-618). The REST API listens on
+It is a worker as in production, alone in its group: connectors, offsets and states are in three topics of
+Kafka, so that a worker that is killed continues where it was. Sources write exactly once (KIP-618). The REST
+API listens on
 127.0.0.1 alone and asks nobody who calls.
 
-Secrets: ``${env:NAME}`` is the environment of ``hub up`` without the hub's own variables, ``${file:PATH:KEY}`` a file
-in ``/run/secrets``, in ``secrets/`` of the project or in ``connect/secrets`` of the home (KIP-297, KIP-421). Connect resolves them in the worker and stores the
-references.
+Secrets: ``${env:NAME}`` is the environment of ``hub up`` without the hub's own variables,
+``${file:PATH:KEY}`` a file in ``/run/secrets``, in ``secrets/`` of the project or in ``connect/secrets`` of
+the home (KIP-297, KIP-421). Connect resolves them in the worker and stores the references.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ FIXED: Mapping[str, str] = {
     # Sinks see nothing of a source's transaction that is aborted.
     "consumer.isolation.level": "read_committed",
     "offset.flush.interval.ms": "5000",
-    # A worker alone in its group: whoever joins is the successor of one that was killed, and nobody else comes back.
+    # A worker alone in its group: whoever joins is the successor of one that was killed, and nobody else
+    # comes back.
     "scheduled.rebalance.max.delay.ms": "0",
     "session.timeout.ms": "6000",
     "heartbeat.interval.ms": "2000",
@@ -86,9 +88,11 @@ class ConnectWorker:
         self._progress = progress
 
     def prepare(self) -> list[str]:
-        """Check the port, fetch jars, write the worker's files, readable by this account alone; return the command.
+        """Check the port, fetch jars, write the worker's files, readable by this account alone; return the
+        command.
 
-        Raises ConfigError (HUB-1120, HUB-1602, HUB-1603) and what ``find_java`` and ``install_plugins`` raise.
+        Raises ConfigError (HUB-1120, HUB-1602, HUB-1603) and what ``find_java`` and ``install_plugins``
+        raise.
         """
         self.check_ports()
         classpath, plugin_path = install_plugins(self.settings, self._progress)
@@ -129,7 +133,8 @@ class ConnectWorker:
 
 
 def secret_folders(settings: Settings) -> list[Path]:
-    """Return the folders whose files connectors may refer to; Connect refuses to start with one that is missing."""
+    """Return the folders whose files connectors may refer to;
+    Connect refuses to start with one that is missing."""
     own = settings.home.absolute() / "connect" / "secrets"
     own.mkdir(parents=True, exist_ok=True, mode=0o700)
     named = (settings.project.expanduser().absolute() / "secrets", Path("/run/secrets"))
@@ -139,7 +144,8 @@ def secret_folders(settings: Settings) -> list[Path]:
 def render_worker(
     settings: Settings, plugin_path: Path, secrets: Sequence[Path], security: Mapping[str, str]
 ) -> str:
-    """Return worker.properties. Java reads the file as Latin-1 with backslash escapes, which are the same as JSON's."""
+    """Return worker.properties. Java reads the file as Latin-1 with backslash escapes,
+    which are the same as JSON's."""
     project = settings.project.expanduser().absolute()
     factor = str(settings.replication_factor)
     placed = {
@@ -147,7 +153,8 @@ def render_worker(
         "listeners": f"http://127.0.0.1:{settings.connect_port}",
         "rest.advertised.host.name": "127.0.0.1",
         "plugin.path": str(plugin_path),
-        # Plugins that the hub brings have service files; others may be found only by looking at all their classes.
+        # Plugins that the hub brings have service files; others may be found only by looking at all their
+        # classes.
         "plugin.discovery": "hybrid_warn" if added_plugins(project) else "service_load",
         "config.providers.file.param.allowed.paths": ",".join(map(str, secrets)),
         "config.storage.replication.factor": factor,

@@ -1,7 +1,9 @@
-"""[core] Seven systems of a shop, as events: seeded and repeatable, with everything that real feeds do to a view.
+"""[core] Seven systems of a shop, as events: seeded and repeatable, with everything that real feeds do to a
+view.
 
-In the stream there are updates, deletes (a flag, and tombstones), customers who come back, late events (appended
-after later ones) and duplicates (the same event appended again, some much later). The same seed gives the same stream.
+In the stream there are updates, deletes (a flag, and tombstones), customers who come back, late events
+(appended after later ones) and duplicates (the same event appended again, some much later). The same seed
+gives the same stream.
 ``fold`` is the independent answer: the rows of the view ``customer_360`` computed in plain Python.
 """
 
@@ -102,7 +104,8 @@ def generate(seed: int, customers: int, events: int, epoch_ms: int = EPOCH_MS) -
 
 
 class Stream:
-    """The endless stream. With ``clock`` set (epoch milliseconds), what happens from then on happens at its time."""
+    """The endless stream. With ``clock`` set (epoch milliseconds),
+    what happens from then on happens at its time."""
 
     def __init__(self, seed: int, customers: int, epoch_ms: int = EPOCH_MS) -> None:
         self._chance = random.Random(seed)

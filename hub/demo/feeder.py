@@ -55,7 +55,8 @@ class Feeder:
 def load(
     feeder: Feeder, events: Iterable[DemoEvent], say: Callable[[int], None] = lambda _count: None
 ) -> int:
-    """Append the missing events and return their number; ``say`` is called with the number of events checked."""
+    """Append the missing events and return their number;
+    ``say`` is called with the number of events checked."""
     new = 0
     for count, event in enumerate(events, 1):
         new += feeder.feed(event)
@@ -75,7 +76,8 @@ def shop(feeder: Feeder, seed: int, customers: int, events: int) -> Stream:
 
 
 def trickle(feeder: Feeder, events: Iterator[DemoEvent], rate: float, stop: threading.Event) -> None:
-    """Append events at about ``rate`` a second until ``stop`` is set; those already there are passed over at once."""
+    """Append events at about ``rate`` a second until ``stop`` is set;
+    those already there are passed over at once."""
     for event in events:
         if feeder.feed(event):
             feeder.publisher.flush()

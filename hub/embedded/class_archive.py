@@ -51,7 +51,8 @@ def has_archive(settings: Settings, jars: Sequence[Path]) -> bool:
 
 
 def make_archive(settings: Settings, jars: Sequence[Path]) -> bool:
-    """Make the file when it is missing (about 30 s), in a process of its own. False when that did not work."""
+    """Make the file when it is missing (about 30 s), in a process of its own.
+    False when that did not work."""
     path = archive_path(settings, find_java(settings), spark_classpath(settings, jars))
     if path.exists():
         return True

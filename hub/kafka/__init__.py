@@ -14,7 +14,7 @@ transaction is unknown, the producer is discarded and a new one fences it.
     read_proxy.py     a local proxy that withholds batches whose unpacked size exceeds the bound
     contact/          clients that a cluster no longer answers, and why a broker refuses a connection
     protocol/         record batches as bytes, codecs, and requests that librdkafka does not offer
-"""
+"""  # noqa: E501
 
 from hub.kafka.cluster import KafkaCluster
 from hub.kafka.groups import GroupMember

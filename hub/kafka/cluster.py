@@ -308,7 +308,8 @@ class KafkaCluster(Offsets, Groups, Acls):
         return KafkaReader(self, wait_ms=FOLLOWING_WAIT_MS)
 
     def gatherer(self, *, queue_kb: int = QUEUE_KB, wait_ms: int = WAIT_MS) -> KafkaReader:
-        """Open a reader that lets records arrive up to ``wait_ms`` late, at a fraction of the broker's cost."""
+        """Open a reader that lets records arrive up to ``wait_ms`` late,
+        at a fraction of the broker's cost."""
         return KafkaReader(self, queue_kb, wait_ms, GATHERED_BYTES)
 
     def writer(self, transactional_id: str | None = None) -> KafkaWriter:

@@ -62,9 +62,11 @@ _REFUSED = {
 }
 # The user may not: which right is missing.
 _RIGHTS: dict[int, str] = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "give this user its rights on the topic (docs/how-to/connect-a-secured-kafka.md lists the hub's, docs/reference/mirrors.md a mirror's)",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "give this user its rights on the topic "
+    "(docs/how-to/connect-a-secured-kafka.md lists the hub's, docs/reference/mirrors.md a mirror's)",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "give this user Read and Describe on the group",
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "give this user the right on the cluster itself (Describe, Create or Alter)",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "give this user the right on the cluster itself "
+    "(Describe, Create or Alter)",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "give this user Write on the transactional id",
 }
 # A partition has no leader yet: it was just created, or its broker stopped.
@@ -92,7 +94,8 @@ _DOWN = {
 
 
 class _LogLimiter(logging.Filter):
-    """librdkafka's lines: each kind once in a while, as warnings at most (what matters is raised to the caller)."""
+    """librdkafka's lines: each kind once in a while, as warnings at most (what matters is
+    raised to the caller)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -208,7 +211,8 @@ class Connection:
         return self.down(contact.client, f"no answer for {seconds:.0f} s: {contact.why.strip()}")
 
     def _probe(self) -> bool:
-        """Ask Kafka with a fresh client; True when it answers and at least one broker that it names can be reached."""
+        """Ask Kafka with a fresh client; True when it answers and at least one broker that it
+        names can be reached."""
         fresh = made(AdminClient, self.settings("admin"))
         wait_s = min(_PROBE_S, self.timeout_s)
         try:
@@ -392,8 +396,8 @@ def made(kind: Callable[[dict[str, Any]], T], settings: dict[str, Any]) -> T:
         said = error.args[0].str().partition(": ")[2] or error.args[0].str()
         raise ConfigError(
             f"the settings for Kafka's TLS and SASL cannot be used: {said}",
-            hint="ssl.ca.location is `tls.ca`, ssl.certificate.location and ssl.key.location are `tls.certificate` and `tls.key`:"
-            " PEM files that belong together, and key_password the key's",
+            hint="ssl.ca.location is `tls.ca`, ssl.certificate.location and ssl.key.location are "
+            "`tls.certificate` and `tls.key`: PEM files that belong together, and key_password the key's",
             code="HUB-1603",
         ) from None
 

@@ -131,7 +131,8 @@ class Groups(Connection):
         }
 
     def groups(self) -> list[str]:
-        """Return the ids of all consumer groups that brokers report. Raises PeerError when no broker answers."""
+        """Return the ids of all consumer groups that brokers report.
+        Raises PeerError when no broker answers."""
         return sorted(self._listed())
 
     def _listed(self) -> dict[str, str]:
@@ -172,8 +173,8 @@ class Groups(Connection):
                 if not isinstance(answer, HubError) and not answer.get("error"):
                     found[group] = _description(group, answer)
         others = set(groups) - found.keys()
-        # Groups of the newer protocol (KIP-848) are described by a request of their own, which kafka-python has not;
-        # whether they have members is in the list of groups.
+        # Groups of the newer protocol (KIP-848) are described by a request of their own, which kafka-python
+        # has not; whether they have members is in the list of groups.
         listed = self._listed() if others else {}
         for group in others & listed.keys():
             members = 0 if listed[group] in _WITHOUT_MEMBERS else None

@@ -70,8 +70,8 @@ def _trusted(connection: ClusterConnection, here: bool) -> dict[str, str | None]
     if connection.tls.ca is not None:
         text = _pem(connection, "ca", "CERTIFICATE")
         return {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": text}
-    # The authorities of the system, as all other clients of the hub take them. Java has a list of its own, which is what
-    # there is on machines that are not this one.
+    # The authorities of the system, as all other clients of the hub take them. Java has a list of its own,
+    # which is what there is on machines that are not this one.
     system = ssl.get_default_verify_paths().cafile
     if system is None or not here:
         return {}
@@ -126,8 +126,10 @@ def _key(connection: ClusterConnection) -> str:
         )
     if found["kind"] and _PBES2 in b64decode(re.sub(r"\s", "", found["body"]) + "=="):
         raise ConfigError(
-            f'tls: key: file "{path}" is encrypted in a way (PBES2) that Spark\'s client of Kafka does not read',
-            hint=f"encrypt it the older way: openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES -in {path} -out {made}; or without, -nocrypt",
+            f'tls: key: file "{path}" is encrypted in a way (PBES2) that Spark\'s client '
+            "of Kafka does not read",
+            hint=f"encrypt it the older way: openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES -in {path} -out {made}; "
+            "or without, -nocrypt",
             code="HUB-1603",
         )
     return text

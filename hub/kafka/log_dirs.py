@@ -1,8 +1,10 @@
 """[edge] Bytes of a topic on each broker and free space of its log folders, by Kafka's request
 DescribeLogDirs, which librdkafka does not offer.
 
-One request a broker, version 1 (KIP-113), or 4 where the disks are asked for (KIP-827, Kafka 3.3; both messages are in Kafka's
-``DescribeLogDirsRequest.json``), over a socket that the cluster's client opens (``KafkaCluster.socket_to``), with its TLS and SASL.
+One request a broker, version 1 (KIP-113), or 4 where the disks are asked for (KIP-827, Kafka 3.3; both
+messages are in Kafka's
+``DescribeLogDirsRequest.json``), over a socket that the cluster's client opens (``KafkaCluster.socket_to``),
+with its TLS and SASL.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ def log_sizes(
     timeout_s: float,
     connect: Connect = plain,
 ) -> Mapping[int, Mapping[int, int]]:
-    """Bytes by partition and broker id. Each broker has ``timeout_s``. Raises PeerError naming the one that fails."""
+    """Bytes by partition and broker id. Each broker has ``timeout_s``.
+    Raises PeerError naming the one that fails."""
     sizes: dict[int, dict[int, int]] = {}
     for broker, (host, port) in sorted(brokers.items()):
         try:

@@ -1,4 +1,5 @@
-"""[edge] OAuth tokens for SASL's OAUTHBEARER, by client credentials (RFC 6749, 4.4; RFC 7628 for how Kafka takes them).
+"""[edge] OAuth tokens for SASL's OAUTHBEARER, by client credentials (RFC 6749, 4.4; RFC 7628 for how Kafka
+takes them).
 
 librdkafka requests its own tokens. This module serves the clients that do not: kafka-python's, and the
 mirrors' own.

@@ -1,4 +1,5 @@
-"""[edge] The hub's own Kafka, as the settings say it: the one place where its clients get their address, TLS and SASL."""
+"""[edge] The hub's own Kafka, as the settings say it:
+the one place where its clients get their address, TLS and SASL."""
 
 from __future__ import annotations
 

@@ -57,7 +57,8 @@ class _Closed(Exception):
 
 
 class ReadProxy:
-    """Serves a cluster's brokers at ports of this machine until the process ends. ``security``: librdkafka's settings."""
+    """Serves a cluster's brokers at ports of this machine until the process ends.
+    ``security``: librdkafka's settings."""
 
     def __init__(
         self,
@@ -122,8 +123,9 @@ class ReadProxy:
         self._start(listen())
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Start a task and keep it until it ends. The loop's own reference is weak, and asyncio's streams drop
-        theirs when the client's connection is lost: a task that still waits for the broker would be deleted.
+        """Start a task and keep it until it ends. The loop's own reference is weak, and asyncio's streams
+        drop theirs when the client's connection is lost: a task that still waits for the broker would be
+        deleted.
         """
         task = self._loop.create_task(work)
         self._tasks.add(task)

@@ -106,7 +106,8 @@ class KafkaReader:
         """See Reader; also returns, with nothing, when a position moved past control markers only.
 
         Raises HubError (HUB-3020) for a gap, Unreadable (HUB-3021) for what cannot be unpacked, NotFound. The
-        records before it are returned first; ``position`` stands at what failed: assign again to go on elsewhere.
+        records before it are returned first; ``position`` stands at what failed: assign again to go on
+        elsewhere.
         """
         self._raise_failed()
         if not self.positions:
@@ -145,7 +146,8 @@ class KafkaReader:
         return self._consumer
 
     def _wait(self, seconds: float) -> None:
-        """Record a poll without records. That is normal at the end of the log, but not without a connection."""
+        """Record a poll without records.
+        That is normal at the end of the log, but not without a connection."""
         if self._all_down:
             self._contact.failed("all of its connections are down")
         self._waited_s += seconds
@@ -186,7 +188,8 @@ class KafkaReader:
             headers = tuple(_headers_of(message) or ())
         except SystemError:  # the client returns none of the record's headers in this case
             self._failed = self._stopped[tp] = Unreadable(
-                f'topic "{topic}" partition {partition} offset {offset}: a header there has a name that is not UTF-8',
+                f'topic "{topic}" partition {partition} offset {offset}: a header there has a '
+                "name that is not UTF-8",
                 tp,
                 offset,
             )
@@ -236,7 +239,8 @@ class KafkaReader:
                 )
             return HubError(
                 f"{where}: the log ends at {end}",
-                hint="check whether the topic was recreated or a broker restored from a backup; rebuild everything derived from the topic",
+                hint="check whether the topic was recreated or a broker restored from a backup; rebuild "
+                "everything derived from the topic",
                 code="HUB-3020",
             )
         if error.code() in (KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG):

@@ -1,4 +1,5 @@
-"""[edge] Writing: many records under way, or an append that is answered; with a name, in transactions that fence."""
+"""[edge] Writing: many records under way, or an append that is answered;
+with a name, in transactions that fence."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ Acknowledged = Callable[[TopicPartition, int, HubError | None], None]
 
 @lru_cache(maxsize=10_000)
 def _metadata_of(group: str) -> bytes:
-    """Return the consumer group metadata of a producer that is not a member. Only a consumer can encode it."""
+    """Return the consumer group metadata of a producer that is not a member.
+    Only a consumer can encode it."""
     consumer = Consumer({"group.id": group, "log_level": 0})  # connects to nothing
     try:
         return bytes(consumer.consumer_group_metadata())
@@ -47,9 +49,10 @@ class KafkaSender:
     """Idempotent producer with a bounded queue. Records are written in order per partition, each exactly
     once.
 
-    ``send`` may be called from many threads. What could not be delivered is raised by the next ``send`` or ``flush``,
-    except where the caller gave ``acknowledged``: then it is told there. A producer that is cut off is given up with all that
-    is under way, whose outcome is unknown then, and ``send`` fails at once until Kafka answers (contact/watchdog.py).
+    ``send`` may be called from many threads. What could not be delivered is raised by the next ``send`` or
+    ``flush``, except where the caller gave ``acknowledged``: then it is told there. A producer that is cut
+    off is given up with all that is under way, whose outcome is unknown then, and ``send`` fails at once
+    until Kafka answers (contact/watchdog.py).
     ``contact``: of the writer whose sender this is, which replaces the whole sender itself.
     """
 
@@ -75,8 +78,9 @@ class KafkaSender:
             part,
             acks="all",
             enable_idempotence=True,
-            # A partition that has nothing of a producer takes any sequence first: of two requests under way, where the
-            # first is refused (a topic just made) and the second taken, the first's retry would pass for a duplicate.
+            # A partition that has nothing of a producer takes any sequence first: of two requests under way,
+            # where the first is refused (a topic just made) and the second taken, the first's retry would
+            # pass for a duplicate.
             max_in_flight=1,
             linger_ms=linger_ms,
             batch_size=262_144,
@@ -84,7 +88,8 @@ class KafkaSender:
             queue_buffering_max_messages=100_000,
             queue_buffering_max_kbytes=131_072,
             delivery_timeout_ms=timeout_ms,
-            # A third, so that what is lost in a dead connection is sent again in time (by default after a minute).
+            # A third, so that what is lost in a dead connection is sent again in time (by default after a
+            # minute).
             request_timeout_ms=min(10_000, timeout_ms // 3),
             socket_timeout_ms=min(10_000, timeout_ms // 3) + 100,
             topic_metadata_propagation_max_ms=3_000,  # by default a missing topic is waited for 30 s
@@ -146,8 +151,8 @@ class KafkaSender:
     def _delivered(
         self, new: NewRecord, acknowledged: Acknowledged | None
     ) -> Callable[[KafkaError | None, Message], None]:
-        # Called from C, where an earlier callback's exception may be under way: Python then finds no inherited
-        # attribute. So it only takes down what there is to say.
+        # Called from C, where an earlier callback's exception may be under way: Python then finds no
+        # inherited attribute. So it only takes down what there is to say.
         def delivered(error: KafkaError | None, message: Message) -> None:
             self._answers.append((new, acknowledged, error, message))
 
@@ -209,7 +214,8 @@ class KafkaSender:
             raise failed
 
     def error(self, error: KafkaError, doing: str) -> HubError:
-        """Translated; once the producer is beyond repair, the reason for that is the reason for everything."""
+        """Translated; once the producer is beyond repair,
+        the reason for that is the reason for everything."""
         if self.fatal is not None and self.fatal.code() in FENCED:
             return self.cluster.translated(self.fatal, f'writer "{self.part}"')
         return self.cluster.translated(error, doing)
@@ -220,7 +226,8 @@ class KafkaSender:
             self.producer.purge()
 
     def _serve(self, call: Callable[[], int]) -> int:
-        """Polls and flushes raise what is fatal to the producer, at times from within a callback as SystemError."""
+        """Polls and flushes raise what is fatal to the producer,
+        at times from within a callback as SystemError."""
         try:
             return call()
         except (KafkaException, SystemError) as raised:
@@ -247,8 +254,8 @@ class KafkaSender:
             if acknowledged is not None:
                 tp, offset = TopicPartition(new.topic, message.partition()), message.offset()
                 if failed is None and (offset is None or offset < 0):
-                    # The broker took it for a duplicate. It is one when the answer to a first try was lost; where the
-                    # topic was made again meanwhile it is not, and the record is nowhere.
+                    # The broker took it for a duplicate. It is one when the answer to a first try was lost;
+                    # where the topic was made again meanwhile it is not, and the record is nowhere.
                     failed = self.cluster.down(
                         "append", f"{tp}: no offset was reported; the outcome is unknown"
                     )
@@ -275,8 +282,8 @@ def _target(new: NewRecord) -> str:
 class KafkaWriter:
     """See hub.log.Writer. With a name: one transaction an append. Not thread safe.
 
-    The brokers mark a transaction's end in its partitions a moment after they have confirmed it, and only then do
-    readers and ``end_offsets`` see its records; to open the name again waits for that.
+    The brokers mark a transaction's end in its partitions a moment after they have confirmed it, and only
+    then do readers and ``end_offsets`` see its records; to open the name again waits for that.
     """
 
     def __init__(self, cluster: Connection, name: str | None) -> None:
@@ -287,7 +294,8 @@ class KafkaWriter:
         self._sender: KafkaSender | None = self._open()
 
     def append(self, records: Sequence[NewRecord]) -> Positions:
-        """See Writer. Raises CallerError and NotFound when nothing was appended by a named writer for certain."""
+        """See Writer. Raises CallerError and NotFound when nothing was appended by a
+        named writer for certain."""
         if not records:
             self._check_fenced()
             return Positions()
@@ -315,7 +323,8 @@ class KafkaWriter:
             raise WriterFenced(f'writer "{self.name}": replaced by a later one of the same name')
 
     def _appended(self, work: Callable[[KafkaSender], Positions]) -> Positions:
-        """Run ``work`` and return the positions after its records; a named writer runs it in one transaction."""
+        """Run ``work`` and return the positions after its records;
+        a named writer runs it in one transaction."""
         self._check_fenced()
         if self._contact.blocked:
             raise self.cluster.cut_off(self._contact)

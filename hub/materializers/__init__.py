@@ -1,6 +1,7 @@
 """Materializers: events of many systems become one live view, published as a changelog and served by key.
 
-What this package knows: views, declared in ``views/<name>.yaml``. Everything else is derived from the log and can be rebuilt.
+What this package knows: views, declared in ``views/<name>.yaml``. Everything else is derived from the log and
+can be rebuilt.
 
 Flow::
 
@@ -8,9 +9,10 @@ Flow::
                        (checkpoint: RocksDB state)   └──▶ <topic>.dlq          (rows + positions, one transaction)
                        └─▶ _hub.progress: which source positions each stretch of the changelog covers
 
-Promises. A changelog row carries the number of events folded into it (``hub.version``), and a store never lets a row go
-back to a lower one. So replays, duplicates and fenced writers change nothing: at-least-once delivery becomes exactly-once
-state. Rows and positions are written in one transaction. Reading needs neither Spark nor Kafka.
+Promises. A changelog row carries the number of events folded into it (``hub.version``), and a store never
+lets a row go back to a lower one. So replays, duplicates and fenced writers change nothing: at-least-once
+delivery becomes exactly-once state. Rows and positions are written in one transaction. Reading needs neither
+Spark nor Kafka.
 
     types/             event and column types: Avro, JSON, CSV, Protobuf, Spark SQL
     sql_rules/         what Spark SQL refuses, or computes differently when it is repeated
@@ -29,4 +31,4 @@ state. Rows and positions are written in one transaction. Reading needs neither 
     serving/           rows by key, by index and by subscription, over HTTP
     queries/           SQL over views and recent events
     golden/            tests of views: events in, rows out
-"""
+"""  # noqa: E501

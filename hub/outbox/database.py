@@ -1,4 +1,5 @@
-"""[edge] The outbox in its database: table, publication and slot, the checks before them, and the slot's lag."""
+"""[edge] The outbox in its database: table, publication and slot, the checks before them,
+and the slot's lag."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ CREATE_SLOT = "SELECT pg_create_logical_replication_slot({slot}, 'pgoutput')"
 
 @dataclass(frozen=True, slots=True)
 class DatabaseFacts:
-    """Facts of a database that the checks judge. ``free_slots`` and ``free_senders``: how many more may be opened.
+    """Facts of a database that the checks judge. ``free_slots`` and ``free_senders``: how many more may be
+    opened.
     ``publishes``: the publication has the table.
     """
 
@@ -66,7 +68,8 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """State of the slot. ``lag_bytes``: log that the relay has not confirmed. ``active``: a relay reads it."""
+    """State of the slot. ``lag_bytes``: log that the relay has not confirmed.
+    ``active``: a relay reads it."""
 
     active: bool
     lag_bytes: int | None
@@ -168,13 +171,14 @@ class OutboxDatabase:
                 EXISTS (SELECT FROM pg_publication WHERE pubname = %s),
                 EXISTS (SELECT FROM pg_publication_tables WHERE pubname = %s
                         AND to_regclass(format('%%I.%%I', schemaname, tablename)) = to_regclass(%s)),
-                EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = %s)""",
+                EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = %s)""",  # noqa: E501
                 (self.table, PUBLICATION, PUBLICATION, self.table, self.slot),
             )
         return DatabaseFacts(*row)
 
     def statements(self, facts: DatabaseFacts) -> list[str]:
-        """Return the SQL that is still to run, in order: a slot sees publications that were made before it."""
+        """Return the SQL that is still to run, in order:
+        a slot sees publications that were made before it."""
         wanted = (
             (facts.table, CREATE_TABLE),
             (facts.publishes, ADD_TO_PUBLICATION if facts.publication else CREATE_PUBLICATION),
@@ -198,7 +202,7 @@ class OutboxDatabase:
             row = self._connection.execute(
                 """SELECT active, pg_current_wal_lsn() - confirmed_flush_lsn, pg_current_wal_lsn() - restart_lsn,
                 coalesce(to_jsonb(s) ->> 'wal_status', 'unknown') FROM pg_replication_slots s
-                WHERE slot_name = %s""",
+                WHERE slot_name = %s""",  # noqa: E501
                 (self.slot,),
             ).fetchone()
         if row is None:
@@ -224,7 +228,8 @@ class OutboxDatabase:
             return {row[0] for row in self._connection.execute(statement, (list(ids),)).fetchall()}
 
     def insert_again(self, event_id: str | None) -> int:
-        """Write a row again under its id, so that it is relayed again; None: every row. Return their number."""
+        """Write a row again under its id, so that it is relayed again; None: every row.
+        Return their number."""
         again = self._sql("INSERT INTO {table} SELECT (jsonb_populate_record(NULL::{table}, %s)).*")
         gone = self._sql(
             "DELETE FROM {table} t WHERE %s::uuid IS NULL OR id = %s::uuid RETURNING to_jsonb(t)"

@@ -1,8 +1,9 @@
-"""[core] Rows of the outbox table as events, each with the position after it; and their division into batches.
+"""[core] Rows of the outbox table as events, each with the position after it; and their division into
+batches.
 
 A position is ``(lsn, done)``: every transaction whose commit record lies before ``lsn`` is relayed, and
-``done`` events of the transaction at ``lsn``. Positions are ordered as tuples. A transaction is decoded in the
-same order each time, so the position finds the next event after any restart.
+``done`` events of the transaction at ``lsn``. Positions are ordered as tuples. A transaction is decoded in
+the same order each time, so the position finds the next event after any restart.
 """
 
 from __future__ import annotations

@@ -28,7 +28,8 @@ CREATE = (
   PRIMARY KEY (consumer, event_id)
 )""",
 )
-# The row is locked until the transaction ends: of two consumers of one partition, the second waits and finds it passed.
+# The row is locked until the transaction ends: of two consumers of one partition, the second waits and finds
+# it passed.
 _BY_POSITION = (
     'INSERT INTO hub_inbox (consumer, topic, "partition", next_offset) '
     'VALUES (:consumer, :topic, :part, :next) ON CONFLICT (consumer, topic, "partition") DO UPDATE '

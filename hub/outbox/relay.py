@@ -248,7 +248,8 @@ def check_topics(events: Sequence[OutboxEvent]) -> None:
     for event in events:
         if event.record.topic.startswith(_OWN):
             raise CallerError(
-                f"topic \"{event.record.topic[:249]}\" is the hub's own or Kafka's: applications do not write it",
+                f"topic \"{event.record.topic[:249]}\" is the hub's own or Kafka's: "
+                "applications do not write it",
                 code=_OWN_TOPIC,
             )
 
@@ -259,7 +260,8 @@ def check_position(position: Position | None, end_lsn: int) -> None:
     """
     if position is not None and position.lsn > end_lsn:
         raise Conflict(
-            f"the relay's position {lsn_text(position.lsn)} is after the end of the database's log {lsn_text(end_lsn)}",
+            f"the relay's position {lsn_text(position.lsn)} is after the end of the database's log "
+            f"{lsn_text(end_lsn)}",
             hint="the database was restored: docs/how-to/use-the-outbox.md, part `A restored database`",
             code="HUB-1980",
         )

@@ -1,7 +1,8 @@
 """[edge] A connection of Postgres' streaming replication: messages in, confirmations out.
 
 psycopg has no replication mode; its wrapper of libpq (``psycopg.pq``) has all that one needs: COPY BOTH
-without blocking. Every wait has a bound. Protocol: https://www.postgresql.org/docs/current/protocol-replication.html
+without blocking. Every wait has a bound. Protocol:
+https://www.postgresql.org/docs/current/protocol-replication.html
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ class Keepalive:
 
 @dataclass(frozen=True, slots=True)
 class SystemIdentity:
-    """The database server: ``system_id`` is unique to a server and its replicas; ``end_lsn``: end of its log."""
+    """The database server: ``system_id`` is unique to a server and its replicas;
+    ``end_lsn``: end of its log."""
 
     system_id: str
     end_lsn: int
@@ -94,8 +96,8 @@ class ReplicationConnection:
         if state in (_NO_SUCH_OBJECT, _NOT_READY) and "slot" in said:
             raise SlotLost(
                 f"the relay cannot read the database's log: {said}",
-                hint="the first time: hub outbox init. If a relay ran before, events may be missing in Kafka: "
-                "docs/how-to/use-the-outbox.md, part `A lost slot`",
+                hint="the first time: hub outbox init. If a relay ran before, events may be missing in "
+                "Kafka: docs/how-to/use-the-outbox.md, part `A lost slot`",
             )
         raise ConfigError(
             f'slot "{slot}" cannot be read: {said}', hint="run: hub outbox init", code="HUB-1140"

@@ -1,4 +1,5 @@
-"""SQL tools connect by Postgres' wire protocol: one more front of the query service, with its grants and limits.
+"""SQL tools connect by Postgres' wire protocol: one more front of the query service, with its grants and
+limits.
 
 ::
 
@@ -7,8 +8,9 @@
                              views, topics, saved queries: hub/materializers/queries/answering
                              pg_catalog, information_schema, hub: catalog/
 
-Views are in the schema ``public``, topics in ``topics``, saved queries without parameters in ``queries``. Nothing
-is written: transactions are accepted, writes are refused (docs/reference/sql-tools.md, docs/adr/0039).
+Views are in the schema ``public``, topics in ``topics``, saved queries without parameters in ``queries``.
+Nothing is written: transactions are accepted, writes are refused (docs/reference/sql-tools.md,
+docs/adr/0039).
 
 protocol/           [core]  messages as bytes              values/        [core]  types, text and binary values
 statements.py       [core]  a text as statements           session.py     [core]  the state machine
@@ -18,4 +20,4 @@ queries.py          [shell] describes and runs             results.py     [edge]
 sign_in.py          [shell] users and tokens               connection.py  [edge]  one connection
 server.py           [edge]  listener, TLS, limits       open_port.py      [edge]  opens it by the settings
 actions.py          [core]  what a session decides to do
-"""
+"""  # noqa: E501

@@ -1,4 +1,5 @@
-"""[core] Actions that a session decides. The connection carries actions out in order; an error of one drops the rest."""
+"""[core] Actions that a session decides.
+The connection carries actions out in order; an error of one drops the rest."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """[edge] One connection: reads messages, carries out the session's actions, writes replies.
 
-The session decides (session.py); here is what blocks or waits. Reads and writes have time limits; a client that
-does not read its rows for a minute is disconnected.
+The session decides (session.py); here is what blocks or waits. Reads and writes have time limits; a client
+that does not read its rows for a minute is disconnected.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""[core] A client's query over views and topics as the hub's own: numbered parameters, schemas, saved queries.
+"""[core] A client's query over views and topics as the hub's own: numbered parameters, schemas, saved
+queries.
 
-Tools write ``"public"."plant"."city"``, ``$1``, ``= ANY($1)`` and ``FETCH FIRST 5 ROWS ONLY``. The hub's compiler
-(hub/materializers/queries/compiler.py) gets the same tree with names of one part and ``:p1``.
+Tools write ``"public"."plant"."city"``, ``$1``, ``= ANY($1)`` and ``FETCH FIRST 5 ROWS ONLY``. The hub's
+compiler (hub/materializers/queries/compiler.py) gets the same tree with names of one part and ``:p1``.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def hub_query(
 ) -> HubQuery:
     """Return the statement for the compiler. ``values`` None: its parameters are not known yet (NULL).
 
-    ``saved``: texts of the saved queries by name, which are tables of the schema ``queries``. Raises SqlError.
+    ``saved``: texts of the saved queries by name, which are tables of the schema ``queries``. Raises
+    SqlError.
     """
     tree = statement.tree.copy()
     parameters: dict[str, Value] = {}

@@ -1,4 +1,5 @@
-"""[edge] Open the port of Postgres' protocol in the server's process, with its query service and its sign-in."""
+"""[edge] Open the port of Postgres' protocol in the server's process,
+with its query service and its sign-in."""
 
 from __future__ import annotations
 

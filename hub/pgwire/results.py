@@ -1,7 +1,8 @@
 """[edge] Rows of a running query, written by its thread to a temporary file and sent at the client's pace.
 
 A query computes as fast as it can and then gives back its slot and its transaction, however slowly its client
-reads: a cursor may stay open for minutes. What waits is on disk (in memory up to 1 MB), up to a limit per result.
+reads: a cursor may stay open for minutes. What waits is on disk (in memory up to 1 MB), up to a limit per
+result.
 """
 
 from __future__ import annotations

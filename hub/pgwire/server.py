@@ -1,7 +1,7 @@
 """[edge] asyncio: the listener of Postgres' protocol, with TLS, sign-in, cancel requests and limits.
 
-Limits: connections in all and of each caller, 10 s to sign in, an idle time, sizes of messages. It runs in the
-event loop of the hub's server; queries run in the threads of the query service.
+Limits: connections in all and of each caller, 10 s to sign in, an idle time, sizes of messages. It runs in
+the event loop of the hub's server; queries run in the threads of the query service.
 """
 
 from __future__ import annotations

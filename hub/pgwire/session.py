@@ -1,8 +1,8 @@
 """[core] State machine of a session: (session, message) -> (session, actions). No input or output.
 
-A simple query is a script of statements; the extended protocol has prepared statements and portals. A cursor is
-a portal by name. Transactions are accepted, and only change what a session may do next: every query is a read
-of its own. After an error in the extended protocol everything up to Sync is skipped.
+A simple query is a script of statements; the extended protocol has prepared statements and portals. A cursor
+is a portal by name. Transactions are accepted, and only change what a session may do next: every query is a
+read of its own. After an error in the extended protocol everything up to Sync is skipped.
 """
 
 from __future__ import annotations

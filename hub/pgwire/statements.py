@@ -145,7 +145,8 @@ _ALIAS = re.compile(
 
 
 def quoted_aliases(sql: str) -> str:
-    """Return the text with reserved words that are names of columns in quotes, which Postgres takes as they are.
+    """Return the text with reserved words that are names of columns in quotes, which Postgres takes as they
+    are.
 
     >>> quoted_aliases("SELECT 1 AS select FROM t")
     'SELECT 1 AS "select" FROM t'

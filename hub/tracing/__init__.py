@@ -7,8 +7,8 @@
     subscriber ◀─ push ··· link ··· apply ··· link ··· process: one span per reported batch
 
 An event's own trace spans from its producer to its record. After that, events are processed many at a time:
-those spans are of a view's batches, with *links* to the contexts of a few of their events, each span to the one before
-it. A mirror copies headers byte for byte.
+those spans are of a view's batches, with *links* to the contexts of a few of their events, each span to the
+one before it. A mirror copies headers byte for byte.
 
 Off unless a collector is configured (``otlp_endpoint``, or OpenTelemetry's own variables): nothing of
 OpenTelemetry is imported then, and ``spans()`` is None. Contexts are passed on either way.

@@ -17,8 +17,8 @@ expect.set_options(timeout=60_000)
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """Ends with the module: Playwright's event loop runs in the main thread for as long as it is open, and nobody else
-    could have one there."""
+    """Ends with the module: Playwright's event loop runs in the main thread for as long as it is open, and
+    nobody else could have one there."""
     path = executable()
     if path is None:
         pytest.fail("no Chromium: apt-get install -y chromium, or set HUB_CHROMIUM")

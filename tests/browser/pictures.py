@@ -1,6 +1,7 @@
 """Make the pictures of the dashboard: ``python -m tests.browser.pictures`` from the repository's root.
 
-Writes docs/images/dashboard*.png, and page-*.png of some other pages. ``--url`` takes a running hub instead of the staged one.
+Writes docs/images/dashboard*.png, and page-*.png of some other pages. ``--url`` takes a running hub instead
+of the staged one.
 """
 
 from __future__ import annotations

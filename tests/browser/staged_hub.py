@@ -1,7 +1,7 @@
 """A hub of values: the real routes, page and collector over an in-memory log and rows that a test sets.
 
-It stages every state of the page (busy, empty, failed, Kafka gone) in milliseconds. That the page also works over the
-real store and Kafka is the matter of ``test_dashboard_real.py``.
+It stages every state of the page (busy, empty, failed, Kafka gone) in milliseconds. That the page also works
+over the real store and Kafka is the matter of ``test_dashboard_real.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A ledger with everything that the heat map shows: complete, explained, twice, missing, not compared, not audited."""
+"""A ledger with everything that the heat map shows:
+complete, explained, twice, missing, not compared, not audited."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The real server in a real Chromium: signed in by the page, refused with the missing grant, signed out; also where the hub has a
-name of its own and plain http, on which browsers say less of where a request is from."""
+"""The real server in a real Chromium: signed in by the page, refused with the missing grant, signed out; also
+where the hub has a name of its own and plain http, on which browsers say less of where a request is from."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ contact: "#data-platform"
 users:
   ana: {{password: "{hash_of_password(PASSWORD, b"0" * 16)}", grants: [{{role: read, topics: ["shop.**"]}}]}}
   root: {{password: "{hash_of_password(PASSWORD, b"1" * 16)}", grants: [{{role: admin, topics: ["**"], views: ["**"], hub: true}}]}}
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture(scope="module")

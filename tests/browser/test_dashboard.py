@@ -1,4 +1,5 @@
-"""The dashboard in a real Chromium over a staged hub: what people see, do with the keyboard, and see change."""
+"""The dashboard in a real Chromium over a staged hub:
+what people see, do with the keyboard, and see change."""
 
 from __future__ import annotations
 
@@ -195,7 +196,8 @@ def test_the_keyboard_reaches_everything_in_reading_order(hub: StagedHub, open_p
         page.keyboard.press("Tab")
         label = page.evaluate(
             "() => { const e = document.activeElement;"
-            " return e === document.body ? '' : e.dataset.testid || e.id || e.textContent.trim().slice(0, 19) }"
+            " return e === document.body ? '' : e.dataset.testid || e.id || "
+            "e.textContent.trim().slice(0, 19) }"
         )
         if not label:
             break

@@ -47,7 +47,8 @@ def test_topics_and_events_of_a_real_kafka_show_up(
 def test_hostile_bytes_names_and_huge_records_of_a_real_kafka_are_shown_safely(
     hub_server: str, kafka: str, open_page: Opener
 ) -> None:
-    """A page that fails on any error of the console, in which nothing of the log becomes markup or a script."""
+    """A page that fails on any error of the console, in which nothing of the log
+    becomes markup or a script."""
     topic = f"t{uuid.uuid4().hex[:8]}.hostile"
     cluster = KafkaCluster(kafka, 15.0)
     cluster.create_topic(topic, partitions=1, config={}, replication_factor=1)

@@ -1,4 +1,5 @@
-"""The dashboard over the real store, its push routes and SQLite: a row that is applied changes before the eyes."""
+"""The dashboard over the real store, its push routes and SQLite:
+a row that is applied changes before the eyes."""
 
 from __future__ import annotations
 

@@ -54,7 +54,8 @@ OUTSIDE = """() => [...document.querySelectorAll('.graph .box')].filter(box => {
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[StagedEstate]:
-    """A view whose last batch took six minutes, with a subscriber; a group with a long name; a broker away."""
+    """A view whose last batch took six minutes, with a subscriber; a group with a long name;
+    a broker away."""
     hub = estate()
     hub.commit(VIEW, list(SOURCES.values()), input_rows=1_204_331, batch_ms=372_220)
     hub.views.open[VIEW] = 1

@@ -1,4 +1,5 @@
-"""The login by an OpenID Connect provider in a real Chromium: there and back, refused, of another browser, and out."""
+"""The login by an OpenID Connect provider in a real Chromium:
+there and back, refused, of another browser, and out."""
 
 from __future__ import annotations
 

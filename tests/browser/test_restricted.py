@@ -29,7 +29,7 @@ users:
   ana: {{password: "{hash_of_password(PASSWORD, b"0" * 16)}", grants: [{{role: read, topics: ["seen.**"]}}]}}
   nil: {{password: "{hash_of_password(PASSWORD, b"2" * 16)}", grants: [{{role: read, topics: ["nothing.like.it"]}}]}}
   root: {{password: "{hash_of_password(PASSWORD, b"1" * 16)}", grants: [{{role: admin, topics: ["**"], views: ["**"], hub: true}}]}}
-"""
+"""  # noqa: E501
 SEEN, HIDDEN = "seen.orders", "hidden.salaries"
 ORDER = {"type": "record", "name": "Order", "fields": [{"name": "customer", "type": "string"}]}
 # What ana may open, and what of it is hers; the rest is refused, with the grant that it takes.

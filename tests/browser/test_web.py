@@ -117,7 +117,7 @@ def test_every_page_fits_and_breaks_no_accessibility_rule(
                  const range = document.createRange(); range.selectNodeContents(e);
                  const box = e.closest('.sheet').getBoundingClientRect(), words = range.getBoundingClientRect();
                  return !e.closest('.scroll') && words.width && words.right > box.right + 1;
-               }).map(e => e.textContent.trim().slice(0, 60))"""
+               }).map(e => e.textContent.trim().slice(0, 60))"""  # noqa: E501
         )
         assert outside == [], f"{name}: outside of their box"
         found = Axe().run(page)
@@ -359,7 +359,8 @@ def test_a_gap_is_found_on_the_map_by_keys_and_its_command_named(
 
 
 def test_the_outline_of_the_last_cell_is_whole(site: StagedEstate, open_page: Opener) -> None:
-    """The map is cut off where its last column ends: an outline past that would be drawn on three sides only."""
+    """The map is cut off where its last column ends:
+    an outline past that would be drawn on three sides only."""
     page = open_page(f"{site.url}/completeness")
     page.get_by_test_id(f"heat-{ORDERS}").locator("[data-state=GAP]").last.focus()
     page.keyboard.press("End")

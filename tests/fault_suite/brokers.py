@@ -29,7 +29,8 @@ _IN_SYNC = (
 
 
 class Broker(LinkedNode):
-    """One of ``count`` brokers of a cluster; each is a controller too. ``voters`` is KRaft's controller.quorum.voters."""
+    """One of ``count`` brokers of a cluster; each is a controller too.
+    ``voters`` is KRaft's controller.quorum.voters."""
 
     def __init__(self, settings: Settings, number: int, count: int, voters: str, cluster_id: str) -> None:
         super().__init__(settings)

@@ -1,4 +1,5 @@
-"""Final checks after all faults are healed: the log, the views in every store, subscribers' copies and the mirror."""
+"""Final checks after all faults are healed: the log, the views in every store,
+subscribers' copies and the mirror."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ def log_of(world: World, topic: str, at: str = "home") -> list[Record]:
 
 
 def check_log(world: World, records: Mapping[str, list[Record]]) -> list[str]:
-    """Check that every acknowledged event is in the log at its acknowledged place, once, and nothing else is."""
+    """Check that every acknowledged event is in the log at its acknowledged place, once,
+    and nothing else is."""
     journal, wrong = world.journal, []
     places: dict[str, list[tuple[str, int, int]]] = defaultdict(list)
     for topic in (ORDERS, PEOPLE):
@@ -97,7 +99,8 @@ def postgres_rows(world: World, view: str) -> Rows:
 
 
 def _rows_of(view: str, numbers: Sequence[Mapping[str, Any]]) -> str:
-    """Return the query of a view's rows. ``numbers``: rows with the number of the version that readers get."""
+    """Return the query of a view's rows.
+    ``numbers``: rows with the number of the version that readers get."""
     number = numbers[0]["next_offset"] if numbers else 0
     return f'SELECT * FROM "view_{view}{f"@{number}" if number else ""}"'
 
@@ -133,7 +136,8 @@ def _version(record: Record) -> int:
 
 
 def check_views(world: World, expected: Mapping[str, Rows], subscriber: Subscriber) -> list[str]:
-    """Views over HTTP, in SQLite, in Postgres, in the changelog and in the subscriber's copy, against the fold."""
+    """Views over HTTP, in SQLite, in Postgres, in the changelog and in the subscriber's copy,
+    against the fold."""
     wrong: list[str] = []
     for view in CHECKED:
         served = served_rows(world, view)
@@ -156,7 +160,8 @@ def check_views(world: World, expected: Mapping[str, Rows], subscriber: Subscrib
 
 
 def check_mirror(world: World, records: Mapping[str, list[Record]]) -> list[str]:
-    """The copy has each record once, in order, byte for byte, and the offset map leads from each to its own."""
+    """The copy has each record once, in order, byte for byte,
+    and the offset map leads from each to its own."""
     wrong: list[str] = []
     reached = ClusterHandle(
         "away", KafkaCluster(world.away.bootstrap, 15.0), ClusterAccess(bootstrap=world.away.bootstrap)
@@ -213,7 +218,8 @@ def check_states(world: World) -> list[str]:
 
 
 def settle(world: World, say: Callable[[str], None]) -> None:
-    """Wait until every view covers the current end of its topics and is live. Raises AssertionError on timeout."""
+    """Wait until every view covers the current end of its topics and is live.
+    Raises AssertionError on timeout."""
     began = time.monotonic()
     for view in (*CHECKED, "last_probe"):
         topics = (

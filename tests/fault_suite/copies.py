@@ -1,6 +1,8 @@
-"""Checks of what else leads into the second region: positions of a consumer group, and a topic that is made again.
+"""Checks of what else leads into the second region: positions of a consumer group, and a topic that is made
+again.
 
-``position_differences`` and ``copy_differences`` decide from values; ``check_group`` and ``check_passing`` read them.
+``position_differences`` and ``copy_differences`` decide from values; ``check_group`` and ``check_passing``
+read them.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ _PAUSE_S = 3.0
 
 
 class GroupMover:
-    """A thread that commits positions of ``GROUP`` at home: records that were acknowledged, ever further on."""
+    """A thread that commits positions of ``GROUP`` at home:
+    records that were acknowledged, ever further on."""
 
     def __init__(self, world: World, seed: int) -> None:
         self.world, self.chance = world, random.Random(f"{seed}/group")
@@ -73,8 +76,8 @@ def position_differences(
             wrong.append(f"group {GROUP}: {place} is at {offset} at home and nowhere away")
         elif there.get((place, other)) != here.get((place, offset)):
             wrong.append(
-                f"group {GROUP}: {place} is at {offset} at home, before {here.get((place, offset))}, and at {other}"
-                f" away, before {there.get((place, other))}"
+                f"group {GROUP}: {place} is at {offset} at home, before {here.get((place, offset))}, and at "
+                f"{other} away, before {there.get((place, other))}"
             )
     return wrong
 
@@ -127,8 +130,8 @@ def made_again(world: World, number: int) -> None:
 
 
 def copy_differences(generations: Sequence[Generation], copy: Mapping[int, Sequence[bytes]]) -> list[str]:
-    """Return what is wrong in the copy. Of each generation it has the first records, in order and once; of the last
-    one all that Kafka acknowledged, because only a deleted topic's rest is lost."""
+    """Return what is wrong in the copy. Of each generation it has the first records, in order and once; of
+    the last one all that Kafka acknowledged, because only a deleted topic's rest is lost."""
     wrong: list[str] = []
     for part, values in sorted(copy.items()):
         rest = list(values)

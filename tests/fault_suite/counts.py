@@ -1,5 +1,5 @@
-"""Check the counts of completeness: while something is hurt nothing may be called missing, and at the end the counts
-are those of the log.
+"""Check the counts of completeness: while something is hurt nothing may be called missing, and at the end the
+counts are those of the log.
 
 ``count_violations`` decides from the rows of ``/api/completeness``.
 """
@@ -23,7 +23,8 @@ _TROUBLE = ("SHORT", "MISMATCH", "EXCESS", "UNEXPLAINED")
 def count_violations(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return every counted topic whose state says that records are missing, twice or others: none ever is."""
     return [
-        f"completeness of {row['topic']} is {row['state']} ({row['cause']}), and every record is where it belongs"
+        f"completeness of {row['topic']} is {row['state']} ({row['cause']}), and every "
+        "record is where it belongs"
         for row in rows
         if row["topic"] in COUNTED and row["state"] in _TROUBLE
     ]

@@ -1,7 +1,8 @@
-"""Check the dead-letter queues: each view must send every record that no schema can read, and no other record.
+"""Check the dead-letter queues: each view must send every record that no schema can read, and no other
+record.
 
-``check_dead_letters`` decides from records; ``asked`` reads the queues. A view that was killed or built again repeats its
-dead-letter records, so they are compared as sets.
+``check_dead_letters`` decides from records; ``asked`` reads the queues. A view that was killed or built again
+repeats its dead-letter records, so they are compared as sets.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ Spot = tuple[int, int]
 def check_dead_letters(
     codec: Codec, records: Mapping[str, Sequence[Record]], queues: Mapping[str, Sequence[Record]]
 ) -> list[str]:
-    """Return the differences, at most 5 for each topic. ``records``: the records of each topic of ``READ_BY``; ``queues``:
-    the dead-letter records of each topic, by the name of the topic."""
+    """Return the differences, at most 5 for each topic. ``records``: the records of each topic of
+    ``READ_BY``; ``queues``: the dead-letter records of each topic, by the name of the topic."""
     wrong: list[str] = []
     for topic, views in READ_BY.items():
         values = {(each.partition, each.offset): each.value for each in records[topic]}
@@ -56,7 +57,8 @@ def _is_readable(codec: Codec, value: bytes | None) -> bool:
 
 
 def _sent(queue: Sequence[Record]) -> dict[str, dict[Spot, bytes | None]]:
-    """Return the value of each dead-letter record, by view and place of the event; view "": the place is missing."""
+    """Return the value of each dead-letter record, by view and place of the event;
+    view "": the place is missing."""
     found: dict[str, dict[Spot, bytes | None]] = {}
     for record in queue:
         letter = dead_letter_of(record)

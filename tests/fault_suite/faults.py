@@ -1,9 +1,9 @@
 """Kinds of faults: a registry of generator functions. The code before ``yield`` injects the fault, the code
 after it heals it.
 
-A kind is chosen by seed (trial.py). ``hits`` names the services (probes.py) that may be away because of it; ``needs``
-names what a world must have for it; ``alone`` keeps it from being combined with others; ``once`` from happening twice
-in a trial.
+A kind is chosen by seed (trial.py). ``hits`` names the services (probes.py) that may be away because of it;
+``needs`` names what a world must have for it; ``alone`` keeps it from being combined with others; ``once``
+from happening twice in a trial.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ def kills(kinds: list[Kind], chance: Random) -> list[tuple[Kind, ...]]:
 
 
 def choose(kinds: list[Kind], chance: Random, rounds: int) -> list[tuple[Kind, ...]]:
-    """For each round one kind, or two or three at once; each kind once before any comes again, as far as rounds allow."""
+    """For each round one kind, or two or three at once;
+    each kind once before any comes again, as far as rounds allow."""
     plan: list[tuple[Kind, ...]] = []
     deck: list[Kind] = []
     spent: set[str] = set()

@@ -96,7 +96,8 @@ def kill_postgres(world: World, chance: Random) -> Iterator[None]:
 
 
 def _controller(world: World) -> Broker:
-    """The active controller, as its brokers' metadata names it (in KRaft any broker may be named: then one of three)."""
+    """The active controller, as its brokers' metadata names it (in KRaft any broker may be named:
+    then one of three)."""
     with suppress(KafkaException):
         described = AdminClient({"bootstrap.servers": world.home.bootstrap}).describe_cluster(
             request_timeout=5.0

@@ -1,4 +1,5 @@
-"""Hostile clients: floods, idle connections, subscribers that do not read, records that no schema can decode."""
+"""Hostile clients: floods, idle connections, subscribers that do not read,
+records that no schema can decode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Faults of processes: killed, stopped, slow to start, out of memory or files, starved of CPU, wrong clock."""
+"""Faults of processes: killed, stopped, slow to start, out of memory or files, starved of CPU,
+wrong clock."""
 
 from __future__ import annotations
 
@@ -139,7 +140,8 @@ for _part in ("server", "applier", "materializer"):
 
 @contextmanager
 def _under_limit(world: World, part: str, what: int, most: Callable[[psutil.Process], int]) -> Iterator[None]:
-    """Lower a part's soft limit (``resource.RLIMIT_*``) to ``most`` of its process; nothing where it does not run now."""
+    """Lower a part's soft limit (``resource.RLIMIT_*``) to ``most`` of its process;
+    nothing where it does not run now."""
     pid = world.pid(part)
     if pid is None:
         yield

@@ -1,7 +1,7 @@
 """Faults that hit exactly one part for longer than the hub may overlook it, and answers that are lost.
 
-While such a fault lasts, the states that the hub shows are checked (states.py). A world suffers these kinds when its
-abilities have ``SILENCE``.
+While such a fault lasts, the states that the hub shows are checked (states.py). A world suffers these kinds
+when its abilities have ``SILENCE``.
 """
 
 from __future__ import annotations

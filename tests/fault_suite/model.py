@@ -135,7 +135,8 @@ class Codec:
 
 
 def readable(codec: Codec, records: Iterable[Record]) -> list[tuple[Record, dict[str, Any] | None]]:
-    """Records with their events, None for a tombstone; what no schema can read is left out, as views leave it out."""
+    """Records with their events, None for a tombstone;
+    what no schema can read is left out, as views leave it out."""
     found: list[tuple[Record, dict[str, Any] | None]] = []
     for record in records:
         if record.value is None:
@@ -149,7 +150,8 @@ def readable(codec: Codec, records: Iterable[Record]) -> list[tuple[Record, dict
 
 
 def fold(codec: Codec, orders: Iterable[Record], people: Iterable[Record]) -> dict[str, Rows]:
-    """The rows of every checked view, from the records in the log, in plain Python. Records come in log order."""
+    """The rows of every checked view, from the records in the log, in plain Python.
+    Records come in log order."""
     placed = [(record, event) for record, event in readable(codec, orders) if event is not None]
     totals = _customer_totals(placed, readable(codec, people))
     distinct: Rows = {}

@@ -55,7 +55,8 @@ class Probe:
         raise NotImplementedError
 
     def recovered_s(self, since: float) -> float | None:
-        """Seconds from ``since`` to the end of the first success that began after it; None: there is none yet."""
+        """Seconds from ``since`` to the end of the first success that began after it;
+        None: there is none yet."""
         found = next(((began, ended) for began, ended in self.successes if began >= since), None)
         return None if found is None else found[1] - since
 
@@ -90,7 +91,8 @@ class RegistryProbe(Probe):
         back = self.client.get(f"{other}/schemas/ids/{schema_id}")
         if back.status_code == 404:
             self.world.journal.accuse(
-                f"registry: {other} does not know id {schema_id} that {at} had acknowledged: {back.text[:200]}"
+                f"registry: {other} does not know id {schema_id} that {at} had "
+                f"acknowledged: {back.text[:200]}"
             )
         return back.status_code == 200
 
@@ -216,7 +218,8 @@ class MirrorProbe(_Produced):
                     "group.id": "faults-probe",
                     "enable.auto.commit": False,
                     "auto.offset.reset": "earliest",
-                    "receive.message.max.bytes": 400_000_000,  # one fault writes a batch that unpacks to 100 MB
+                    # one fault writes a batch that unpacks to 100 MB
+                    "receive.message.max.bytes": 400_000_000,
                 }
             )
             _, high = self.consumer.get_watermark_offsets(TopicPartition(PROBES, place[0]), timeout=5.0)

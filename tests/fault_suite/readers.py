@@ -69,7 +69,8 @@ class Reader:
 
 
 class TokenReader(Reader):
-    """Reads by key with the token of an acknowledged write: the row must include it and everything before it."""
+    """Reads by key with the token of an acknowledged write:
+    the row must include it and everything before it."""
 
     def read(self) -> None:
         known = self.journal.acknowledged

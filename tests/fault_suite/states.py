@@ -1,9 +1,10 @@
 """Check the states that the hub reports while one part is silent for longer than the hub may overlook.
 
-``violations`` decides: it compares the answers of ``/views``, ``/api/lag`` and ``/api/mirrors`` with what is true. ``ask``
-reads these answers over HTTP, ``seen_wrong`` does both. Call it before the fault is healed.
+``violations`` decides: it compares the answers of ``/views``, ``/api/lag`` and ``/api/mirrors`` with what is
+true. ``ask`` reads these answers over HTTP, ``seen_wrong`` does both. Call it before the fault is healed.
 
-A part that is silent must not look healthy, the silent part must be named, and no other part may be named as the cause.
+A part that is silent must not look healthy, the silent part must be named, and no other part may be named as
+the cause.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ LIMITS_S: Mapping[Part, float] = {
     "mirror": 25.0,
     "Postgres": 20.0,
 }
-"""Seconds after which the hub must have noticed, without patience: its own limits (30 s of silence of a materializer, 15 s of
-a worker, two readings of lag) and the time until the next look."""
+"""Seconds after which the hub must have noticed, without patience: its own limits (30 s of silence of a
+materializer, 15 s of a worker, two readings of lag) and the time until the next look."""
 
 _ACCUSES: Mapping[Part, tuple[str, ...]] = {
     "home Kafka": ("Kafka does not answer", "cut off from Kafka", "connections are down"),
@@ -44,8 +45,8 @@ _ACCUSES: Mapping[Part, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class States:
-    """Answers of one server at one moment. ``views``: the rows of /views; ``lag``: those of /api/lag; ``mirrors``: the
-    statuses in /api/mirrors; ``failed``: why a route gave no answer, by its path."""
+    """Answers of one server at one moment. ``views``: the rows of /views; ``lag``: those of /api/lag;
+    ``mirrors``: the statuses in /api/mirrors; ``failed``: why a route gave no answer, by its path."""
 
     views: Sequence[Mapping[str, Any]] = ()
     lag: Sequence[Mapping[str, Any]] = ()
@@ -56,7 +57,8 @@ class States:
 
 
 def violations(hurt: Part, seconds: float, states: States) -> list[str]:
-    """Return what the answers get wrong after ``hurt`` has been silent for ``seconds``; nothing before its limit."""
+    """Return what the answers get wrong after ``hurt`` has been silent for ``seconds``;
+    nothing before its limit."""
     if seconds < LIMITS_S[hurt]:
         return []
     wrong = [f"{path} does not answer: {why}" for path, why in (states.failed or {}).items()]
@@ -96,7 +98,10 @@ def _of_view(hurt: Part, view: Mapping[str, Any]) -> Iterator[str]:
     if hurt == "applier":
         for store in view.get("stores", ()):
             if store["state"] != "unknown" or "applier" not in (store.get("reason") or ""):
-                yield f"store {store['store']} of view {view['view']} is {store['state']} ({store.get('reason')})"
+                yield (
+                    f"store {store['store']} of view {view['view']} is {store['state']} "
+                    f"({store.get('reason')})"
+                )
 
 
 def _names(reason: str, part: Part) -> bool:
@@ -108,7 +113,10 @@ def _of_stores(view: Mapping[str, Any]) -> Iterator[str]:
         if store["store"] == "warehouse" and store["state"] not in ("down", "starting", "stopped"):
             yield f"view {view['view']}: store warehouse is {store['state']}, and its database is away"
         if store["store"] == "serving" and store["state"] != "live":
-            yield f"view {view['view']}: store serving is {store['state']} ({store.get('reason')}), and it is well"
+            yield (
+                f"view {view['view']}: store serving is {store['state']} "
+                f"({store.get('reason')}), and it is well"
+            )
 
 
 def _of_lag(hurt: Part, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -34,7 +34,8 @@ FILES_MOST, MEMORY_MOST_MB = 3_000, 3_000
 
 @dataclass(frozen=True)
 class Order:
-    """Parameters of a trial. ``rounds``: maximum number of rounds; ``minutes``: no round starts after this time."""
+    """Parameters of a trial. ``rounds``: maximum number of rounds;
+    ``minutes``: no round starts after this time."""
 
     seed: int
     events: int = 6_000
@@ -44,7 +45,8 @@ class Order:
     only: tuple[str, ...] = ()
     """Kinds of faults by a part of their names; empty: all that the world can suffer."""
     kills_first: bool = False
-    """Begin with rounds that kill each process once, whatever the time; other kinds follow while there is time."""
+    """Begin with rounds that kill each process once, whatever the time;
+    other kinds follow while there is time."""
 
 
 @dataclass
@@ -55,7 +57,8 @@ class Report:
     wrong: list[str] = field(default_factory=list)
     faults: Counter[str] = field(default_factory=Counter)
     recovery_s: dict[tuple[str, str], list[float]] = field(default_factory=lambda: defaultdict(list))
-    """(kind of fault, service) → seconds from healing to the service's first success. Only of rounds of one fault."""
+    """(kind of fault, service) → seconds from healing to the service's first success.
+    Only of rounds of one fault."""
     sent: int = 0
     acknowledged: int = 0
     took_s: float = 0.0
@@ -99,7 +102,8 @@ def run(order: Order, folder: Path, say: Callable[[str], None] = print) -> Repor
                 trial.hurt()
             trial.end_writing()
             say(
-                f"  healed; {report.acknowledged} of {report.sent} events acknowledged; waiting until it is quiet"
+                f"  healed; {report.acknowledged} of {report.sent} events acknowledged; "
+                "waiting until it is quiet"
             )
             report.wrong += trial.settled()
             report.wrong += check_all(world, trial.subscriber, trial.ids, say)
@@ -115,7 +119,8 @@ def run(order: Order, folder: Path, say: Callable[[str], None] = print) -> Repor
 
 @contextmanager
 def prepared_environment(folder: Path) -> Iterator[None]:
-    """The hub's processes of this trial load tests/planted_bugs/sitecustomize.py: the clock that can be set, and bugs."""
+    """The hub's processes of this trial load tests/planted_bugs/sitecustomize.py:
+    the clock that can be set, and bugs."""
     planted = str(Path(__file__).parents[1] / "planted_bugs")
     folder.mkdir(parents=True, exist_ok=True)
     clock = folder / "clock"
@@ -248,7 +253,8 @@ class _Trial:
             if time.monotonic() > deadline:
                 for service in probes.keys() - back.keys():
                     self.world.journal.accuse(
-                        f"{what}: {service} is not back after {patient(BACK_S):.0f} s: {probes[service].failure}"
+                        f"{what}: {service} is not back after {patient(BACK_S):.0f} s: "
+                        f"{probes[service].failure}"
                     )
                 break
             self.world.live(0.1)
@@ -290,7 +296,8 @@ class _Trial:
 
 
 def table(reports: Sequence[Report]) -> list[str]:
-    """Recovery times as lines of a Markdown table: by kind of fault and service, median and longest in seconds."""
+    """Recovery times as lines of a Markdown table:
+    by kind of fault and service, median and longest in seconds."""
     every: dict[tuple[str, str], list[float]] = defaultdict(list)
     for report in reports:
         for key, seconds in report.recovery_s.items():

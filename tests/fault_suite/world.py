@@ -37,8 +37,8 @@ SECOND_PARTS = ("server-2", "mirror-2")
 
 @dataclass(frozen=True)
 class Size:
-    """Size of a world. ``brokers``: 1 or 3, of the home region. ``disk_mb``: size of a separate disk for the home folder
-    (needs root); 0: a plain folder."""
+    """Size of a world. ``brokers``: 1 or 3, of the home region. ``disk_mb``: size of a separate disk for the
+    home folder (needs root); 0: a plain folder."""
 
     brokers: int = 1
     disk_mb: int = 0
@@ -47,8 +47,8 @@ class Size:
 
 @dataclass
 class World:
-    """Built by ``running_world``. Call everything that starts or waits from the main thread: the hub's processes end
-    with the thread that started them."""
+    """Built by ``running_world``. Call everything that starts or waits from the main thread: the hub's
+    processes end with the thread that started them."""
 
     folder: Path
     size: Size
@@ -95,8 +95,9 @@ class World:
         self.schema_id: int | None = None
         """Id of the orders' schema that writers use; None: the first."""
         self.aborts_may_be_lost = False
-        """Kafka's only broker was fenced. Seen with Kafka 4.3.1: the coordinator then wrote CompleteAbort and no marker into the
-        topic, and the next commit of that producer made the events of the rolled back transaction readable."""
+        """Kafka's only broker was fenced. Seen with Kafka 4.3.1: the coordinator then wrote CompleteAbort and
+        no marker into the topic, and the next commit of that producer made the events of the rolled back
+        transaction readable."""
         self.clock_file = self.folder / "clock"
         """Seconds by which the clocks of the hub's Python processes are wrong."""
 
@@ -169,7 +170,8 @@ class World:
             time.sleep(0.05)
 
     def until(self, done: Callable[[], bool], timeout_s: float, say: Callable[[], str]) -> None:
-        """Live until ``done``; AssertionError with ``say()`` when it takes longer than ``timeout_s``, times patience."""
+        """Live until ``done``; AssertionError with ``say()`` when it takes longer than ``timeout_s``,
+        times patience."""
         deadline = time.monotonic() + patient(timeout_s)
         while not done():
             if time.monotonic() > deadline:

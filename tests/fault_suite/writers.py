@@ -1,4 +1,5 @@
-"""Writers of a trial. Each is a thread that keeps writing through every fault and records the acknowledgements."""
+"""Writers of a trial. Each is a thread that keeps writing through every fault and records
+the acknowledgements."""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ class Source:
 
 
 class Writer:
-    """A thread that calls ``write`` about ``per_s`` times a second until ``stop``; ``limit`` events at most."""
+    """A thread that calls ``write`` about ``per_s`` times a second until ``stop``;
+    ``limit`` events at most."""
 
     def __init__(self, name: str, journal: Journal, source: Source, codec: Codec, per_s: float) -> None:
         self.name, self.journal, self.source, self.codec, self.per_s = name, journal, source, codec, per_s
@@ -152,7 +154,8 @@ class KafkaWriter(Writer):
         self.producer.poll(0)
 
     def _timestamp_ms(self, topic: str, event: Event) -> int:
-        """The record's time, 0 for now: most orders of some customers are older than a view keeps its rows."""
+        """The record's time, 0 for now: most orders of some customers are older than
+        a view keeps its rows."""
         if topic == ORDERS and event["customer"] in OLD_CUSTOMERS and self.chance.random() < 0.98:
             return int(time.time() * 1000) - OLD_MS
         return 0
@@ -209,7 +212,8 @@ class SloppyWriter(KafkaWriter):
 
 
 class TransactionalWriter(KafkaWriter):
-    """Orders in transactions, some of which are rolled back. A producer that failed is replaced, which fences it."""
+    """Orders in transactions, some of which are rolled back.
+    A producer that failed is replaced, which fences it."""
 
     def __init__(
         self, name: str, journal: Journal, source: Source, codec: Codec, per_s: float, bootstrap: str

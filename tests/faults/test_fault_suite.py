@@ -1,8 +1,9 @@
-"""Seeded sample of the fault suite: some minutes of faults in a complete hub (tests/fault_suite describes it).
+"""Seeded sample of the fault suite: some minutes of faults in a complete hub (tests/fault_suite describes
+it).
 
 ./run test --faults --seed 7 --minutes 10      another seed, for longer
 ./run test --faults --sample                   each process is killed once, then faults for the rest of two minutes
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from fault_suite.trial import Order, run, table
 from fault_suite.world import Size
 
 SAMPLE_MIN = 2.0
-"""Minutes of faults in the sample. Its start, its end and the checks take about two more on a quiet machine."""
+"""Minutes of faults in the sample.
+Its start, its end and the checks take about two more on a quiet machine."""
 
 
 @pytest.mark.timeout(2_400)
@@ -35,7 +37,8 @@ def test_whatever_is_hurt_every_acknowledged_event_is_everywhere_once(
     report = run(order, tmp_path / "world")
     print("\n".join(table([report])))
     print(
-        f"{report.faults.total()} faults of {len(report.faults)} kinds, {report.acknowledged} events acknowledged"
+        f"{report.faults.total()} faults of {len(report.faults)} kinds, "
+        f"{report.acknowledged} events acknowledged"
     )
     assert not report.wrong, "\n".join([again, *report.wrong])
     assert report.acknowledged > 100 * minutes, f"{again}: hardly anything was written: {report.met}"

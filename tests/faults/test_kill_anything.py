@@ -1,4 +1,5 @@
-"""kill -9 of every process of a hub, under load, in seeded order: afterwards the view equals the fold of the log.
+"""kill -9 of every process of a hub, under load, in seeded order: afterwards the view equals the fold of the
+log.
 
 What it shows: a process may die at any moment. It does not show power loss: the page cache survives a kill.
 """

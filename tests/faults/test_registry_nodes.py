@@ -1,8 +1,8 @@
 """Two registry nodes take registrations under seeded faults of each node and the broker: acknowledged ids
 and versions stay the same on every node and in a fold of the log.
 
-What it shows: a node may be killed, or stand still while others go on, at any moment; the broker's process may die.
-It does not show power loss: the page cache survives a kill.
+What it shows: a node may be killed, or stand still while others go on, at any moment; the broker's process
+may die. It does not show power loss: the page cache survives a kill.
 """
 
 from __future__ import annotations
@@ -50,8 +50,9 @@ def server_of(home: Path, bootstrap: str) -> Server:
 
 
 class Load:
-    """Threads that register, through either node, schemas that others register at the same time. A client that meets a
-    dead node, or one that cannot write now, asks again, there or at the other one, until it is acknowledged."""
+    """Threads that register, through either node, schemas that others register at the same time. A client
+    that meets a dead node, or one that cannot write now, asks again, there or at the other one, until it is
+    acknowledged."""
 
     def __init__(self, servers: list[Server]) -> None:
         self.urls = [each.url for each in servers]
@@ -97,7 +98,8 @@ class Load:
                 with self._lock:
                     self._count += 1
                     newest = self._count // 6
-                # One of the newest few, so that several threads have the same one, in one subject or in several.
+                # One of the newest few, so that several threads have the same one, in one subject or in
+                # several.
                 self._register(chance, clients, chance.choice(SUBJECTS), newest + chance.randrange(4))
                 self._stop.wait(chance.uniform(0.0, 0.1))
         finally:

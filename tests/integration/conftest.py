@@ -49,7 +49,8 @@ def away(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def _views_go_with_their_test(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Whatever a test puts into the shared project; what a fixture of its module put there, that fixture takes away."""
+    """Whatever a test puts into the shared project;
+    what a fixture of its module put there, that fixture takes away."""
     if "pipeline" not in request.fixturenames:
         yield
         return

@@ -69,7 +69,7 @@ users:
 tokens:
   checkout: {{token: "{hash_of_token(TOKEN)}", grants: [{{role: write, topics: ["{self.orders}"]}}]}}
   till: {{token: "{hash_of_token(TILL)}", grants: [{{role: write, topics: ["{self.mark}.shop.**"]}}]}}
-"""
+"""  # noqa: E501
 
     def grant(self, text: str) -> None:
         path = self.settings.project / "access.yaml"
@@ -183,7 +183,8 @@ def test_whoever_writes_another_forwarded_address_each_time_is_one_address(guard
 
 
 def hidden_from(guarded: Guarded, hidden: int) -> None:
-    """To ana the id is one that does not exist: the same answer, byte by byte, of every route that takes an id."""
+    """To ana the id is one that does not exist: the same answer, byte by byte,
+    of every route that takes an id."""
     with (
         httpx2.Client(base_url=guarded.url, auth=("root", PASSWORD), timeout=60) as root,
         httpx2.Client(base_url=guarded.url, auth=("ana", PASSWORD), timeout=60) as ana,

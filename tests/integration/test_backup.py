@@ -1,4 +1,5 @@
-"""Backup and restore between two real Kafkas with registries: whole, in parts, killed, from S3, encrypted, damaged."""
+"""Backup and restore between two real Kafkas with registries:
+whole, in parts, killed, from S3, encrypted, damaged."""
 
 from __future__ import annotations
 
@@ -90,7 +91,8 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side
 
 
 def fill(source: Side) -> None:
-    """Topics with holes by aborted transactions, a deleted beginning, odd records; schemas; groups; a view."""
+    """Topics with holes by aborted transactions, a deleted beginning, odd records; schemas;
+    groups; a view."""
     kafka = source.kafka
     kafka.create_topic("bk.orders", partitions=3, config={"retention.ms": "-1"}, replication_factor=1)
     kafka.create_topic("bk.states", partitions=1, config={"cleanup.policy": "compact"}, replication_factor=1)

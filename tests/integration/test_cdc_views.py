@@ -26,7 +26,8 @@ def connect(of: str, name: str) -> dict[str, str]:
 
 
 # As Debezium's Postgres connector and Confluent's AvroConverter write the table
-# (id int primary key, name text not null, bio text, born date, seen timestamp, at timestamptz, balance numeric(12,2)).
+# (id int primary key, name text not null, bio text, born date, seen timestamp, at timestamptz, balance
+# numeric(12,2)).
 COLUMNS: list[dict[str, Any]] = [
     {"name": "id", "type": "int"},
     {"name": "name", "type": "string"},
@@ -126,7 +127,8 @@ def given(source: str, value: dict[str, Any] | None, key: str = "{}") -> dict[st
 
 
 def test_changes_of_rows_are_rows(golden: GoldenRunner) -> None:
-    """Snapshot, updates that come again, deletions with their tombstones, a new key, an unchanged TOAST value."""
+    """Snapshot, updates that come again, deletions with their tombstones, a new key,
+    an unchanged TOAST value."""
     ada = customer(1, "Ada", bio="long", born=19_782, seen=1_700_000_000_123_456, balance="12.50")
     ada["at"] = "2024-02-29T12:30:00.5Z"
     events = [

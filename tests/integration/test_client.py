@@ -37,7 +37,7 @@ from hub.record import Positions
 
 DOCS = Path(__file__).parents[2] / "docs/reference/python-client.md"
 SCHEMA = """{"type": "record", "name": "Reading", "fields": [
-    {"name": "sensor", "type": "string"}, {"name": "celsius", "type": "double"}, {"name": "gone", "type": "boolean"}]}"""
+    {"name": "sensor", "type": "string"}, {"name": "celsius", "type": "double"}, {"name": "gone", "type": "boolean"}]}"""  # noqa: E501
 VIEW = """view: plant_heard
 sources:
   r: {topic: plant.heard, key: sensor}

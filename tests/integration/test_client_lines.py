@@ -1,4 +1,5 @@
-"""The client's lines on real sockets: against a server that keeps to a script, and against the hub's own, both transports."""
+"""The client's lines on real sockets: against a server that keeps to a script, and against the hub's own,
+both transports."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def row(key: str, version: int) -> dict[str, Any]:
 
 
 class Scripted:
-    """Each connection gets the next part of the script: a status to refuse with, or events and then the line's end.
+    """Each connection gets the next part of the script: a status to refuse with, or events and then the
+    line's end.
     ``half``: the last event is cut in the middle."""
 
     def __init__(self, transport: str, script: list[tuple[int | list[Told], bool]]) -> None:
@@ -86,7 +88,8 @@ class Scripted:
                     )
                     if isinstance(part, int):
                         line.sendall(
-                            f"HTTP/1.1 {part} No\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{{}}".encode()
+                            f"HTTP/1.1 {part} No\r\nConnection: "
+                            f"close\r\nContent-Length: 2\r\n\r\n{{}}".encode()
                         )
                         continue
                     line.sendall(

@@ -1,4 +1,5 @@
-"""The ledger on real Kafka: receipts of the gateway, holes by reason, mirrors' copies, what is missing named."""
+"""The ledger on real Kafka: receipts of the gateway, holes by reason, mirrors' copies,
+what is missing named."""
 
 from __future__ import annotations
 

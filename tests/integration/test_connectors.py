@@ -1,4 +1,5 @@
-"""Connectors on real parts: Postgres, Debezium in the hub's own Kafka Connect, Kafka. Declared, planned, operated, killed, removed."""
+"""Connectors on real parts: Postgres, Debezium in the hub's own Kafka Connect, Kafka.
+Declared, planned, operated, killed, removed."""
 
 from __future__ import annotations
 

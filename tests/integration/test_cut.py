@@ -1,5 +1,6 @@
-"""Four views of the same orders, one of them over another, each kept its own way, and one query over them while orders come and processes are killed: equal
-in every answer that carries a cut. Without a group the same query finds them different now and then."""
+"""Four views of the same orders, one of them over another, each kept its own way, and one query over them
+while orders come and processes are killed: equal in every answer that carries a cut. Without a group the same
+query finds them different now and then."""
 
 from __future__ import annotations
 
@@ -42,12 +43,14 @@ VIEWS: dict[str, dict[str, Any]] = {
     },
     "bazaar_prices": {  # by the incremental engine
         "sources": SOURCES,
-        "sql": "SELECT o.cents % 7 AS digit, count(DISTINCT order_id) AS orders, sum(o.cents) AS cents FROM o GROUP BY o.cents % 7",
+        "sql": "SELECT o.cents % 7 AS digit, count(DISTINCT order_id) AS orders, sum(o.cents) AS cents FROM "
+        "o GROUP BY o.cents % 7",
         "key": "digit",
     },
     "bazaar_habits": {  # over one of them
         "sources": {"v": {"view": "bazaar_customers"}},
-        "sql": "SELECT v.orders % 3 AS rest, sum(v.orders) AS orders, sum(v.cents) AS cents FROM v GROUP BY v.orders % 3",
+        "sql": "SELECT v.orders % 3 AS rest, sum(v.orders) AS orders, sum(v.cents) AS cents FROM v "
+        "GROUP BY v.orders % 3",
         "key": "rest",
     },
 }

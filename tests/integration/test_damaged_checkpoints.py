@@ -140,8 +140,8 @@ DAMAGE = {
     "realtime_state": Damage({"mode": "realtime", **ENTITY}, STATE, cut, ""),
     "realtime_offsets": Damage({"mode": "realtime", **SHOP}, last("offsets"), cut, "offsets/"),
 }
-# Each is a view that is built twice: a sample here, all of them with HUB_FAULT_SEEDS. Of the sample are the two that the test
-# continues with.
+# Each is a view that is built twice: a sample here, all of them with HUB_FAULT_SEEDS. Of the sample are the
+# two that the test continues with.
 ALWAYS = ("cut_offsets", "realtime_state")
 CHOSEN = (
     list(DAMAGE)

@@ -1,4 +1,5 @@
-"""Data rules of schemas through the hub, with Confluent's own serializers as the oracle: the same bytes, or refused by both."""
+"""Data rules of schemas through the hub, with Confluent's own serializers as the oracle:
+the same bytes, or refused by both."""
 
 from __future__ import annotations
 
@@ -166,7 +167,8 @@ CASES = {
         [
             rule(
                 "city",
-                "message.home.city.startsWith('R') && size(message.tags) == 2 && message.name.matches('^A.*')",
+                "message.home.city.startsWith('R') && size(message.tags) == 2 && "
+                "message.name.matches('^A.*')",
             )
         ]
     ),

@@ -126,7 +126,8 @@ def test_bad_events_become_letters_and_a_replay_has_its_first_place(
         clicks,
         {
             "sources": {"e": times},
-            "sql": "SELECT window(at, '5 minutes').start AS w, count(*) AS n FROM e GROUP BY window(at, '5 minutes')",
+            "sql": "SELECT window(at, '5 minutes').start AS w, count(*) AS n FROM e GROUP BY "
+            "window(at, '5 minutes')",
         },
     )
     other_id = pipeline.registry.register("somebody-value", json.dumps(OTHER))

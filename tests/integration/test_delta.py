@@ -58,28 +58,31 @@ SHAPES: Mapping[str, tuple[Sequence[str], str]] = {
     ),
     "left join by foreign key": (
         ["order_id"],
-        "SELECT o.order_id, o.customer_id, c.name, o.place, o.tags FROM orders o LEFT JOIN customers c ON c.id = o.customer_id",
+        ("SELECT o.order_id, o.customer_id, c.name, o.place, o.tags FROM orders o LEFT JOIN customers c ON "
+        "c.id = o.customer_id"),
     ),
     "right join": (
         ["id"],
-        ("SELECT c.id, c.name, max(o.amount) AS most FROM orders o RIGHT JOIN customers c ON o.customer_id = c.id "
-        "GROUP BY c.id, c.name"),
+        ("SELECT c.id, c.name, max(o.amount) AS most FROM orders o RIGHT JOIN customers c ON o.customer_id "
+        "= c.id GROUP BY c.id, c.name"),
     ),
     "full join": (
         ["id"],
-        ("SELECT coalesce(o.customer_id, c.id) AS id, max(c.name) AS name, sum(o.amount) AS total FROM orders o "
-        "FULL JOIN customers c ON o.customer_id = c.id GROUP BY coalesce(o.customer_id, c.id)"),
+        ("SELECT coalesce(o.customer_id, c.id) AS id, max(c.name) AS name, sum(o.amount) AS total FROM "
+        "orders o FULL JOIN customers c ON o.customer_id = c.id GROUP BY coalesce(o.customer_id, c.id)"),
     ),
     "full join of aggregates, using": (
         ["k"],
         ("SELECT k, n, m FROM (SELECT customer_id AS k, count(*) AS n FROM orders GROUP BY customer_id) "
-        "FULL JOIN (SELECT customer_id AS k, count(*) AS m FROM clicks WHERE customer_id IS NOT NULL GROUP BY customer_id) USING (k)"),
+        "FULL JOIN (SELECT customer_id AS k, count(*) AS m FROM clicks WHERE customer_id IS NOT NULL GROUP "
+        "BY customer_id) USING (k)"),
     ),
     # Spark declares the fields of such a struct as never null, also where the join has no row for it.
     "left join with a struct": (
         ["id"],
-        ("SELECT c.id, s.sums, array(s.sums) AS list FROM customers c LEFT JOIN (SELECT customer_id, struct(count(*) AS n, "
-        "'x' AS t) AS sums FROM orders GROUP BY customer_id) s ON s.customer_id = c.id"),
+        ("SELECT c.id, s.sums, array(s.sums) AS list FROM customers c LEFT JOIN (SELECT customer_id, "
+        "struct(count(*) AS n, 'x' AS t) AS sums FROM orders GROUP BY customer_id) s "
+        "ON s.customer_id = c.id"),
     ),
     "three tables": (
         ["order_id"],
@@ -93,8 +96,8 @@ SHAPES: Mapping[str, tuple[Sequence[str], str]] = {
     ),
     "aggregate over a join": (
         ["country"],
-        ("SELECT r.country, count(*) AS n, sum(o.amount) AS total FROM orders o JOIN customers c ON o.customer_id = c.id "
-        "JOIN regions r ON r.code = c.region GROUP BY r.country"),
+        ("SELECT r.country, count(*) AS n, sum(o.amount) AS total FROM orders o JOIN customers c ON "
+        "o.customer_id = c.id JOIN regions r ON r.code = c.region GROUP BY r.country"),
     ),
     "having": (
         ["customer_id"],
@@ -102,7 +105,8 @@ SHAPES: Mapping[str, tuple[Sequence[str], str]] = {
     ),
     "count distinct": (
         ["product"],
-        "SELECT product, count(DISTINCT customer_id) AS n, collect_list(1) AS ones FROM orders GROUP BY product",
+        ("SELECT product, count(DISTINCT customer_id) AS n, collect_list(1) AS ones FROM "
+        "orders GROUP BY product"),
     ),
     "group by an expression": (
         ["day"],
@@ -125,13 +129,13 @@ SHAPES: Mapping[str, tuple[Sequence[str], str]] = {
     ),
     "a function of what is grouped by": (
         ["began"],
-        ("SELECT timestamp_seconds(unix_seconds(at) DIV 7200 * 7200) AS began, max(amount) AS most FROM orders "
-        "GROUP BY unix_seconds(at) DIV 7200 HAVING count(*) > 1"),
+        ("SELECT timestamp_seconds(unix_seconds(at) DIV 7200 * 7200) AS began, max(amount) AS most FROM "
+        "orders GROUP BY unix_seconds(at) DIV 7200 HAVING count(*) > 1"),
     ),
     "having by the day's text": (
         ["day"],
-        ("SELECT date_format(at, 'yyyy-MM-dd') AS day, count(*) AS n FROM orders GROUP BY date_format(at, 'yyyy-MM-dd') "
-        "HAVING count(*) > 2"),
+        ("SELECT date_format(at, 'yyyy-MM-dd') AS day, count(*) AS n FROM orders GROUP BY date_format(at, "
+        "'yyyy-MM-dd') HAVING count(*) > 2"),
     ),
     "having by windows that overlap": (
         ["began"],
@@ -141,15 +145,16 @@ SHAPES: Mapping[str, tuple[Sequence[str], str]] = {
     # Their length is not a multiple of their slide: an order is in two of them or in three.
     "distinct by product and windows that overlap at odd times": (
         ["product", "began", "ended"],
-        ("SELECT product, window.start AS began, window.end AS ended, count(DISTINCT customer_id) AS n FROM orders "
-        "GROUP BY product, window(at, '10 hours', '4 hours', '90 minutes')"),
+        ("SELECT product, window.start AS began, window.end AS ended, count(DISTINCT customer_id) AS n FROM "
+        "orders GROUP BY product, window(at, '10 hours', '4 hours', '90 minutes')"),
     ),
     "the most ordered of each of the windows that overlap": (
         ["ended", "product"],
-        ("SELECT c.ended, c.product, c.n FROM (SELECT product, window(at, '1 day', '8 hours').end AS ended, count(*) AS n "
-        "FROM orders GROUP BY product, window(at, '1 day', '8 hours')) c JOIN (SELECT ended, max(n) AS most FROM (SELECT product, "
-        "window(at, '1 day', '8 hours').end AS ended, count(*) AS n FROM orders GROUP BY product, window(at, '1 day', '8 hours')) "
-        "GROUP BY ended) m ON m.ended = c.ended AND m.most = c.n"),
+        ("SELECT c.ended, c.product, c.n FROM (SELECT product, window(at, '1 day', '8 hours').end AS ended, "
+        "count(*) AS n FROM orders GROUP BY product, window(at, '1 day', '8 hours')) c JOIN (SELECT ended, "
+        "max(n) AS most FROM (SELECT product, window(at, '1 day', '8 hours').end AS ended, count(*) AS n "
+        "FROM orders GROUP BY product, window(at, '1 day', '8 hours')) GROUP BY ended) m ON m.ended = "
+        "c.ended AND m.most = c.n"),
     ),
     "each order in each of its windows, with the region of who ordered": (
         ["began", "order_id"],
@@ -158,8 +163,8 @@ SHAPES: Mapping[str, tuple[Sequence[str], str]] = {
     ),
     "the highest of each window": (
         ["order_id"],
-        ("SELECT o.order_id, o.amount, m.ended FROM orders o JOIN (SELECT max(amount) AS most, window(at, '12 hours').end AS ended "
-        "FROM orders GROUP BY window(at, '12 hours')) m ON o.amount = m.most "
+        ("SELECT o.order_id, o.amount, m.ended FROM orders o JOIN (SELECT max(amount) AS most, window(at, "
+        "'12 hours').end AS ended FROM orders GROUP BY window(at, '12 hours')) m ON o.amount = m.most "
         "WHERE o.at BETWEEN m.ended - INTERVAL 12 HOURS AND m.ended"),
     ),
     "group by a field": (
@@ -168,27 +173,28 @@ SHAPES: Mapping[str, tuple[Sequence[str], str]] = {
     ),
     "top n by group, keyed by row": (
         ["order_id"],
-        ("SELECT order_id, product, amount FROM (SELECT *, row_number() OVER (PARTITION BY product ORDER BY amount DESC, "
-        "order_id) AS rn FROM orders) WHERE rn <= 2"),
+        ("SELECT order_id, product, amount FROM (SELECT *, row_number() OVER (PARTITION BY product ORDER BY "
+        "amount DESC, order_id) AS rn FROM orders) WHERE rn <= 2"),
     ),
     "top n by group, keyed by rank": (
         ["product", "rn"],
-        ("SELECT product, rn, order_id FROM (SELECT *, row_number() OVER (PARTITION BY product ORDER BY amount DESC, "
-        "order_id) AS rn FROM orders) WHERE rn <= 2"),
+        ("SELECT product, rn, order_id FROM (SELECT *, row_number() OVER (PARTITION BY product ORDER BY "
+        "amount DESC, order_id) AS rn FROM orders) WHERE rn <= 2"),
     ),
     "aggregate of an aggregate": (
         ["n"],
-        "SELECT n, count(*) AS customers FROM (SELECT customer_id, count(*) AS n FROM orders GROUP BY customer_id) q GROUP BY n",
+        ("SELECT n, count(*) AS customers FROM (SELECT customer_id, count(*) AS n FROM orders GROUP BY "
+        "customer_id) q GROUP BY n"),
     ),
     "aggregate of an aggregate in WITH": (
         ["n"],
-        ("WITH big AS (SELECT * FROM orders WHERE amount > 10), per AS (SELECT customer_id, count(*) AS n FROM big "
-        "GROUP BY customer_id) SELECT n, count(*) AS customers FROM per GROUP BY n"),
+        ("WITH big AS (SELECT * FROM orders WHERE amount > 10), per AS (SELECT customer_id, count(*) AS n "
+        "FROM big GROUP BY customer_id) SELECT n, count(*) AS customers FROM per GROUP BY n"),
     ),
     "aggregate of joined aggregates": (
         ["region"],
-        ("SELECT c.region, max(s.total) AS most FROM customers c JOIN (SELECT customer_id, sum(amount) AS total FROM orders "
-        "GROUP BY customer_id) s ON s.customer_id = c.id GROUP BY c.region"),
+        ("SELECT c.region, max(s.total) AS most FROM customers c JOIN (SELECT customer_id, sum(amount) AS "
+        "total FROM orders GROUP BY customer_id) s ON s.customer_id = c.id GROUP BY c.region"),
     ),
     "not exists": (
         ["id"],
@@ -197,21 +203,25 @@ SHAPES: Mapping[str, tuple[Sequence[str], str]] = {
     ),
     "exists or": (
         ["id"],
-        "SELECT c.id FROM customers c WHERE c.region = 'r1' OR EXISTS (SELECT 1 FROM orders o WHERE o.customer_id = c.id)",
+        ("SELECT c.id FROM customers c WHERE c.region = 'r1' OR EXISTS (SELECT 1 FROM orders o WHERE "
+        "o.customer_id = c.id)"),
     ),
-    "in": (["id"], "SELECT id, name FROM customers WHERE id IN (SELECT customer_id FROM orders WHERE amount > 25)"),
+    "in": (["id"], ("SELECT id, name FROM customers WHERE id IN (SELECT customer_id FROM "
+    "orders WHERE amount > 25)")),
     "scalar subquery": (
         ["id"],
-        "SELECT c.id, (SELECT max(o.amount) FROM orders o WHERE o.customer_id = c.id) AS most FROM customers c",
+        ("SELECT c.id, (SELECT max(o.amount) FROM orders o WHERE o.customer_id = c.id) AS "
+        "most FROM customers c"),
     ),
     "above its group's mean": (
         ["order_id"],
-        "SELECT o.order_id FROM orders o WHERE o.amount > (SELECT avg(i.amount) FROM orders i WHERE i.product = o.product)",
+        ("SELECT o.order_id FROM orders o WHERE o.amount > (SELECT avg(i.amount) FROM orders i WHERE "
+        "i.product = o.product)"),
     ),
     "union all": (
         ["what", "id"],
-        ("SELECT 'order' AS what, CAST(order_id AS BIGINT) AS id, product AS text FROM orders WHERE amount > 15 "
-        "UNION ALL SELECT 'customer', id, name FROM customers"),
+        ("SELECT 'order' AS what, CAST(order_id AS BIGINT) AS id, product AS text FROM orders WHERE amount "
+        "> 15 UNION ALL SELECT 'customer', id, name FROM customers"),
     ),
     "union": (
         ["region"],
@@ -227,8 +237,10 @@ SHAPES: Mapping[str, tuple[Sequence[str], str]] = {
         ("SELECT x.order_id AS a, y.order_id AS b FROM orders x JOIN orders y ON x.product = y.product "
         "AND x.customer_id = y.customer_id AND x.order_id < y.order_id"),
     ),
-    "left semi join": (["id"], "SELECT c.id, c.name FROM customers c LEFT SEMI JOIN clicks k ON k.customer_id = c.id"),
-    "left anti join": (["code"], "SELECT r.code, r.title FROM regions r LEFT ANTI JOIN customers c ON c.region = r.code"),
+    "left semi join": (["id"], ("SELECT c.id, c.name FROM customers c LEFT SEMI JOIN clicks k ON "
+    "k.customer_id = c.id")),
+    "left anti join": (["code"], ("SELECT r.code, r.title FROM regions r LEFT ANTI JOIN customers "
+    "c ON c.region = r.code")),
     "distinct": (
         ["customer_id", "product"],
         "SELECT DISTINCT customer_id, product FROM orders",
@@ -240,17 +252,18 @@ SHAPES: Mapping[str, tuple[Sequence[str], str]] = {
     ),
     "explode": (
         ["tag"],
-        ("SELECT tag, count(*) AS n FROM (SELECT order_id, product AS p, tag FROM orders LATERAL VIEW explode(tags) t AS tag) "
-        "GROUP BY tag"),
+        ("SELECT tag, count(*) AS n FROM (SELECT order_id, product AS p, tag FROM orders LATERAL VIEW "
+        "explode(tags) t AS tag) GROUP BY tag"),
     ),
     "running total": (
         ["order_id"],
-        "SELECT order_id, customer_id, sum(amount) OVER (PARTITION BY customer_id ORDER BY order_id) AS so_far FROM orders",
+        ("SELECT order_id, customer_id, sum(amount) OVER (PARTITION BY customer_id ORDER BY order_id) "
+        "AS so_far FROM orders"),
     ),
     "a window that slides with each row": (
         ["order_id"],
-        ("SELECT order_id, product, count(*) OVER (PARTITION BY product ORDER BY at RANGE BETWEEN INTERVAL 10 HOURS PRECEDING "
-        "AND CURRENT ROW) AS recent FROM orders"),
+        ("SELECT order_id, product, count(*) OVER (PARTITION BY product ORDER BY at RANGE BETWEEN INTERVAL "
+        "10 HOURS PRECEDING AND CURRENT ROW) AS recent FROM orders"),
     ),
     "share of all": (["n"], "SELECT count(*) AS n, sum(amount) AS total FROM orders"),
 }  # fmt: skip
@@ -358,7 +371,8 @@ def arrow(
     schema = schema_of(session, table.name, run is not None)
     shape = to_arrow_schema(schema, timezone="UTC")
     if "amount" in schema.names:
-        rows = [{**row, "amount": row["amount"] and pa.scalar(row["amount"]).cast(pa.decimal128(10, 2)).as_py()} for row in rows]  # fmt: skip
+        rows = [{**row, "amount": row["amount"] and pa.scalar(row["amount"]).cast(pa.decimal128(10,
+            2)).as_py()} for row in rows]  # fmt: skip
     made = pa.Table.from_pylist(list(rows), shape)
     if run is None or not run.derived(table.name):
         return made
@@ -569,7 +583,10 @@ def test_a_key_that_is_not_unique_is_said(spark_session: SparkSession, tmp_path:
 
 def test_a_key_may_move_to_another_group(spark_session: SparkSession, tmp_path: Path) -> None:
     """A row's key continues in a group of another handle: one upsert, no delete."""
-    sql = "SELECT order_id, product AS name, rank() OVER (PARTITION BY product ORDER BY order_id) AS r FROM orders"
+    sql = (
+        "SELECT order_id, product AS name, rank() OVER (PARTITION BY product ORDER BY "
+        "order_id) AS r FROM orders"
+    )
     made = prepare(spark_session, sql, TABLES, ["order_id"])
     assert made.view.handle == ("name",)
     run = DeltaRun(spark_session, made, DeltaState(tmp_path), 1)
@@ -637,7 +654,8 @@ def test_rows_of_a_window_come_and_go_with_its_events(spark_session: SparkSessio
 def test_an_event_touches_all_of_its_windows_and_no_other(
     spark_session: SparkSession, tmp_path: Path
 ) -> None:
-    """Windows that overlap: exactly these rows and deletes, and of many events those of the windows alone are read."""
+    """Windows that overlap: exactly these rows and deletes,
+    and of many events those of the windows alone are read."""
     made = prepare(spark_session, SHAPES["having by windows that overlap"][1], TABLES, ["began"])
     assert made.view.handle == ("began",)
     run = DeltaRun(spark_session, made, DeltaState(tmp_path), 1)

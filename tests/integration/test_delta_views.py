@@ -1,5 +1,5 @@
-"""Incremental views on real Kafka and real Spark: tables joined, ranked, counted, built on each other, killed in the middle;
-always what plain Python makes of the same tables."""
+"""Incremental views on real Kafka and real Spark: tables joined, ranked, counted, built on each other, killed
+in the middle; always what plain Python makes of the same tables."""
 
 from __future__ import annotations
 
@@ -47,13 +47,14 @@ JOINED = (
 )
 TOP = (
     "SELECT product, place, order_id, cents FROM (SELECT product, orderId AS order_id, cents, "
-    "row_number() OVER (PARTITION BY product ORDER BY cents DESC, orderId) AS place FROM o) r WHERE place <= 2"
+    "row_number() OVER (PARTITION BY product ORDER BY cents DESC, orderId) AS place FROM "
+    "o) r WHERE place <= 2"
 )
 OFTEN = (
     "SELECT customer, count(*) AS n FROM o WHERE customer IS NOT NULL GROUP BY customer HAVING count(*) > 2"
 )
-# What is killed with rows in the changelog, with HUB_FAULT_SEEDS one after the other. (That a materializer ends with its
-# JVM alone, test_realtime shows too.)
+# What is killed with rows in the changelog, with HUB_FAULT_SEEDS one after the other. (That a materializer
+# ends with its JVM alone, test_realtime shows too.)
 KILLED: Sequence[Literal["too", "alone"]] = ("too", "alone") if "HUB_FAULT_SEEDS" in os.environ else ("too",)
 VARIED = "SELECT customer, count(DISTINCT page) AS pages, count(*) AS n FROM k GROUP BY customer"  # a stream
 
@@ -244,7 +245,8 @@ def test_joins_ranks_having_and_distinct_counts(market: Market, pipeline: Pipeli
     market.writer.append([NewRecord(market.topic("orders"), b"502", b"no avro")])
     assert market.rows(name, "orders", "customers") == world.joined()
     dead = records_of(pipeline.cluster, market.topic("orders") + ".dlq")
-    reasons = {(each.header("hub.dlq.reason") or b"").decode(): each for each in dead if each.header("hub.dlq.view") == name.encode()}  # fmt: skip
+    reasons = {(each.header("hub.dlq.reason") or b"").decode(): each for each in dead
+        if each.header("hub.dlq.view") == name.encode()}  # fmt: skip
     assert set(reasons) == {
         "the table's key (orderid) is null in this event",
         "a tombstone's record key does not fit (orderid): no number",
@@ -252,7 +254,8 @@ def test_joins_ranks_having_and_distinct_counts(market: Market, pipeline: Pipeli
     }
     assert {dead_letter_of(each).reason for each in reasons.values()} == {"null_key", "tombstone", "framing"}
     assert all(int(each.header("hub.dlq.timestamp") or b"0") > 0 for each in reasons.values())
-    told = [json.loads(each.value or b"{}") for each in records_of(pipeline.cluster, "_hub.progress") if each.key == f"progress:{name}".encode()]  # fmt: skip
+    told = [json.loads(each.value or b"{}") for each in records_of(pipeline.cluster, "_hub.progress")
+        if each.key == f"progress:{name}".encode()]  # fmt: skip
     assert told[-1]["dead_records"] == 3
 
 
@@ -268,7 +271,8 @@ def test_a_view_over_views_follows_their_generations(market: Market) -> None:
                 "v": {"view": clicked},
                 "c": {"topic": market.topic("customers"), "as": "table"},
             },
-            "sql": "SELECT c.region, sum(v.n) AS clicks, count(*) AS people FROM v JOIN c ON c.id = v.customer GROUP BY c.region",
+            "sql": "SELECT c.region, sum(v.n) AS clicks, count(*) AS people FROM v JOIN c ON c.id = "
+            "v.customer GROUP BY c.region",
         },
     )
     wait_until(lambda: "waits for the view" in str(market.pipeline.state(region).get("reason")), 120.0)
@@ -308,7 +312,8 @@ def test_the_example_of_the_docs(pipeline: Pipeline) -> None:
 
     def order(number: int, customer_id: int, cents: int, status: str = "open") -> None:
         event = {
-            "order_id": number, "customer_id": customer_id, "product": f"p{number % 2}", "amount_cents": cents,
+            "order_id": number, "customer_id": customer_id, "product": f"p{number % 2}",
+            "amount_cents": cents,
             "status": status, "placed_at": 1_700_000_000_000,
         }  # fmt: skip
         publisher.publish("market.orders", str(number), event)
@@ -318,7 +323,8 @@ def test_the_example_of_the_docs(pipeline: Pipeline) -> None:
         best = pipeline.rows("best_of_region")
         return {
             "joined": {key: row["name"] for key, row in pipeline.rows("orders_with_customers").items()},
-            "regular": {key: (row["orders"], row["products"], row["amount_cents"]) for key, row in regular.items()},
+            "regular": {key: (row["orders"], row["products"], row["amount_cents"]) for key,
+            row in regular.items()},
             "best": {key: (row["order_id"], row["name"]) for key, row in best.items()},
         }  # fmt: skip
 
@@ -352,7 +358,8 @@ def test_the_example_of_the_docs(pipeline: Pipeline) -> None:
 
 @pytest.mark.timeout(900)
 def test_a_kill_in_the_middle_leaves_the_tables_as_they_are(pipeline: Pipeline, tmp_path: Path) -> None:
-    """A materializer of its own, which begins in bulk, is killed twice, its JVM once more; its changelogs in a store are exact."""
+    """A materializer of its own, which begins in bulk, is killed twice, its JVM once more;
+    its changelogs in a store are exact."""
     settings = pipeline.settings.model_copy(
         update={"home": tmp_path / "home", "project": tmp_path / "project", "delta_events_per_batch": 5_000}
     )

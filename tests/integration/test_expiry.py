@@ -1,4 +1,5 @@
-"""A view with a ttl on real Kafka, Spark and stores: expired rows go from every store, and a replay has the same rows."""
+"""A view with a ttl on real Kafka, Spark and stores:
+expired rows go from every store, and a replay has the same rows."""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ def test_rows_that_are_over_go_from_every_store_and_come_back_with_their_next_ev
     def declare(ttl: str) -> None:
         text = (
             f"view: {plant.view}\nttl: {ttl}\nstores: [{', '.join(named)}]\nsources:\n"
-            f"  r: {{topic: {plant.topic}, key: sensor}}\nfields: {{celsius: r.celsius, readings: count(r.celsius)}}\n"
+            f"  r: {{topic: {plant.topic}, key: sensor}}\nfields: {{celsius: r.celsius, readings: "
+            f"count(r.celsius)}}\n"
         )
         for folder in (stores.settings.project / "views", pipeline.views):
             (folder / f"{plant.view}.yaml").write_text(text)

@@ -1,7 +1,7 @@
 """Views share one Spark session fairly: one that has much to read does not hold up another.
 
-All are in Spark's default pool. That it is a fair one where the session's mode is FAIR is of this Spark; it was none in
-earlier ones, where each query would want a pool of its own.
+All are in Spark's default pool. That it is a fair one where the session's mode is FAIR is of this Spark; it
+was none in earlier ones, where each query would want a pool of its own.
 """
 
 from __future__ import annotations

@@ -20,7 +20,8 @@ from hub.materializers.types.source_formats import declared
 from hub.record import NewRecord
 
 COLUMNS = {
-    "a": "bigint", "i": "int", "s": "string", "t": "timestamp", "d": "double", "o": "struct<c: string>", "l": "array<string>",
+    "a": "bigint", "i": "int", "s": "string", "t": "timestamp", "d": "double", "o": "struct<c: string>",
+    "l": "array<string>",
     "m": "map<string, bigint>", "n": "decimal(10, 2)", "b": "binary", "day": "date", "bo": "boolean",
     "ns": "array<decimal(10, 2)>",
 }  # fmt: skip
@@ -64,7 +65,8 @@ JSON: list[tuple[bytes, dict[str, Any] | str]] = [
     (b'{"day": 19000}', "its day is not a valid date"),
     (b'{"bo": "true"}', "its bo is not a valid boolean"),
     (b'{"b": "aGk="}', {"b": "hi"}),
-    (b'{"o": {"c": "x", "z": 1}, "l": ["a", null], "m": {"k": 1}}', {"o": ["x"], "l": ["a", None], "m": {"k": 1}}),
+    ((b'{"o": {"c": "x", "z": 1}, "l": ["a", '
+    b'null], "m": {"k": 1}}'), {"o": ["x"], "l": ["a", None], "m": {"k": 1}}),
     (b'{"o": "x"}', "its o is not a valid struct<`c`:string>"),
     (b'{"l": "x"}', "its l is not a valid array<string>"),
     (b'{"m": {"k": "x"}}', "its m is not a valid map<string,bigint>"),
@@ -211,13 +213,15 @@ def test_four_formats_make_one_row_and_what_does_not_fit_is_kept(pipeline: Pipel
     order, at = encoder_of(schemas["orders"]), "2024-03-01T10:00:00Z"
     bad = framed(orders, b"\x00\xff")
     write(pipeline, names["orders"],
-        framed(orders, order({"order_id": "o1", "customer_id": 7, "card": "visa", "placed_at": at, "labels": {"channel": "web"}})),
+        framed(orders, order({"order_id": "o1", "customer_id": 7, "card": "visa", "placed_at": at,
+        "labels": {"channel": "web"}})),
         bad,
         framed(orders, b"\x02\x02"),
         framed(crm, b"{}"),
     )  # fmt: skip
     write(pipeline, names["crm"],
-        framed(crm, b'{"customer_id": 7, "name": "Ada", "tier": "gold", "address": {"city": "Oslo"}, "updated_at": "2024-03-01T10:00:00Z"}'),
+        framed(crm, b'{"customer_id": 7, "name": "Ada", "tier": "gold", "address": {"city": "Oslo"}, '
+        b'"updated_at": "2024-03-01T10:00:00Z"}'),
         framed(crm, b'{"customer_id": "7"}'),
         b'{"customer_id": 7}',
     )  # fmt: skip
@@ -226,7 +230,8 @@ def test_four_formats_make_one_row_and_what_does_not_fit_is_kept(pipeline: Pipel
     put(pipeline, fmt_customers=text)
     pipeline.covers("fmt_customers", names.values(), 200.0)
     wanted = {
-        "name": "Ada", "tier": "gold", "city": "Oslo", "orders": 1, "last_paid_by": "card", "last_channel": "web",
+        "name": "Ada", "tier": "gold", "city": "Oslo", "orders": 1, "last_paid_by": "card",
+        "last_channel": "web",
         "clicks": 1, "last_page": "/home", "agent": "firefox", "balance": "12.50",
     }  # fmt: skip
     row = {key: plain(each) for key, each in pipeline.rows("fmt_customers").items()}["7"]
@@ -235,17 +240,21 @@ def test_four_formats_make_one_row_and_what_does_not_fit_is_kept(pipeline: Pipel
     assert refused["fmt.orders"] == [
         (framed(crm, b"{}"), f"its schema id {crm} is not a record schema of the registry"),
         (bad, f"it does not fit its schema id {orders}: {refused['fmt.orders'][1][1].partition(': ')[2]}"),
-        (framed(orders, b"\x02\x02"), f"it does not fit its schema id {orders}: it is message [1] of its file; the view reads shop.Order, the file's first message"),
+        (framed(orders, b"\x02\x02"), (f"it does not fit its schema id {orders}: it is message [1] of its "
+        "file; the view reads shop.Order, the file's first message")),
     ]  # fmt: skip
     assert [reason for _, reason in refused["fmt.customers"]] == [
         f"it does not fit its schema id {crm}: its customer_id is not a valid bigint",
         "not in the Confluent wire format (no magic byte 0 and schema id)",
     ]
-    assert refused["fmt.clicks"] == [(b"[]", "no JSON object of its columns"), (b"{", "no JSON object of its columns")]  # fmt: skip
-    assert refused["fmt.balances"] == [(b"7;12.5", "no line of CSV with exactly its columns (account, balance, booked_on)")]  # fmt: skip
+    assert refused["fmt.clicks"] == [(b"[]", "no JSON object of its columns"), (b"{",
+        "no JSON object of its columns")]  # fmt: skip
+    assert refused["fmt.balances"] == [(b"7;12.5",
+        "no line of CSV with exactly its columns (account, balance, booked_on)")]  # fmt: skip
 
     # One more field, with another schema id: the view continues, and earlier rows stay.
-    newer = pipeline.registry.register("fmt.orders-value", proto.replace("placed_at = 8;", "placed_at = 8;\n  string note = 9;", 1), "PROTOBUF")  # fmt: skip
+    newer = pipeline.registry.register("fmt.orders-value", proto.replace("placed_at = 8;",
+        "placed_at = 8;\n  string note = 9;", 1), "PROTOBUF")  # fmt: skip
     assert newer != orders
     later = {"order_id": "o2", "customer_id": 7, "voucher": "v", "placed_at": "2024-03-02T10:00:00Z"}
     write(pipeline, names["orders"], framed(newer, order(later)))

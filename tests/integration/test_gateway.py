@@ -416,7 +416,8 @@ def test_violations_are_copied_to_quarantine_once_whatever_dies(
     assert row["by_producer"] == {"till": 5} and row["quarantined"] == 5 and row["audit"] == "quarantine"
     assert row["by_reason"] == dict.fromkeys(WRONG.values(), 1)
     found = mine.records(f"{mine.name}.quarantine")
-    assert [(copy.partition, copy.key) for copy in sorted(found, key=lambda each: (each.partition, each.offset))] == [
+    assert [(copy.partition, copy.key) for copy in sorted(found, key=lambda each: (each.partition,
+        each.offset))] == [
         (0, b"k4"), (0, b"k6"), (1, b"k1"), (1, b"k3"), (1, b"k5"),
     ]  # fmt: skip
     for copy in found:

@@ -1,4 +1,5 @@
-"""A record that the gateway gave up comes to the broker late, on a real Kafka behind a link that keeps it back."""
+"""A record that the gateway gave up comes to the broker late,
+on a real Kafka behind a link that keeps it back."""
 
 from __future__ import annotations
 

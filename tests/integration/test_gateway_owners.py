@@ -1,4 +1,5 @@
-"""The gateway takes records where their owner is: mirrors.yaml and the control topic of its own cluster say where."""
+"""The gateway takes records where their owner is:
+mirrors.yaml and the control topic of its own cluster say where."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Golden tests as a user runs them: the examples' pass, and a view that is changed fails with what changed."""
+"""Golden tests as a user runs them: the examples' pass,
+and a view that is changed fails with what changed."""
 
 from __future__ import annotations
 
@@ -160,7 +161,8 @@ def test_the_expiry_in_the_docs_is_right(sessions: tuple[GoldenRunner, Path]) ->
 def test_a_row_is_over_when_none_of_its_events_is_later_than_the_latest_expiry(
     sessions: tuple[GoldenRunner, Path],
 ) -> None:
-    """In any order, of two sources, with times that are missing, too far ahead or finer than a millisecond's."""
+    """In any order, of two sources, with times that are missing,
+    too far ahead or finer than a millisecond's."""
 
     def web(
         session: str, said: str | None, at: str = "2024-02-01T00:00:00Z", page: str = "/"
@@ -177,7 +179,8 @@ def test_a_row_is_over_when_none_of_its_events_is_later_than_the_latest_expiry(
         web("older", ten), over("older", later), over("older", "2020-01-01T00:00:00Z"),  # the latest counts
         web("twice", ten), over("twice", ten), over("twice", ten),
         web("newer", later), over("newer", ten),
-        web("late", later), web("late", "2023-01-01T00:00:00Z"), over("late", ten),  # a late event takes no time away
+        # a late event takes no time away
+        web("late", later), web("late", "2023-01-01T00:00:00Z"), over("late", ten),
         {"source": "carts", "at": later, "value": {"session_id": "cart", "items": 3}},
         web("cart", ten), over("cart", ten),  # of the other source, whose order is the log's
         web("far", "2999-01-01T00:00:00Z"), over("far", "2024-02-01T00:00:00Z"),
@@ -257,7 +260,8 @@ def test_no_event_is_dropped_untold_and_keys_a_microsecond_apart_are_two(
     for name, sql in {
         "grouped": "SELECT id, t, count(*) AS n FROM e GROUP BY id, t",
         "distinct_ones": "SELECT DISTINCT id, t FROM e",
-        "hourly": "SELECT id, window(t, '1 hour').start AS t, count(*) AS n FROM e GROUP BY id, window(t, '1 hour')",
+        "hourly": "SELECT id, window(t, '1 hour').start AS t, count(*) AS n FROM e GROUP BY "
+        "id, window(t, '1 hour')",
     }.items():
         text = f"view: {name}\nsources: {source}\nsql: {sql}\n"
         (tmp_path / "views" / f"{name}.yaml").write_text(text)
@@ -271,7 +275,8 @@ def test_no_event_is_dropped_untold_and_keys_a_microsecond_apart_are_two(
         return {"source": "e", "value": {"id": "a", "t": at}, "at": "2024-01-02T00:00:00Z"}
 
     events = [
-        event("2024-01-01T12:00:00.000001Z"), event("2024-01-01T12:00:00.000002Z"), event("2024-01-01T12:00:00.003Z"),
+        event("2024-01-01T12:00:00.000001Z"), event("2024-01-01T12:00:00.000002Z"),
+        event("2024-01-01T12:00:00.003Z"),
         event("2024-01-01T14:30:00Z"), "next batch", event("2024-01-01T12:05:00Z"),
     ]  # fmt: skip
     case = Case.model_validate({"events": events, "rows": {}})
@@ -307,7 +312,10 @@ def test_a_view_that_is_changed_fails_with_what_changed(tmp_path: Path) -> None:
     shutil.copytree(EXAMPLES / "sql-views", project)
     view = project / "views" / "regular_customers.yaml"
     cases = "view: regular_customers\ntests:\n"
-    order = "{{source: o, key: {0}, value: {{order_id: {0}, customer_id: 7, product: tea, amount_cents: 5, status: open, placed_at: 2024-01-01T00:00:00Z}}}}"
+    order = (
+        "{{source: o, key: {0}, value: {{order_id: {0}, customer_id: 7, product: tea, amount_cents: 5, "
+        "status: open, placed_at: 2024-01-01T00:00:00Z}}}}"
+    )
     for name, orders in (("three are enough", 3), ("two are not", 2)):
         events = "".join(f"      - {order.format(number)}\n" for number in range(orders))
         rows = "{7: {orders: 3, products: 1}}" if orders == 3 else "{}"
@@ -334,7 +342,7 @@ view: {name}
 sources: {{c: {{topic: carts, event_time: {time}, watermark: 10 minutes}}}}
 sql: SELECT window(_timestamp, '1 hour').start AS hour, count(*) AS n FROM c GROUP BY window(_timestamp, '1 hour')
 key: hour
-"""
+"""  # noqa: E501
     (tmp_path / "views" / "by_record.yaml").write_text(view.format(name="by_record", time="_timestamp"))
     (tmp_path / "views" / "by_event.yaml").write_text(view.format(name="by_event", time="at"))
     schema = {**CART, "fields": [*CART["fields"], VISIT["fields"][3] | {"name": "at"}]}  # type: ignore[operator,misc,index]
@@ -349,7 +357,8 @@ key: hour
         return {"source": "c", "at": at, "value": {"session_id": "s", "items": 1, "at": at}}
 
     events = [
-        cart("2024-01-01T10:00:00Z"), cart("2024-01-01T10:30:00Z"), cart("2024-01-01T13:00:00Z"), "next batch",
+        cart("2024-01-01T10:00:00Z"), cart("2024-01-01T10:30:00Z"), cart("2024-01-01T13:00:00Z"),
+        "next batch",
         cart("2024-01-01T10:40:00Z"), cart("2024-01-01T13:30:00Z"),
     ]  # fmt: skip
     for name, late in (("by_record", 1), ("by_event", 0)):
@@ -362,7 +371,8 @@ key: hour
 def test_no_identity_no_wrapped_sum_and_no_row_of_tombstones(
     spark_session: SparkSession, tmp_path: Path
 ) -> None:
-    """An event without identity counts by itself, what is beyond BIGINT is null, and a delete with its tombstone leaves no row."""
+    """An event without identity counts by itself, what is beyond BIGINT is null,
+    and a delete with its tombstone leaves no row."""
     (tmp_path / "views").mkdir()
     (tmp_path / "views" / "totals.yaml").write_text("""
 view: totals
@@ -389,7 +399,7 @@ fields: {op: c.op}
 view: by_group
 sources: {o: {topic: o}}
 sql: SELECT g, sum(amt) AS total, count(*) AS n, min(amt + 1) AS more, max(-2 - amt) AS less, min(amt * 2) AS twice FROM o GROUP BY g
-""")
+""")  # noqa: E501
     (tmp_path / "views" / "each.yaml").write_text("""
 view: each
 sources: {o: {topic: o}}
@@ -400,12 +410,15 @@ sql: SELECT coalesce(id, 'none') AS id, amt + 1 AS more, -2 - amt AS less, amt *
 view: by_group_d
 sources: {o: {topic: o}}
 sql: SELECT g, sum(amt) AS total, count(*) AS n, min(amt + 1) AS more, max(-2 - amt) AS less, min(amt * 2) AS twice FROM o GROUP BY g HAVING count(*) > 0
-""")
+""")  # noqa: E501
     order = {"type": "record", "name": "O", "fields": [
-        {"name": "id", "type": ["null", "string"]}, {"name": "g", "type": "string"}, {"name": "amt", "type": "long"}]}  # fmt: skip
-    change = {"type": "record", "name": "C", "fields": [{"name": "id", "type": "string"}, {"name": "op", "type": "string"}]}  # fmt: skip
+        {"name": "id", "type": ["null", "string"]}, {"name": "g", "type": "string"}, {"name": "amt",
+        "type": "long"}]}  # fmt: skip
+    change = {"type": "record", "name": "C", "fields": [{"name": "id", "type": "string"}, {"name": "op",
+        "type": "string"}]}  # fmt: skip
     schemas = {
-        "totals": {"o": order, "p": order}, "customers": {"c": change}, "changes": {"c": change}, "names": {"c": change}, "by_group": {"o": order}, "by_group_d": {"o": order},
+        "totals": {"o": order, "p": order}, "customers": {"c": change}, "changes": {"c": change},
+        "names": {"c": change}, "by_group": {"o": order}, "by_group_d": {"o": order},
         "each": {"o": order},
     }  # fmt: skip
     runs = GoldenRunner(spark_session, {each.name: each for each in load_views(tmp_path)}, schemas, tmp_path)
@@ -418,7 +431,8 @@ sql: SELECT g, sum(amt) AS total, count(*) AS n, min(amt + 1) AS more, max(-2 - 
         given("o", None, "a", 5), given("o", None, "a", 5), given("o", "1", "a", 7), given("o", "1", "a", 8),
         {"source": "o", "key": "a", "value": None}, {"source": "o", "key": "nobody", "value": None},
         given("p", None, "a", 5),
-        given("o", "1", "b", most), given("o", "2", "b", 1), given("p", None, "b", most), given("p", None, "b", most),
+        given("o", "1", "b", most), given("o", "2", "b", 1), given("p", None, "b", most), given("p", None,
+        "b", most),
     ]  # fmt: skip
     found = runs.run("totals", Case.model_validate({"events": events, "rows": {}}))
     assert found.rows == {
@@ -453,10 +467,12 @@ sql: SELECT g, sum(amt) AS total, count(*) AS n, min(amt + 1) AS more, max(-2 - 
     ]  # fmt: skip
     case = Case.model_validate({"events": debezium, "rows": {}})
     assert runs.run("customers", case).rows == {"7": {"op": "c"}, "5": {"op": "c"}}
-    # Without delete_when what is left of a key is shown: that it is deleted, how often it changed; nulls alone are not.
+    # Without delete_when what is left of a key is shown: that it is deleted, how often it changed; nulls
+    # alone are not.
     kept = {"n": 2, "gone": True}
     assert runs.run("changes", case).rows == {
-        "7": {"n": 1, "gone": False}, "5": {"n": 1, "gone": False}, "8": kept, "9": {"n": 2, "gone": False}, "6": {"n": 1, "gone": True},
+        "7": {"n": 1, "gone": False}, "5": {"n": 1, "gone": False}, "8": kept, "9": {"n": 2, "gone": False},
+        "6": {"n": 1, "gone": True},
     }  # fmt: skip
     assert runs.run("names", case).rows == {"7": {"op": "c"}, "5": {"op": "c"}, "9": {"op": "d"}}
 
@@ -467,7 +483,8 @@ def test_an_order_that_moves_counts_under_both_customers_unless_it_is_a_table(
     """The behavior of unique_by in the docs, and the documented alternative."""
     (tmp_path / "views").mkdir()
     (tmp_path / "views" / "by_key.yaml").write_text(
-        "view: by_key\nsources: {o: {topic: o, key: customer, unique_by: id}}\nfields: {orders: count(o.id)}\n"
+        "view: by_key\nsources: {o: {topic: o, key: customer, unique_by: id}}\nfields: "
+        "{orders: count(o.id)}\n"
     )
     (tmp_path / "views" / "by_table.yaml").write_text(
         "view: by_table\nsources: {o: {topic: o, table: {key: id}}}\n"

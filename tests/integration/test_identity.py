@@ -1,5 +1,5 @@
-"""Identity of callers with a real server: tokens of an OpenID Connect provider by Confluent's client, key rotation,
-a provider that is away; grants at Kafka's own port.
+"""Identity of callers with a real server: tokens of an OpenID Connect provider by Confluent's client, key
+rotation, a provider that is away; grants at Kafka's own port.
 """
 
 from __future__ import annotations
@@ -135,7 +135,8 @@ USERS = {
 
 @pytest.mark.timeout(400)
 def test_a_direct_client_gets_the_answer_of_the_server(tmp_path: Path) -> None:
-    """Each user, topic and action at a real Kafka with an authorizer, by ``hub access plan`` and ``apply``."""
+    """Each user, topic and action at a real Kafka with an authorizer,
+    by ``hub access plan`` and ``apply``."""
     with own_node(tmp_path / "node", SecuredNode) as node:
         cluster = KafkaCluster(node.bootstrap)
         for topic in TREE:

@@ -30,10 +30,13 @@ def eaten(n: int) -> int:
 VIEWS = {
     "healthy": f"view: healthy\n{_SOURCE}\nsql: SELECT s.id, count(*) AS n FROM s GROUP BY s.id\nkey: id\n",
     # Of the poisonous event an array of three billion bytes.
-    "memory": f"view: memory\n{_SOURCE}\nsql: SELECT s.id, size(sequence(1, if(s.n = 7, 400000000, s.n))) AS n FROM s\nkey: id\n",
-    "regex": f"view: regex\n{_SOURCE}\nsql: SELECT s.id, s.text RLIKE '^x*x*x*x*x*x*x*x*x*x*y$' AS found FROM s\nkey: id\n",
+    "memory": f"view: memory\n{_SOURCE}\nsql: SELECT s.id, size(sequence(1, if(s.n = 7, 400000000, s.n))) "
+    "AS n FROM s\nkey: id\n",
+    "regex": f"view: regex\n{_SOURCE}\nsql: SELECT s.id, s.text RLIKE '^x*x*x*x*x*x*x*x*x*x*y$' AS "
+    "found FROM s\nkey: id\n",
     "deep": f"view: deep\n{_SOURCE}\nsql: SELECT s.id, {_DEEP} AS n FROM s\nkey: id\n",
-    "python": f"view: python\ntransforms: functions.py\n{_SOURCE}\nsql: SELECT s.id, eaten(s.n) AS n FROM s\nkey: id\n",
+    "python": f"view: python\ntransforms: functions.py\n{_SOURCE}\nsql: SELECT s.id, eaten(s.n) "
+    "AS n FROM s\nkey: id\n",
 }
 MENDED = {
     "memory": VIEWS["memory"].replace("400000000", "4"),

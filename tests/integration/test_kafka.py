@@ -1,4 +1,5 @@
-"""The ports of the log on a real Kafka: what is committed, where a reader stands, who may write, what is gone."""
+"""The ports of the log on a real Kafka: what is committed, where a reader stands, who may write,
+what is gone."""
 
 from __future__ import annotations
 
@@ -225,7 +226,8 @@ def test_a_refused_append_leaves_nothing_and_blocks_no_reader(
     kafka: str, cluster: KafkaCluster, topic: Topic, reader: KafkaReader
 ) -> None:
     name = topic(partitions=2, **{"max.message.bytes": "5000"})
-    # With this time-out, a transaction that is left open would hold readers back for longer than they wait here.
+    # With this time-out, a transaction that is left open would hold readers back for longer than they wait
+    # here.
     writer = KafkaCluster(kafka, 4 * PATIENCE_S).writer(f"writer-{name}")
     batch = [
         NewRecord(name, b"k", b"fine", partition=0),
@@ -308,8 +310,8 @@ def test_an_error_in_one_partition_loses_no_record_of_the_others(
 def test_a_batch_that_cannot_be_unpacked_is_said_and_may_be_passed(
     cluster: KafkaCluster, topic: Topic, unbounded: KafkaReader
 ) -> None:
-    """A few KB of zstd that inflate beyond what librdkafka takes: brokers let it in, and it fails at every read, where no bound
-    keeps it back."""
+    """A few KB of zstd that inflate beyond what librdkafka takes: brokers let it in, and it fails at every
+    read, where no bound keeps it back."""
     reader = unbounded
     name = topic()
     writer = cluster.writer()
@@ -388,7 +390,8 @@ def test_a_batch_that_is_too_large_once_unpacked_is_one_record_that_says_so(
 
 
 def produce_raw(bootstrap: str, topic: str, header: bytes) -> None:
-    """One record with a header of this name, which no client of ours would write: Produce 3 with a batch of its own."""
+    """One record with a header of this name, which no client of ours would write:
+    Produce 3 with a batch of its own."""
     body = b"\x00\x00\x00\x02k\x02v\x02" + bytes([2 * len(header)]) + header + b"\x02h"
     now_ms = time.time_ns() // 1_000_000
     checked = struct.pack(">hiqqqhii", 0, 0, now_ms, now_ms, -1, -1, -1, 1) + bytes([2 * len(body)]) + body
@@ -405,8 +408,9 @@ def produce_raw(bootstrap: str, topic: str, header: bytes) -> None:
 def test_a_header_that_cannot_be_named_is_said_and_may_be_passed(
     cluster: KafkaCluster, kafka: str, topic: Topic, reader: KafkaReader
 ) -> None:
-    """The client raises SystemError, at times only in a later call, and that is none of our errors: who read such a record ended
-    of it, and what was read together with it was lost. After some other records, for Python looks less closely then."""
+    """The client raises SystemError, at times only in a later call, and that is none of our errors: who read
+    such a record ended of it, and what was read together with it was lost. After some other records, for
+    Python looks less closely then."""
     name = topic(partitions=2)
     writer = cluster.writer()
     known = topic()

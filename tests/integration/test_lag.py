@@ -1,4 +1,5 @@
-"""Every state of a consumer, reached on a real Kafka by what really happens to consumers, each with its cause."""
+"""Every state of a consumer, reached on a real Kafka by what really happens to consumers,
+each with its cause."""
 
 from __future__ import annotations
 
@@ -260,7 +261,8 @@ def test_falling_behind_when_more_arrives_than_is_read_then_catching_up(stage: S
         time.sleep(0.05)
 
     def read() -> None:
-        # As many a second as it has leave to: few while others arrive, more afterwards, for long enough to be seen.
+        # As many a second as it has leave to: few while others arrive, more afterwards, for long enough to be
+        # seen.
         messages = consumer.consume(2 if arriving.is_set() else 15, 0.2)
         if messages:
             consumer.commit(message=messages[-1], asynchronous=False)

@@ -1,8 +1,8 @@
 """Batches of a few kilobytes that unpack beyond every reader's limit: they are skipped, and every reader
 continues.
 
-Kafka takes them, because its limit is on bytes as they are written. Here real ones of every codec stand in the topic of running
-views; the views, SQL over the topic, its pages and the auditor pass them and name them.
+Kafka takes them, because its limit is on bytes as they are written. Here real ones of every codec stand in
+the topic of running views; the views, SQL over the topic, its pages and the auditor pass them and name them.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ def test_every_stage_is_measured_and_history_apart(plant: Plant) -> None:
     assert known[plant.view, "readable", "replay"]["total"] == 1
     text = httpx2.get(f"{pipeline.url}/metrics", timeout=60.0).text
     assert (
-        f'hub_view_latency_seconds_count{{origin="replay",stage="readable",store="serving",view="{plant.view}"}} 1.0'
+        f'hub_view_latency_seconds_count{{origin="replay",stage="readable",store="serving",view="{plant.view}"}} 1.0'  # noqa: E501
         in text
     )
     assert f'hub_view_latency_objective_seconds{{view="{plant.view}"}} 45.0' in text
@@ -167,7 +167,8 @@ def test_the_command_shows_them(plant: Plant, tmp_path: Path) -> None:
     assert "45 s" in shown.stdout
     assert {"read", "changelog", "readable"} <= set(shown.stdout.split())
     assert "replay" in shown.stdout
-    # Of a view its rows are compared wherever the command is run, and of a topic that is only called like one nothing is.
+    # Of a view its rows are compared wherever the command is run, and of a topic that is only called like one
+    # nothing is.
     audited = ["completeness", "run", f"views.{plant.view}", "-o", "json"]
     ran = CliRunner().invoke(app, audited, env={**environment, "HUB_PROJECT": str(tmp_path)})
     assert ran.exit_code == 0, ran.output

@@ -1,4 +1,5 @@
-"""``hub mirror`` between two real clusters, workers as processes: declared, applied, mirrored, watched, handed over."""
+"""``hub mirror`` between two real clusters, workers as processes:
+declared, applied, mirrored, watched, handed over."""
 
 from __future__ import annotations
 
@@ -334,7 +335,8 @@ def test_switchover_and_failback_lose_and_repeat_nothing_for_a_group(world: Worl
     assert sorted(world.values(topic, "nyc")) == sorted(born)
     assert world.json("verify", world.name)["different"] == 0
 
-    # Forgotten, but the copy is there: it is not mirrored into once more, though each side once was the other's source.
+    # Forgotten, but the copy is there: it is not mirrored into once more, though each side once was the
+    # other's source.
     world.hub("pause", world.name)
     assert world.json("drop", world.name, "--name", world.name)["partitions"] == 2
     world.hub("resume", world.name)
@@ -409,7 +411,8 @@ def test_what_cannot_be_taken_back_wants_the_name(world: World) -> None:
     world.until(lambda each: well(each) and each["lag_records"] == 0)
     same(world, topic)
 
-    # A topic that cannot be mirrored counts as lost, and nothing waits for it. A copy that is gone is not called equal.
+    # A topic that cannot be mirrored counts as lost, and nothing waits for it. A copy that is gone is not
+    # called equal.
     other = f"{world.label}.foreign"
     for at in ("lon", "nyc"):
         world.make(other, at=at)
@@ -447,7 +450,8 @@ def with_holes(world: World, topic: str, mark: str, count: int, at: str = "nyc")
 
 
 def read_as(world: World, at: str, topic: str, group: str, count: int) -> list[bytes]:
-    """The next ``count`` that the group reads, committed record by record, as an application does; it leaves the group after."""
+    """The next ``count`` that the group reads, committed record by record, as an application does;
+    it leaves the group after."""
     bootstrap = {"nyc": world.nyc, "lon": world.lon}[at]
     consumer = Consumer(
         {
@@ -520,7 +524,8 @@ def test_a_mirrors_copy_is_compared_and_what_is_missing_is_named(world: World) -
     code, row = run()
     assert (code, row["state"], row["records"]) == (0, "BALANCED", 600), row
     bucket_ms = row["buckets"][0]["bucket_ms"]
-    # An entry of the mirror that is wrong: as if one record had been another at the target when it was compared.
+    # An entry of the mirror that is wrong: as if one record had been another at the target when it was
+    # compared.
     cluster = world.clusters["nyc"]
     copy = next(each for each in read_counts(cluster).of(topic) if each.tier == "mirror")
     cell = copy.cells[bucket_of(min(copy.cells))]

@@ -454,7 +454,8 @@ def test_an_engine_in_this_process_does_not_take_its_shard_back(pair: Callable[.
 @pytest.mark.faults
 @pytest.mark.skipif(
     "HUB_FAULT_SEEDS" not in os.environ,
-    reason="a transaction that died with its broker may be waited for until it times out: HUB_FAULT_SEEDS=1 runs it",
+    reason="a transaction that died with its broker may be waited for until it times out: "
+    "HUB_FAULT_SEEDS=1 runs it",
 )
 @pytest.mark.parametrize("killed", ["target", "source"])
 def test_a_broker_that_dies_costs_time_only(
@@ -497,7 +498,8 @@ def transaction(bootstrap: str, name: str) -> Producer:
 
 
 def spanned_while_open(topic: Pair) -> Producer:
-    """A transaction over both partitions is committed while one that began earlier in the second is open: its producer."""
+    """A transaction over both partitions is committed while one that began earlier in the second is open:
+    its producer."""
     earlier = transaction(topic.source, f"{topic.link}.earlier")
     spanning = transaction(topic.source, f"{topic.link}.spanning")
     earlier.begin_transaction()
@@ -533,7 +535,8 @@ def test_aborted_transactions_are_left_out(pair: Callable[..., Pair]) -> None:
 
 
 def test_a_transaction_over_two_partitions_becomes_visible_at_once(pair: Callable[..., Pair]) -> None:
-    """In the source it is readable in one partition while in the other a transaction that began earlier is open."""
+    """In the source it is readable in one partition while in the other a transaction that
+    began earlier is open."""
     topic = pair(2)
     earlier = spanned_while_open(topic)
     produce_raw(
@@ -991,7 +994,8 @@ def test_a_source_that_was_cut_and_has_grown_again_is_noticed(
         pass
     add_batch(topic.source, compacted, "latest")
     with killed(second):
-        # A replica that was never in sync leads: it has more of the time before the records that we have, and none of them.
+        # A replica that was never in sync leads: it has more of the time before the records that we have, and
+        # none of them.
         write_log(log_of(second, older), longer)
         # And one that was filled after compaction has none of the epoch of the last record that we have.
         first, _, latest = batches_of(log_of(second, compacted))

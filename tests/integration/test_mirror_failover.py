@@ -1,4 +1,5 @@
-"""A failover as it is on the worst day: the source is killed while the mirror is behind, and what is lost is not known."""
+"""A failover as it is on the worst day: the source is killed while the mirror is behind,
+and what is lost is not known."""
 
 from __future__ import annotations
 

@@ -77,7 +77,8 @@ def test_a_limit_holds_by_what_was_committed_and_when(world: World) -> None:
             marks.append(mark)
 
     read_to_end(world.reached["lon"], [CHECKPOINTS_TOPIC], take)
-    # A transaction is of about a second at most. The log's own times: never more than the limit, after the first.
+    # A transaction is of about a second at most. The log's own times: never more than the limit, after the
+    # first.
     steps = [b.source_next - a.source_next for a, b in itertools.pairwise(marks)]
     assert len(marks) >= 4 and max(steps) * 1_000 < 3 * rate
     for first, last in itertools.combinations(marks, 2):

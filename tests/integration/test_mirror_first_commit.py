@@ -1,4 +1,5 @@
-"""A worker that dies before its very first commit leaves offsets without a record at the target, and no checkpoint."""
+"""A worker that dies before its very first commit leaves offsets without a record at the target,
+and no checkpoint."""
 
 from __future__ import annotations
 

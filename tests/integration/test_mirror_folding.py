@@ -1,4 +1,5 @@
-"""The map of a mirror is made shorter on a real cluster: taken over in the middle, cleaned by the broker, and forgotten."""
+"""The map of a mirror is made shorter on a real cluster:
+taken over in the middle, cleaned by the broker, and forgotten."""
 
 from __future__ import annotations
 

@@ -129,7 +129,8 @@ def test_a_mirror_goes_on_where_a_real_mirror_maker_stopped(
 def test_a_compacted_topic_is_taken_over_with_the_holes_of_either_side(
     world: World, settings: Settings, tmp_path: Path
 ) -> None:
-    """Holes before MirrorMaker copied it, so the copy's offsets are others; and holes since, where the copy has records."""
+    """Holes before MirrorMaker copied it, so the copy's offsets are others;
+    and holes since, where the copy has records."""
     items, group = f"{world.label}.items", f"{world.label}.readers"
     world.make(
         items,
@@ -205,7 +206,8 @@ def test_a_compacted_topic_is_taken_over_with_the_holes_of_either_side(
 
 @pytest.mark.timeout(180)
 def test_the_copy_is_the_source_record_by_record(world: World) -> None:
-    """Half of it MirrorMaker's, half of it ours; nothing twice, nothing missing; groups at the very record."""
+    """Half of it MirrorMaker's, half of it ours; nothing twice, nothing missing;
+    groups at the very record."""
     chat, group, gone = f"{world.label}.chat", f"{world.label}.readers", f"{world.label}.gone"
     world.make(chat, 3)
     world.make(chat, 3, at="lon")

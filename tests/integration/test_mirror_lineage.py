@@ -1,4 +1,5 @@
-"""Lineage over two real clusters: a topic of another region, the mirror that brings it, and who reads the copy here."""
+"""Lineage over two real clusters: a topic of another region, the mirror that brings it,
+and who reads the copy here."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The batch engine over links that are cut, slow or half open, and requests that arrive late: nothing is lost, doubled or
-held up for ever."""
+"""The batch engine over links that are cut, slow or half open, and requests that arrive late: nothing is
+lost, doubled or held up for ever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Mirrors from and to a broker of Kafka 3.7, the oldest that is promised: planned, carried exactly, groups and all, verified."""
+"""Mirrors from and to a broker of Kafka 3.7, the oldest that is promised:
+planned, carried exactly, groups and all, verified."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def world(request: pytest.FixtureRequest, old: str, home: str, tmp_path: Path) -
 
 
 def write(world: World, topic: str) -> list[bytes]:
-    """Batches as they are, of each codec; a transaction that is committed and one that is not. What a reader is to see."""
+    """Batches as they are, of each codec; a transaction that is committed and one that is not.
+    What a reader is to see."""
     seen = []
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
         producer = Producer(

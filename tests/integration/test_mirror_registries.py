@@ -1,4 +1,5 @@
-"""Mirrors between two fresh hubs, each with a registry that counts ids from 1: both ways, and with all that a subject has."""
+"""Mirrors between two fresh hubs, each with a registry that counts ids from 1:
+both ways, and with all that a subject has."""
 
 from __future__ import annotations
 
@@ -88,7 +89,8 @@ def framed(schema_id: int, said: dict[str, Any], value: dict[str, int]) -> bytes
 
 
 def read_with(client: RegistryClient, value: bytes) -> Any:
-    """A framed value as a consumer reads it: by the schema that the id has in the registry of its own side."""
+    """A framed value as a consumer reads it: by the schema that the id has in the
+    registry of its own side."""
     written = json.loads(client.schema(int.from_bytes(value[1:5], "big")))
     return written["name"], fastavro.schemaless_reader(
         io.BytesIO(value[5:]), fastavro.parse_schema(written), None
@@ -97,7 +99,8 @@ def read_with(client: RegistryClient, value: bytes) -> Any:
 
 @pytest.mark.timeout(420)
 def test_two_fresh_hubs_mirror_both_ways_with_default_settings(world: World, hubs: dict[str, Server]) -> None:
-    """Each registry gave its own schemas the ids 1, 2, …: the same ids mean other schemas on the other side."""
+    """Each registry gave its own schemas the ids 1, 2, …:
+    the same ids mean other schemas on the other side."""
     clients = {name: RegistryClient(hub.url, patient(15.0)) for name, hub in hubs.items()}
     labels = {"nyc": world.label, "lon": world.label.replace("nyc", "lon")}
     written: dict[str, list[Any]] = {}

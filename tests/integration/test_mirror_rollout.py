@@ -1,4 +1,5 @@
-"""Workers with different files: two files with one target, and one file that is rolled out worker by worker."""
+"""Workers with different files: two files with one target,
+and one file that is rolled out worker by worker."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Mirrors that leave records out, mask fields and put the target's schema ids in, between two real clusters, each with a
-registry of its own."""
+"""Mirrors that leave records out, mask fields and put the target's schema ids in, between two real clusters,
+each with a registry of its own."""
 
 from __future__ import annotations
 
@@ -98,7 +98,8 @@ def settled(world: World, topic: str) -> dict[str, Any]:
 
 
 def exact(world: World, topic: str, kept: Any) -> int:
-    """Every kept offset leads to its record, every other to the next one that is kept; the number left out."""
+    """Every kept offset leads to its record, every other to the next one that is kept;
+    the number left out."""
     ours = world.records(topic, "nyc")
     theirs = world.records(topic, "lon")
     wanted = [record for record in ours if kept(record)]
@@ -239,7 +240,8 @@ def test_what_cannot_be_masked_stops_and_nothing_of_it_leaves(
 
 
 def secretly_unmasked(world: World, topic: str) -> None:
-    """A record at the target that went there as it is, with the map and the checkpoint that would be its own."""
+    """A record at the target that went there as it is,
+    with the map and the checkpoint that would be its own."""
     mark = read_progress(world.reached["lon"], maps=False).of(world.name)[TopicPartition(topic, 0)]
     producer = Producer({"bootstrap.servers": world.nyc})
     producer.produce(topic, b'{"email": "c"}', partition=0, timestamp=1_700_000_000_000)

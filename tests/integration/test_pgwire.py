@@ -1,4 +1,5 @@
-"""SQL tools connect to a real server by Postgres' protocol: psql, psycopg, asyncpg, SQLAlchemy, pandas, JDBC, and bad input."""
+"""SQL tools connect to a real server by Postgres' protocol:
+psql, psycopg, asyncpg, SQLAlchemy, pandas, JDBC, and bad input."""
 
 from __future__ import annotations
 

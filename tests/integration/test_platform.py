@@ -1,4 +1,5 @@
-"""The local platform, for real: Kafka as a JVM, the server as a process, the supervisor over children of its own."""
+"""The local platform, for real: Kafka as a JVM, the server as a process,
+the supervisor over children of its own."""
 
 from __future__ import annotations
 
@@ -187,7 +188,8 @@ def hub_elsewhere(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_who_cannot_be_told_of_a_child_that_died_starts_it_again(tmp_path: Path) -> None:
-    """A disk that is full, or a terminal that was closed: the supervisor itself once ended of it, and took all along."""
+    """A disk that is full, or a terminal that was closed:
+    the supervisor itself once ended of it, and took all along."""
     program = SUPERVISE.replace("(Path(sys.argv[1]))", "(Path(sys.argv[1]), note)")
     with Path("/dev/full").open("w") as full:
         process = subprocess.Popen(

@@ -1,4 +1,5 @@
-"""The store on a real Postgres: the same tables, positions and answers as on SQLite, through the server's death too."""
+"""The store on a real Postgres: the same tables, positions and answers as on SQLite,
+through the server's death too."""
 
 from __future__ import annotations
 

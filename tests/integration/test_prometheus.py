@@ -1,4 +1,5 @@
-"""The rules and the dashboard of deploy/ in a real Prometheus that scrapes a real hub: the sample project, on real Kafka and Spark.
+"""The rules and the dashboard of deploy/ in a real Prometheus that scrapes a real hub: the sample project, on
+real Kafka and Spark.
 
 promtool knows whether an expression can be read; only a server with samples knows whether it finds anything.
 """
@@ -122,7 +123,8 @@ def _made(cluster: KafkaCluster) -> bool:
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
-    """The sample project as `hub demo` runs it: history, one event that nobody can read, a reader that stopped, live events."""
+    """The sample project as `hub demo` runs it: history, one event that nobody can read,
+    a reader that stopped, live events."""
     if PROMETHEUS is None:
         pytest.skip("no prometheus on this machine: ./run test installs it where it may")
     settings = own_settings(
@@ -167,7 +169,8 @@ def _committed(cluster: KafkaCluster, positions: Positions) -> bool:
 
 @pytest.fixture(scope="module")
 def prometheus(hub: Pipeline, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watching]:
-    """Prometheus with the files of deploy/: as they are, but for the target, the pauses, and how long a rule waits."""
+    """Prometheus with the files of deploy/: as they are, but for the target, the pauses,
+    and how long a rule waits."""
     folder = tmp_path_factory.mktemp("prometheus")
     config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
     # A scrape may take no longer than the pause between two: a busy machine is not a fault of the metrics.
@@ -255,7 +258,8 @@ def test_what_rules_and_panels_name_is_there(fed: Pipeline, prometheus: Watching
 
 
 def test_every_panel_and_every_rule_looks_at_something(fed: Pipeline, prometheus: Watching) -> None:
-    """Each can be worked out, and each of its selectors has series: its topics, views, labels and buckets are those of the hub."""
+    """Each can be worked out, and each of its selectors has series:
+    its topics, views, labels and buckets are those of the hub."""
     empty = set()
     for where, expression in expressions().items():
         prometheus.query(expression)

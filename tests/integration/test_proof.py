@@ -1,4 +1,5 @@
-"""View = log, proved all the time: rows planted by hand in real SQLite and real Postgres are found without anybody asking."""
+"""View = log, proved all the time: rows planted by hand in real SQLite and real Postgres are found
+without anybody asking."""
 
 from __future__ import annotations
 

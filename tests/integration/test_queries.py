@@ -1,4 +1,5 @@
-"""SQL over views on a real Postgres, word for word as on SQLite; and ``hub sql`` against a real server and Kafka."""
+"""SQL over views on a real Postgres, word for word as on SQLite;
+and ``hub sql`` against a real server and Kafka."""
 
 from __future__ import annotations
 
@@ -161,7 +162,8 @@ def test_events_beside_views_of_postgres(
 ) -> None:
     events = EventTable("a.b", {"plant": "string", "delay": "long"}, {}, [("p1", 5), ("p1", 6), ("p3", 7)])
     statement = parse(
-        'SELECT p.city, p.big, p.tags->>0 AS t, max(p.seen) AS s, sum(e.delay) AS d FROM "a.b" e JOIN plant p '
+        "SELECT p.city, p.big, p.tags->>0 AS t, max(p.seen) AS s, sum(e.delay) AS d FROM "
+        '"a.b" e JOIN plant p '
         "ON p.key = e.plant GROUP BY 1, 2, 3 ORDER BY 1"
     )
     answer = queries.run(

@@ -1,6 +1,7 @@
 """Spark's real-time mode on a hub of its own: same rows, same state, positions that are true after any death.
 
-One hub for the module (a start costs half a minute); the tests do not depend on each other's order, but on its state.
+One hub for the module (a start costs half a minute); the tests do not depend on each other's order, but on
+its state.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""SQL views, versions and a ttl in Spark's real-time mode, on a hub of its own: rows as plain Python has them, whatever dies."""
+"""SQL views, versions and a ttl in Spark's real-time mode, on a hub of its own:
+rows as plain Python has them, whatever dies."""
 
 from __future__ import annotations
 
@@ -58,12 +59,13 @@ VIEWS: dict[str, dict[str, Any]] = {
         "sources": {"s": {"topic": SALES}, "r": {"topic": RETURNS}},
         "sql": "SELECT shop, count(*) AS events, sum(cents) AS cents, max_by(sale_id, cents) AS greatest, "
         "max_by(sale_id, cents, 2) AS two FROM "
-        "(SELECT shop, sale_id, cents FROM s UNION ALL SELECT shop, sale_id, -cents AS cents FROM r) e GROUP BY shop",
+        "(SELECT shop, sale_id, cents FROM s UNION ALL SELECT shop, sale_id, -cents AS cents "
+        "FROM r) e GROUP BY shop",
     },
     "till_hours": {
         "sources": {"s": {"topic": SALES, "event_time": "sold_at", "watermark": "12 hours"}},
-        "sql": "SELECT shop, window(sold_at, '1 hour', '30 minutes').start AS since, count(*) AS sales FROM s "
-        "GROUP BY shop, window(sold_at, '1 hour', '30 minutes')",
+        "sql": "SELECT shop, window(sold_at, '1 hour', '30 minutes').start AS since, count(*) AS sales "
+        "FROM s GROUP BY shop, window(sold_at, '1 hour', '30 minutes')",
     },
 }
 Event = dict[str, Any]
@@ -222,7 +224,8 @@ def test_events_that_come_too_late_are_told_and_no_death_makes_more_of_them(hub:
     name, late = "till_days", "views.till_days.late"
     body = {
         "sources": {"s": {"topic": till.sales, "event_time": "sold_at", "watermark": "1 hour"}},
-        "sql": "SELECT shop, window(sold_at, '1 day').start AS day, count(*) AS sales FROM s GROUP BY shop, window(sold_at, '1 day')",
+        "sql": "SELECT shop, window(sold_at, '1 day').start AS day, count(*) AS sales FROM s GROUP BY shop, "
+        "window(sold_at, '1 day')",
     }
 
     def sold(shop: str, days: int, count: int) -> Positions:
@@ -244,8 +247,8 @@ def test_events_that_come_too_late_are_told_and_no_death_makes_more_of_them(hub:
         sold("a", 0, 1)
         hub.reaches(name, "realtime")
         stands_at([1], "a")
-        # All of one interval: the first moves the watermark past the others when the interval ends, not before. A checkpoint
-        # that comes in between is waited for, and it starts again with the next days.
+        # All of one interval: the first moves the watermark past the others when the interval ends, not
+        # before. A checkpoint that comes in between is waited for, and it starts again with the next days.
         for first in range(1, 40, 4):
             hub.until(lambda: covers(hub, name, hub.pipeline.cluster.end_offsets([till.sales])), 120.0)
             shop = f"b{first}"
@@ -260,7 +263,8 @@ def test_events_that_come_too_late_are_told_and_no_death_makes_more_of_them(hub:
             hub.reaches(name, "realtime")
         else:
             pytest.fail("each time a checkpoint was faster than the kill")
-        # Micro-batches are small here (`live_events_per_batch`): cut like that, the last of them would be behind the first.
+        # Micro-batches are small here (`live_events_per_batch`): cut like that, the last of them would be
+        # behind the first.
         hub.switch_json(name, "live")
         hub.reaches(name, "live")
         hub.until(lambda: covers(hub, name, token), 240.0)

@@ -1,4 +1,5 @@
-"""The registry on real Kafka, through clients that nobody here wrote: confluent-kafka's own serializers, unchanged."""
+"""The registry on real Kafka, through clients that nobody here wrote:
+confluent-kafka's own serializers, unchanged."""
 
 from __future__ import annotations
 

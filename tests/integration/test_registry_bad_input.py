@@ -1,4 +1,5 @@
-"""A real server against what no client should send: a clear refusal, nothing stored, and the server answers on."""
+"""A real server against what no client should send:
+a clear refusal, nothing stored, and the server answers on."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ def name() -> str:
 
 
 def refused(answer: httpx.Response, status: int, code: int, *says: str) -> None:
-    """The right status, the right code and a message that names what is wrong, and is no longer than a line."""
+    """The right status, the right code and a message that names what is wrong,
+    and is no longer than a line."""
     assert answer.status_code == status, answer.text[:500]
     body = answer.json()
     assert (set(body), body["error_code"]) == ({"error_code", "message"}, code)
@@ -409,7 +411,10 @@ def test_a_request_that_breaks_off(hub_server: str) -> None:
     """A client that announces more than it sends, and one that speaks no HTTP."""
     place = urlsplit(hub_server)
     assert place.hostname is not None and place.port is not None
-    head = f"POST /subjects/{name()}/versions HTTP/1.1\r\nHost: x\r\nContent-Type: {TYPE}\r\nContent-Length: 900\r\n\r\n"
+    head = (
+        f"POST /subjects/{name()}/versions HTTP/1.1\r\nHost: x\r\nContent-Type: "
+        f"{TYPE}\r\nContent-Length: 900\r\n\r\n"
+    )
     for sent in (head.encode() + b'{"schema": "', b"\x00\x01\x02\r\n\r\n", b"GET /subjects HTTP/9\r\n\r\n"):
         with socket.create_connection((place.hostname, place.port), timeout=10) as connection:
             connection.sendall(sent)

@@ -1,4 +1,5 @@
-"""Registry nodes that are not alone with their log: producers of others write to it, and other nodes register."""
+"""Registry nodes that are not alone with their log:
+producers of others write to it, and other nodes register."""
 
 from __future__ import annotations
 
@@ -107,7 +108,8 @@ def test_a_node_that_writes_applies_every_record_that_others_write_beside_it(boo
 
 
 def write_beside(bootstrap: str, seed: int, acknowledged: dict[str, int]) -> None:
-    """Records as another vendor's node writes them: one after the other, in bursts; some take the next free id."""
+    """Records as another vendor's node writes them: one after the other, in bursts;
+    some take the next free id."""
     chance = random.Random(seed)
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
     for number in range(BESIDE):
@@ -162,7 +164,8 @@ def test_another_node_answers_at_once_what_was_registered_a_moment_ago(bootstrap
 
 
 def test_a_node_waits_for_a_transaction_that_kafka_has_acknowledged_and_not_shown_yet(bootstrap: str) -> None:
-    """Kafka acknowledges a commit before it writes the mark that shows the records: here the mark comes late."""
+    """Kafka acknowledges a commit before it writes the mark that shows the records:
+    here the mark comes late."""
     with node_of(bootstrap) as asked:
         http = http_of(asked)
         writer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "late-mark"})

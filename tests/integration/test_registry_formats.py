@@ -1,4 +1,5 @@
-"""JSON Schema, Protobuf and data rules through confluent-kafka's own serializers and rule executors, unchanged."""
+"""JSON Schema, Protobuf and data rules through confluent-kafka's own serializers and rule executors,
+unchanged."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The registry through Java clients that nobody here wrote: Confluent's own (inside a jar of Flink's), Flink's serializers
-on top of it, and Spring's. Codes, words and shapes are those that these clients read."""
+"""The registry through Java clients that nobody here wrote: Confluent's own (inside a jar of Flink's),
+Flink's serializers on top of it, and Spring's. Codes, words and shapes are those that these clients read."""
 
 from __future__ import annotations
 
@@ -393,7 +393,7 @@ def test_metadata_and_rules_come_back_as_they_went(registry: Registry, subject: 
 
 def test_tags_are_written_as_its_client_would_write_them(registry: Registry, subject: str) -> None:
     inner = '{"type":"record","name":"I","fields":[{"name":"x","type":"int"}],"confluent:tags":["B"]}'
-    schema = '{"type":"record","name":"O","namespace":"n","fields":[{"name":"i","type":[%s,"null"]},{"name":"k","type":"int"}]}'
+    schema = '{"type":"record","name":"O","namespace":"n","fields":[{"name":"i","type":[%s,"null"]},{"name":"k","type":"int"}]}'  # noqa: E501
     types = registry.java[f"{ENTITIES}.SchemaEntity"].EntityType
     kinds = {"sr_record": types.SR_RECORD, "sr_field": types.SR_FIELD}
     add = {("n.O.k", "sr_field"): ["A"], ("n.I", "sr_record"): ["C", "A"], ("I.x", "sr_field"): ["D"]}
@@ -423,7 +423,7 @@ def test_tags_are_written_as_its_client_would_write_them(registry: Registry, sub
 
 def test_a_schema_is_resolved_as_its_client_would_resolve_it(registry: Registry, subject: str) -> None:
     inner = '{"type":"record","name":"I","namespace":"m","doc":"d","fields":[{"name":"x","type":"int"}]}'
-    outer = '{"type":"record","name":"O","namespace":"n","fields":[{"name":"i","type":"m.I"},{"name":"j","type":"m.I"}]}'
+    outer = '{"type":"record","name":"O","namespace":"n","fields":[{"name":"i","type":"m.I"},{"name":"j","type":"m.I"}]}'  # noqa: E501
     client = registry.client()
     client.register(f"{subject}-inner", registry.avro(inner))
     named = registry.reference("m.I", f"{subject}-inner", 1)

@@ -1,4 +1,5 @@
-"""``hub schema rebuild`` on a real Kafka: the tables equal what the server answers, then and after what came later."""
+"""``hub schema rebuild`` on a real Kafka: the tables equal what the server answers,
+then and after what came later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Real-time mode on the executors of a Spark cluster: its slots are counted, one of its workers dies, and every event counts once."""
+"""Real-time mode on the executors of a Spark cluster:
+its slots are counted, one of its workers dies, and every event counts once."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ fields: {celsius: r.celsius, readings: count(r.sensor), total: sum(r.celsius)}
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
-    # The view wants four slots, and two stay for micro-batches: one worker has enough, when the other is dead.
+    # The view wants four slots, and two stay for micro-batches: one worker has enough, when the other is
+    # dead.
     with spark_cluster(tmp_path_factory.mktemp("spark"), workers=2, cores=6) as running:
         yield running
 

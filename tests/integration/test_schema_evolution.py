@@ -1,4 +1,5 @@
-"""Events of several schema versions are one table: with the newest version's names and defaults, in every engine."""
+"""Events of several schema versions are one table:
+with the newest version's names and defaults, in every engine."""
 
 from __future__ import annotations
 
@@ -139,18 +140,21 @@ JSON: list[tuple[str, dict[str, Any]]] = [
     ('{"id": 1}', {"id": 1, "cur": "EUR", "note": "none", "at": "2024-01-01", "to": TO}),
     ('{"cur": null, "note": null}', {"cur": "EUR", "note": None, "at": "2024-01-01", "to": TO}),
     ('{"cur": "USD", "note": "a", "at": "2024-03-01", "qty": 5, "to": {}}',
-     {"cur": "USD", "note": "a", "at": "2024-03-01", "qty": 5, "to": {"city": None, "country": "NO", "zip": "0"}}),
-    ('{"to": {"zip": null, "country": "DK"}, "lines": [{}, {"n": 5, "tag": null}], "by": {"a": {}, "b": {"v": 2}}}',
+     {"cur": "USD", "note": "a", "at": "2024-03-01", "qty": 5, "to": {"city": None, "country": "NO",
+     "zip": "0"}}),
+    (('{"to": {"zip": null, "country": "DK"}, "lines": [{}, {"n": 5, "tag": null}], "by": '
+    '{"a": {}, "b": {"v": 2}}}'),
      {"cur": "EUR", "note": "none", "at": "2024-01-01", "to": {"city": None, "country": "DK", "zip": None},
       "lines": [{"n": 1, "tag": "x"}, {"n": 5, "tag": None}], "by": {"a": {"v": 0.5}, "b": {"v": 2.0}}}),
-    ('{"lines": [], "by": {}}', {"cur": "EUR", "note": "none", "at": "2024-01-01", "to": TO, "lines": [], "by": {}}),
+    ('{"lines": [], "by": {}}', {"cur": "EUR", "note": "none", "at": "2024-01-01", "to": TO, "lines": [],
+    "by": {}}),
 ]  # fmt: skip
 PROTO_1 = """syntax = "proto2"; package shop;
 message Order { optional int64 id = 1; optional string amt = 2; }"""
 PROTO_2 = """syntax = "proto2"; package shop;
 message Order { optional int64 id = 1; optional string amount = 2; optional string cur = 3 [default = "EUR"];
   enum State { OPEN = 0; PAID = 1; } optional State state = 4 [default = PAID]; optional Line line = 5; optional bytes raw = 6; }
-message Line { optional int32 n = 1 [default = 7]; optional string note = 2; }"""
+message Line { optional int32 n = 1 [default = 7]; optional string note = 2; }"""  # noqa: E501
 
 
 def test_properties_that_are_missing_have_their_schema_s_default(spark_session: SparkSession) -> None:
@@ -256,7 +260,8 @@ def test_a_field_that_is_added_has_its_default_in_every_kind_of_view_and_in_sql(
             pipeline,
             evo_by=f"view: evo_by\nsources: {{s: {{topic: {topic}}}}}\n"
             "sql: SELECT g, cur, sum(amt) AS total FROM s GROUP BY g, cur\n",
-            evo_entity=f"view: evo_entity\nsources: {{s: {{topic: {topic}, key: cur}}}}\nfields: {{total: sum(s.amt)}}\n",
+            evo_entity=f"view: evo_entity\nsources: {{s: {{topic: {topic}, key: cur}}}}\nfields: "
+            f"{{total: sum(s.amt)}}\n",
             evo_once=f"view: evo_once\nsources: {{s: {{topic: {topic}, key: cur, unique_by: id}}}}\n"
             "fields: {total: sum(s.amt)}\n",
             evo_delta=f"view: evo_delta\nsources: {{s: {{topic: {topic}, table: {{key: id}}}}}}\n"
@@ -276,7 +281,8 @@ def test_a_field_that_is_added_has_its_default_in_every_kind_of_view_and_in_sql(
         ).json()
         assert asked["rows"] == [{"cur": "EUR", "total": 13}, {"cur": "USD", "total": 2}]
 
-        # A version that renames: the view's SQL names the new column, and events of all three versions have it.
+        # A version that renames: the view's SQL names the new column, and events of all three versions have
+        # it.
         third = pipeline.registry.register(subject, json.dumps(V3))
         write(pipeline, topic, third, written(V3, {"id": 4, "g": "a", "amount": 1, "cur": "USD"}))
         renamed = "SELECT g, cur, sum(amount) AS total FROM s GROUP BY g, cur"

@@ -1,4 +1,5 @@
-"""A folder of schemas against a real registry and Kafka: plan, apply, diff, search, stored events, backup and restore."""
+"""A folder of schemas against a real registry and Kafka:
+plan, apply, diff, search, stored events, backup and restore."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The whole hub on a Kafka of somebody else's: over TLS, with a password, and with no more rights than docs/how-to/connect-a-secured-kafka.md lists."""
+"""The whole hub on a Kafka of somebody else's:
+over TLS, with a password, and with no more rights than docs/how-to/connect-a-secured-kafka.md lists."""
 
 from __future__ import annotations
 
@@ -142,7 +143,8 @@ def said(hub: Pipeline) -> str:
 
 @pytest.fixture(scope="module")
 def filled(hub: Pipeline) -> Pipeline:
-    """Topics and schemas applied from the tree, both kinds of views declared, events put in by the gateway, rows there."""
+    """Topics and schemas applied from the tree, both kinds of views declared, events put in by the gateway,
+    rows there."""
     planned = call_hub(hub.settings, "topic", "plan")
     assert planned.returncode == 2 and "plant.readings" in planned.stdout, planned.stderr
     applied = call_hub(hub.settings, "topic", "apply")
@@ -422,7 +424,8 @@ def _there_and_back(spark_session: SparkSession, settings: Settings, topic: str)
 def test_what_spark_says_of_a_query_that_fails_has_no_secret(
     spark_session: SparkSession, node: SignedNode, tmp_path: Path, password: None
 ) -> None:
-    """Its plan, options and all, is in the error, which goes into the log and to whoever asks for the view's state."""
+    """Its plan, options and all, is in the error, which goes into the log and to whoever asks
+    for the view's state."""
     KafkaCluster(node.bootstrap).create_topic("closed", partitions=1, config={}, replication_factor=1)
     give(node.bootstrap, [("TOPIC", "closed", "READ", "ALLOW")], f"User:{USER}")
     settings = Settings(project=tmp_path, **security(node))

@@ -1,4 +1,5 @@
-"""SQL views on real Kafka and real Spark: exact rows against plain Python, late and bad events, a kill in the middle."""
+"""SQL views on real Kafka and real Spark: exact rows against plain Python, late and bad events,
+a kill in the middle."""
 
 from __future__ import annotations
 
@@ -167,7 +168,8 @@ def test_stateless_rows_nested_exploded_enriched_and_bad_events(shop: Shop, pipe
     lines = shop.declare(
         "lines",
         {"o": orders},
-        "SELECT order_id, pos, item.sku AS sku, item.number AS pieces FROM o LATERAL VIEW posexplode(items) e AS pos, item",
+        "SELECT order_id, pos, item.sku AS sku, item.number AS pieces FROM o LATERAL VIEW "
+        "posexplode(items) e AS pos, item",
         ["order_id", "pos"],
     )
     latest = shop.declare(
@@ -278,7 +280,8 @@ def test_windows_with_late_events_and_top_k(shop: Shop, pipeline: Pipeline) -> N
     shop.orders(first)
     shop.rows(tumbling, "orders")
     shop.rows(hopping, "orders")
-    # The watermark is at 139 minutes now. What a batch takes is judged by the watermark that the batch before had.
+    # The watermark is at 139 minutes now. What a batch takes is judged by the watermark that the batch before
+    # had.
     second = [order(150, START + 149 * MINUTE)]  # no later than the last: the watermark stays
     shop.orders(second)
     shop.rows(tumbling, "orders")
@@ -331,7 +334,8 @@ def test_windows_with_late_events_and_top_k(shop: Shop, pipeline: Pipeline) -> N
 
     assert late(tumbling) == {e["order_id"] for e in closed}
     assert late(hopping) == {e["order_id"] for e in [*closed, *open_]}
-    told = [json.loads(r.value or b"{}") for r in records_of(pipeline.cluster, "_hub.progress") if r.key == f"progress:{tumbling}".encode()]  # fmt: skip
+    told = [json.loads(r.value or b"{}") for r in records_of(pipeline.cluster, "_hub.progress")
+        if r.key == f"progress:{tumbling}".encode()]  # fmt: skip
     assert told[-1]["late_records"] == len(closed)
 
     # The command line counts them by window, and names the watermark that would have included them.
@@ -480,7 +484,8 @@ def test_outer_and_semi_joins_windows_over_a_join_and_distinct_rows(shop: Shop) 
         order(n, at) for n, at in enumerate(sorted(START + chance.randrange(200) * MINUTE for _ in range(40)))
     ]
     payments = [
-        {"payment_id": f"p{n}", "order_id": f"o{n}", "paid_at": orders[n % 40]["placed_at"] + delay * MINUTE, "value": n}
+        {"payment_id": f"p{n}", "order_id": f"o{n}", "paid_at": orders[n % 40]["placed_at"] + delay * MINUTE,
+        "value": n}
         for n in range(0, 60, 2)  # the last ten are of orders that nobody placed
         for delay in [chance.choice([0, 10, 30, 31, 45])]
     ]  # fmt: skip
@@ -595,7 +600,8 @@ def test_what_takes_rows_back_is_kept_by_the_delta_operator(shop: Shop, pipeline
     view = shop.declare(
         "rare",
         {"o": source(shop, "orders")},
-        "SELECT customer, count(*) AS n FROM o WHERE customer IS NOT NULL GROUP BY customer HAVING count(*) <= 3",
+        "SELECT customer, count(*) AS n FROM o WHERE customer IS NOT NULL GROUP BY "
+        "customer HAVING count(*) <= 3",
     )
     events: list[Event] = []
     seen: set[str] = set()

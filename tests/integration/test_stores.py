@@ -1,4 +1,5 @@
-"""One view into SQLite, Postgres, DuckDB and Parquet by one applier that is killed again and again: equal in all."""
+"""One view into SQLite, Postgres, DuckDB and Parquet by one applier that is killed again and again:
+equal in all."""
 
 from __future__ import annotations
 

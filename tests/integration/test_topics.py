@@ -1,4 +1,5 @@
-"""The tree against a real cluster and a real registry; events in by Python, by HTTP and by the command line."""
+"""The tree against a real cluster and a real registry;
+events in by Python, by HTTP and by the command line."""
 
 from __future__ import annotations
 

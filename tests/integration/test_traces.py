@@ -1,4 +1,5 @@
-"""A trace from a producer to a subscriber, on real Kafka and Spark: walked from the produce span by parents and links alone."""
+"""A trace from a producer to a subscriber, on real Kafka and Spark:
+walked from the produce span by parents and links alone."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ transforms: functions.py
 sources: {s: {topic: t, format: json, schema: {id: bigint, n: bigint}, table: {key: id, delete_when: doubled(n) = 0}}}
 sql: SELECT s.n, count(DISTINCT doubled(s.id)) AS ids FROM s GROUP BY s.n HAVING max(checked(s.n)) > 0
 key: n
-""",
+""",  # noqa: E501
     "odd": """
 view: odd
 transforms: functions.py
@@ -92,7 +92,8 @@ def case(rows: dict[str, Any], *events: tuple[int, int | None]) -> Case:
 @pytest.mark.parametrize(
     ("view", "wanted"),
     [
-        ("entity", case({"2": {"last": 8, "total": 14}, "4": {"last": 10}}, (1, 3), (1, 4), (2, 5), (3, 60), (4, None))),
+        ("entity", case({"2": {"last": 8, "total": 14}, "4": {"last": 10}}, (1, 3), (1, 4), (2, 5), (3, 60),
+        (4, None))),
         ("plain", case({"1": {"n": 6}}, (1, 3), (2, 0), (3, None))),
         ("kept", case({"3": {"ids": 2}}, (1, 3), (2, 3), (3, 7), (3, 0))),
     ],

@@ -1,4 +1,5 @@
-"""Whole views on real Kafka and real Spark: rows against independent answers, bad events, new schemas, changed files."""
+"""Whole views on real Kafka and real Spark: rows against independent answers, bad events, new schemas,
+changed files."""
 
 from __future__ import annotations
 
@@ -77,7 +78,8 @@ def by_pandas() -> dict[str, dict[str, Any]]:
     }
     for tailnum, group in every.groupby("tailnum"):
         last = group.iloc[-1]
-        # Two flights of one plane scheduled for the same minute from different airports have no order of their own.
+        # Two flights of one plane scheduled for the same minute from different airports have no order of
+        # their own.
         minutes = int(group.air_time.sum())
         rows[tailnum] = {
             "carrier": last.carrier,

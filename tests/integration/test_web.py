@@ -37,7 +37,8 @@ def until(probe: Callable[[], Any], seconds: float = 60.0) -> Any:
 
 @pytest.fixture(scope="module")
 def topic(settings: Settings, hub_server: str) -> str:
-    """A topic of two partitions with 30 landings in transactions, so that the log has marks between the records."""
+    """A topic of two partitions with 30 landings in transactions,
+    so that the log has marks between the records."""
     name = f"web{uuid.uuid4().hex[:6]}.nyc.landings"
     cluster = KafkaCluster(settings.bootstrap, 10.0)
     cluster.create_topic(name, partitions=2, config={"retention.ms": "86400000"}, replication_factor=1)

@@ -28,7 +28,8 @@ def uv() -> str:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder with the programs of an environment that has the wheel and its locked packages, nothing of this checkout."""
+    """Folder with the programs of an environment that has the wheel and its locked packages,
+    nothing of this checkout."""
     folder = tmp_path_factory.mktemp("installed")
     dist, venv = folder / "dist", folder / "venv"
     locks = [word for name in ("runtime", "java") for word in ("-r", str(ROOT / f"locks/{name}.txt"))]

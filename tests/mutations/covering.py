@@ -10,8 +10,8 @@ NEAREST, MOST_FILES = 2, 24
 
 
 def imported(source: str) -> set[str]:
-    """Return the dotted names that a module of ``hub`` or a test imports, also within functions: modules, and names
-    of modules (``from a import b`` gives both ``a`` and ``a.b``).
+    """Return the dotted names that a module of ``hub`` or a test imports, also within functions: modules, and
+    names of modules (``from a import b`` gives both ``a`` and ``a.b``).
     """
     found: set[str] = set()
     for node in ast.walk(ast.parse(source)):
@@ -36,7 +36,8 @@ def distances(module: str, imports: Mapping[str, set[str]]) -> dict[str, int]:
 
 
 def import_map(root: Path) -> dict[str, set[str]]:
-    """Return the imports of each module of ``hub`` by its dotted name, and of each file of unit tests by its path."""
+    """Return the imports of each module of ``hub`` by its dotted name,
+    and of each file of unit tests by its path."""
     found = {}
     for path in (root / "hub").rglob("*.py"):
         parts = path.relative_to(root).with_suffix("").parts
@@ -51,8 +52,8 @@ def import_map(root: Path) -> dict[str, set[str]]:
 
 
 def covering(module: str, imports: Mapping[str, set[str]]) -> list[str]:
-    """Return the files of unit tests for a module, the nearest first: all that import it or import an importer of it,
-    and of those farther away the ones of its own package.
+    """Return the files of unit tests for a module, the nearest first: all that import it or import an
+    importer of it, and of those farther away the ones of its own package.
     """
     package = module.split(".")[1]
     found = {name: far for name, far in distances(module, imports).items() if name.startswith("tests/unit/")}

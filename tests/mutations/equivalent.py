@@ -1,4 +1,5 @@
-"""Mutants that no test can catch because they change nothing that anybody can observe, each with its reason."""
+"""Mutants that no test can catch because they change nothing that anybody can observe,
+each with its reason."""
 
 from __future__ import annotations
 

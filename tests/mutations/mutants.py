@@ -1,7 +1,9 @@
-"""Mutants of a module: every small change that a test should notice, as a replacement of a stretch of its text.
+"""Mutants of a module: every small change that a test should notice, as a replacement of a stretch of its
+text.
 
-A mutant changes one thing: a comparison, a bound, a constant, and/or, a sign, a call, a returned value, the order of two
-arguments, or an else branch. Texts that people read (docstrings, messages, errors) and annotations are left alone.
+A mutant changes one thing: a comparison, a bound, a constant, and/or, a sign, a call, a returned value, the
+order of two arguments, or an else branch. Texts that people read (docstrings, messages, errors) and
+annotations are left alone.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ _Place = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One change of one module. ``line`` counts from 1; ``before`` and ``after`` are the texts at that place."""
+    """One change of one module. ``line`` counts from 1;
+    ``before`` and ``after`` are the texts at that place."""
 
     module: str
     kind: str
@@ -97,7 +100,8 @@ def sample(sources: Mapping[str, str], seed: int, count: int) -> list[Mutant]:
 
 
 def _nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes that run: no annotations, decorators, docstrings, errors, logs, or what only types need."""
+    """Yield the nodes that run: no annotations, decorators, docstrings, errors, logs,
+    or what only types need."""
     if isinstance(node, ast.Raise | ast.Assert | ast.Import | ast.ImportFrom | ast.JoinedStr):
         return
     if isinstance(node, ast.Expr):

@@ -1,9 +1,11 @@
-"""Plant a seeded sample of mutations into the pure core and run the unit tests of each module: ``./run mutate``.
+"""Plant a seeded sample of mutations into the pure core and run the unit tests of each module: ``./run
+mutate``.
 
-Each mutant is imported by a pytest process of its own in the place of its module (``planted.py``), so no source changes.
-A failing test, an error of an import, or processor time without end catches it. What survived is printed as a diff: write
-the test that notices it, or list it in ``equivalent.py`` with the reason. The result goes to ``.cache/mutations.json``,
-which ``./run check --report`` prints. Exit code 0: at most 1 of 20 mutants survived; 1: more did.
+Each mutant is imported by a pytest process of its own in the place of its module (``planted.py``), so no
+source changes. A failing test, an error of an import, or processor time without end catches it. What survived
+is printed as a diff: write the test that notices it, or list it in ``equivalent.py`` with the reason. The
+result goes to ``.cache/mutations.json``, which ``./run check --report`` prints. Exit code 0: at most 1 of 20
+mutants survived; 1: more did.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """End of a pytest process: its exit code (negative: the signal that ended it; None: it did not end in time)."""
+    """End of a pytest process: its exit code (negative: the signal that ended it;
+    None: it did not end in time)."""
 
     code: int | None
     last_line: str

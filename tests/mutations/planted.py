@@ -1,4 +1,5 @@
-"""Pytest plugin: the module that MUTANT_MODULE names is imported from the text in MUTANT_FILE. No source is changed."""
+"""Pytest plugin: the module that MUTANT_MODULE names is imported from the text in MUTANT_FILE.
+No source is changed."""
 
 from __future__ import annotations
 

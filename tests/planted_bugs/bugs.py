@@ -1,10 +1,13 @@
-"""Planted bugs: edits of one place of the product's source, made while a process imports it. No file is changed.
+"""Planted bugs: edits of one place of the product's source, made while a process imports it. No file is
+changed.
 
-The fault suite must find each of them (``bench/soak.py --bugs``). A unit test keeps the table true: each text that is
-replaced stands exactly once in its module, each kind of fault and each checker that a bug names exists.
+The fault suite must find each of them (``bench/soak.py --bugs``). A unit test keeps the table true: each text
+that is replaced stands exactly once in its module, each kind of fault and each checker that a bug names
+exists.
 
-Not in the table, because a second defense hides one edit: a registry writer that does not read to the end (``_be_kept``
-finds that its id is taken), a checkpoint that is not looked at before it is used (Spark's own words are judged too), and
+Not in the table, because a second defense hides one edit: a registry writer that does not read to the end
+(``_be_kept`` finds that its id is taken), a checkpoint that is not looked at before it is used (Spark's own
+words are judged too), and
 ``>=`` for ``>`` where versions are compared (equal versions are equal rows).
 """
 
@@ -22,8 +25,8 @@ from types import ModuleType
 class Bug:
     """``before`` is replaced by ``after`` in a module's source.
 
-    ``faults``: kinds of faults that show it, by a part of their names. ``found_by``: the functions and classes of
-    tests/fault_suite that find it.
+    ``faults``: kinds of faults that show it, by a part of their names. ``found_by``: the functions and
+    classes of tests/fault_suite that find it.
     """
 
     module: str
@@ -81,15 +84,18 @@ BUGS: dict[str, Bug] = {
     ),
     "Postgres leaves the last row of many out": Bug(
         _SQL,
-        "if self._postgres and len(rows) >= _COPY_FROM:\n            copy_and_merge(connection, known.table, rows, meanwhile)",
-        "if self._postgres and len(rows) > 1:\n            copy_and_merge(connection, known.table, rows[:-1], meanwhile)",
+        "if self._postgres and len(rows) >= _COPY_FROM:\n            copy_and_merge(connection, "
+        "known.table, rows, meanwhile)",
+        "if self._postgres and len(rows) > 1:\n            copy_and_merge(connection, known.table, "
+        "rows[:-1], meanwhile)",
         ("kill -9 Postgres", "Postgres: cut"),
         _ROWS,
     ),
     "a store's positions run ahead of its rows": Bug(
         _CATALOG,
         '"next_offset": offset,\n            }\n            for kind, positions in reached.items()',
-        '"next_offset": offset + 5 * (kind == "changelog"),\n            }\n            for kind, positions in reached.items()',
+        '"next_offset": offset + 5 * (kind == "changelog"),\n            }\n            for kind, '
+        "positions in reached.items()",
         _KILLS,
         ("Subscriber", *_ROWS),
     ),
@@ -103,7 +109,8 @@ BUGS: dict[str, Bug] = {
     "the last row of a transaction is left out": Bug(
         _SQL,
         "rows = [known.values(key, change, now_ms) for key, change in newest.items()]",
-        "rows = [known.values(key, change, now_ms) for key, change in newest.items()][: max(1, len(newest) - 1)]",
+        "rows = [known.values(key, change, now_ms) for key, change in newest.items()][: "
+        "max(1, len(newest) - 1)]",
         _KILLS,
         _ROWS,
     ),
@@ -125,7 +132,8 @@ BUGS: dict[str, Bug] = {
     "progress covers what is not read yet": Bug(
         _BATCHES,
         "batch.sources,\n            Positions(),\n            batch.input_rows,",
-        "Positions({tp: offset + 40 for tp, offset in batch.sources}),\n            Positions(),\n            batch.input_rows,",
+        "Positions({tp: offset + 40 for tp, offset in batch.sources}),\n            Positions(),\n          "
+        "  batch.input_rows,",
         _KILLS,
         _STALE,
     ),
@@ -175,14 +183,16 @@ BUGS: dict[str, Bug] = {
     "a dead-letter record names another place": Bug(
         "hub.materializers.spark.dataframes",
         'f"{_BAD}._{name}") for name in ("topic", "partition", "offset")]',
-        'f"{_BAD}._{name}") for name in ("topic", "partition")] + [_header("hub.dlq.offset", f"{_BAD}._offset + 1")]',
+        'f"{_BAD}._{name}") for name in ("topic", "partition")] + [_header("hub.dlq.offset", '
+        'f"{_BAD}._offset + 1")]',
         ("records that no schema can read",),
         ("check_dead_letters",),
     ),
     # ---- reads and pushes
     "tokens are not waited for": Bug(
         "hub.materializers.serving.fast_path",
-        "return all(positions.get(tp, -1) >= offset for tp, offset in token) or row_covers(row.sources, token)",
+        "return all(positions.get(tp, -1) >= offset for tp, offset in token) or "
+        "row_covers(row.sources, token)",
         "return True",
         ("SIGSTOP applier", "kill -9 materializer"),
         _STALE,
@@ -218,7 +228,8 @@ BUGS: dict[str, Bug] = {
     "subscribers are not told of deletes": Bug(
         _PUSH,
         'yield SubscriptionEvent("delete" if row.values is None else "upsert", mark, _body(row))',
-        'if row.values is None:\n                continue\n            yield SubscriptionEvent("upsert", mark, _body(row))',
+        "if row.values is None:\n                continue\n            yield "
+        'SubscriptionEvent("upsert", mark, _body(row))',
         _KILLS,
         ("Subscriber", *_ROWS),
     ),
@@ -232,8 +243,8 @@ BUGS: dict[str, Bug] = {
     "a subscriber resumes behind the last page": Bug(
         _PUSH,
         "start = place or SubscriberPosition(",
-        "place = place and SubscriberPosition(place.incarnation, Positions({tp: at + 20 for tp, at in place.positions}), place.after, place.filters)\n"
-        "            start = place or SubscriberPosition(",
+        "place = place and SubscriberPosition(place.incarnation, Positions({tp: at + 20 for tp, at in "
+        "place.positions}), place.after, place.filters)\n            start = place or SubscriberPosition(",
         ("kill -9 server",),
         ("Subscriber", *_ROWS),
     ),
@@ -248,7 +259,8 @@ BUGS: dict[str, Bug] = {
     "the gateway answers before Kafka does": Bug(
         _GATEWAY,
         "            sender.send(new, acknowledged)\n",
-        "            acknowledged(TopicPartition(new.topic, 0), 0, None)\n            sender.send(new, lambda *_: None)\n",
+        "            acknowledged(TopicPartition(new.topic, 0), 0, None)\n            "
+        "sender.send(new, lambda *_: None)\n",
         _HTTP,
         ("check_log",),
     ),
@@ -262,7 +274,8 @@ BUGS: dict[str, Bug] = {
     "the gateway takes silence for success": Bug(
         _GATEWAY,
         "self.admission.heard(time.monotonic())\n            if error is None:",
-        "self.admission.heard(time.monotonic())\n            if error is None or isinstance(error, PeerError):",
+        "self.admission.heard(time.monotonic())\n            if error is None or "
+        "isinstance(error, PeerError):",
         _LATE_KAFKA,
         ("check_log",),
     ),
@@ -291,14 +304,16 @@ BUGS: dict[str, Bug] = {
     "a mirror resumes behind its checkpoint": Bug(
         f"{_SHARD}.resume",
         "each.committed = found\n",
-        "from dataclasses import replace as _r\n        found = _r(found, source_next=found.source_next + 3)\n        each.committed = found\n",
+        "from dataclasses import replace as _r\n        found = _r(found, source_next=found.source_next + "
+        "3)\n        each.committed = found\n",
         _MIRROR,
         ("check_mirror", "MirrorProbe"),
     ),
     "a mirror resumes before its checkpoint": Bug(
         f"{_SHARD}.resume",
         "each.committed = found\n",
-        "from dataclasses import replace as _r\n        found = _r(found, source_next=max(0, found.source_next - 3))\n        each.committed = found\n",
+        "from dataclasses import replace as _r\n        found = _r(found, source_next=max(0, "
+        "found.source_next - 3))\n        each.committed = found\n",
         _MIRROR,
         ("check_mirror",),
     ),
@@ -355,7 +370,8 @@ BUGS: dict[str, Bug] = {
     "a registry node answers for a write that failed": Bug(
         _NODE,
         "            self._writer = None\n            raise\n        self._be_same_log",
-        "            self._writer = None\n            return decision.answer, known\n        self._be_same_log",
+        "            self._writer = None\n            return decision.answer, known\n    "
+        "    self._be_same_log",
         _REGISTRY,
         ("RegistryProbe", "check_registry"),
     ),
@@ -369,7 +385,8 @@ BUGS: dict[str, Bug] = {
     "a registry node passes over another node's first record": Bug(
         _NODE,
         "if record.offset < self.position:\n                    continue  # this node's own",
-        "if record.offset <= self.position and self.position:\n                    continue  # this node's own",
+        "if record.offset <= self.position and self.position:\n                    "
+        "continue  # this node's own",
         _REGISTRY,
         ("RegistryProbe", "check_registry"),
     ),
@@ -377,7 +394,8 @@ BUGS: dict[str, Bug] = {
     "the read proxy drops a bad batch's neighbors": Bug(
         "hub.kafka.protocol.bounded_frames",
         "batch.view if judgement.why is None else stand_in(batch, judgement.why)",
-        'batch.view if batch.is_control or not any(each.why for each in judgements) else stand_in(batch, judgement.why or "")',
+        "batch.view if batch.is_control or not any(each.why for each in judgements) else stand_in(batch, "
+        'judgement.why or "")',
         ("a record that", "SIGSTOP materializer"),
         _STALE,
     ),
@@ -425,7 +443,8 @@ BUGS: dict[str, Bug] = {
 
 
 def plant(name: str) -> None:
-    """From now on the bug's module is imported with its edit. Raises KeyError for a bug that is not in the table."""
+    """From now on the bug's module is imported with its edit.
+    Raises KeyError for a bug that is not in the table."""
     sys.meta_path.insert(0, _Finder(BUGS[name]))
 
 

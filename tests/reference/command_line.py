@@ -17,7 +17,7 @@ _INTRO = """# Command line
 
 Every command takes `--help`. Data goes to standard output, everything else to standard error. `-o json` prints JSON for
 programs. `hub --install-completion` adds completion to your shell. Exit codes: 0 success, 1 an [error](errors.md), 2 a wrong command line, 141 a closed pipe.
-"""
+"""  # noqa: E501
 
 
 def page() -> str:

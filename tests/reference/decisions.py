@@ -9,7 +9,7 @@ _INTRO = """# Decision records
 
 A decision that binds others has a page: its context, the decision, the alternatives, the consequences, and the observations that
 would make us revisit it.
-"""
+"""  # noqa: E501
 
 
 def page(root: Path) -> str:

@@ -39,7 +39,7 @@ Each error has a stable code, a message that names the object, and a hint with t
 | HUB-5xxx | the hub itself, or corrupt data | needs a person | 500 |
 
 The codes of Confluent's registry API (40401, 42201, …) are in the [HTTP API](http-api.md).
-"""
+"""  # noqa: E501
 
 
 def catalog() -> dict[str, tuple[str, str]]:

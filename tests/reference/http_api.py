@@ -1,4 +1,5 @@
-"""The routes of the server, as OpenAPI describes them. Nothing is opened: the routers get stand-ins for their parts."""
+"""The routes of the server, as OpenAPI describes them.
+Nothing is opened: the routers get stand-ins for their parts."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ _INTRO = """# HTTP API
 The server listens on one port (`http_port`, 8088). `/openapi.json` is the same description for programs, `/docs` the same page
 live. Errors have the body `{"error_code": "HUB-1410", "message": "…", "hint": "…"}`: [error catalog](errors.md). A caller
 needs the grants of [access](access.md). A write answers with its position in `Hub-Position`; a read that carries it waits for it.
-"""
+"""  # noqa: E501
 ROUTERS = (
     "hub.topics.browse.routes",
     "hub.topics.gateway.routes",

@@ -1,4 +1,5 @@
-"""The series of `GET /metrics`, found in the source: calls and tuples that begin with a name and its description."""
+"""The series of `GET /metrics`, found in the source:
+calls and tuples that begin with a name and its description."""
 
 from __future__ import annotations
 
@@ -14,15 +15,17 @@ _INTRO = """# Metrics
 
 `GET /metrics` answers in Prometheus' format. An unknown value has no sample: a missing series can be alerted on, a zero would be
 wrong. Counters end in `_total`. Rules and a dashboard: [set up alerts](../how-to/set-up-alerts.md).
-"""
+"""  # noqa: E501
 _NAME = re.compile(r"hub_[a-z0-9_]+")
-_FAMILIES = {"gauge": "gauge", "_gauge": "gauge", "GaugeMetricFamily": "gauge", "CounterMetricFamily": "counter",
+_FAMILIES = {"gauge": "gauge", "_gauge": "gauge", "GaugeMetricFamily": "gauge",
+    "CounterMetricFamily": "counter",
              "HistogramMetricFamily": "histogram", "add": "counter"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A series: its name as it is exported, its kind, its description and its labels where they are literal."""
+    """A series: its name as it is exported, its kind,
+    its description and its labels where they are literal."""
 
     name: str
     kind: str
@@ -77,7 +80,8 @@ def _of_file(tree: ast.Module) -> Iterator[Series]:
 
 
 def _of_loop(loop: ast.For) -> Iterator[Series]:
-    """Return the series that a loop over literal tuples names and describes: `f"hub_x_{what}", f"… {what} …"`."""
+    """Return the series that a loop over literal tuples names and describes:
+    `f"hub_x_{what}", f"… {what} …"`."""
     if not isinstance(loop.iter, ast.Tuple) or not isinstance(loop.target, ast.Tuple):
         return
     what = ast.unparse(loop.target.elts[0])
@@ -97,7 +101,8 @@ def _one(name: str, kind: str, meaning: str, labels: tuple[str, ...]) -> Iterato
 
 
 def _prefix(tree: ast.Module) -> tuple[str, str]:
-    """Return the beginning of the names that the file puts together (`f"hub_kafka_{name}"`), and their kind."""
+    """Return the beginning of the names that the file puts together (`f"hub_kafka_{name}"`),
+    and their kind."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.JoinedStr):
             first = node.args[0].values[0]

@@ -19,7 +19,7 @@ _INTRO = """# Settings
 `hub.yaml` in the project folder, and variables `HUB_<NAME>`. Precedence: a flag of the command, then the variable, then the
 file, then the default. An unknown key is an error ([HUB-1101](errors.md)). Nested values are JSON in a variable:
 `HUB_STORES='{"history": "duckdb"}'`.
-"""
+"""  # noqa: E501
 _EXAMPLE = """# hub.yaml
 bootstrap: kafka-1:9093,kafka-2:9093,kafka-3:9093
 embedded_kafka: false

@@ -36,7 +36,8 @@ def prose(text: str) -> str:
 
 
 def noted_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return a table whose last cells have at most 25 words; a longer one is a list entry behind the table."""
+    """Return a table whose last cells have at most 25 words;
+    a longer one is a list entry behind the table."""
     short, notes = [], []
     for row in rows:
         *others, text = row

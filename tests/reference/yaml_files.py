@@ -26,7 +26,7 @@ _INTRO = """# YAML files
 The keys of each file, generated from the models that read it. Unknown keys are errors with file, line and column
 ([HUB-1104](errors.md)). `hub.yaml` is in [settings](settings.md). Aliases (`&a`, `*a`) and duplicate keys are refused. A file may
 have 1 MB, 50 levels and 200,000 nodes.
-"""
+"""  # noqa: E501
 _MOST_CHOICES = 8
 # (file, model, page with examples and the meaning in detail)
 FILES: tuple[tuple[str, type[BaseModel], str], ...] = (

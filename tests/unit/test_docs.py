@@ -1,4 +1,5 @@
-"""Documentation matches the tree: every package is described, examples are valid, links and commands exist."""
+"""Documentation matches the tree: every package is described, examples are valid,
+links and commands exist."""
 
 from __future__ import annotations
 
@@ -120,7 +121,8 @@ def test_pages_and_the_cells_of_their_tables_are_short(document: Path) -> None:
 
 
 def test_the_walks_are_three_hops_from_the_readme() -> None:
-    """README links the architecture, which links the packages, which name the folder; its docstring names the file."""
+    """README links the architecture, which links the packages, which name the folder;
+    its docstring names the file."""
     walks = (ROOT / "docs/explanation/walks.md").read_text().split("\n## ")[1:]
     assert len(walks) == 3
     assert "docs/explanation/walks.md" in (ROOT / "README.md").read_text()

@@ -1,4 +1,5 @@
-"""Run the examples in docstrings; those of the client show calls of a server, and its own tests make such calls."""
+"""Run the examples in docstrings; those of the client show calls of a server,
+and its own tests make such calls."""
 
 from __future__ import annotations
 

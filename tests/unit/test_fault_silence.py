@@ -1,4 +1,5 @@
-"""Test the fault suite's faults of silent parts: when states are asked for, and which bytes of a link are lost."""
+"""Test the fault suite's faults of silent parts:
+when states are asked for, and which bytes of a link are lost."""
 
 from __future__ import annotations
 

@@ -15,11 +15,13 @@ from fault_suite.states import LIMITS_S, Part, States, violations
 
 _SILENT = "the materializer's reports in _hub.progress have been missing for 42 s"
 _FROZEN = (
-    f"{_SILENT}; Kafka answers; the materializer process gives no sign of life: it runs (pid 7) and has written "
+    f"{_SILENT}; Kafka answers; the materializer process gives no sign of life: it runs "
+    "(pid 7) and has written "
     "nothing for 30 s: it hangs, or its disk is full; it was live in its last report"
 )
 _NO_KAFKA = (
-    f"{_SILENT}; Kafka does not answer: list topics: timed out; the materializer process is alive (pid 7) and cut off "
+    f"{_SILENT}; Kafka does not answer: list topics: timed out; the materializer process is "
+    "alive (pid 7) and cut off "
     "from Kafka: materializer: no answer for 40 s (reader at kafka:9092: all of its connections are down)"
 )
 _STORES = (("serving", "live", None), ("warehouse", "live", None))

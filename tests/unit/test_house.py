@@ -74,7 +74,8 @@ def test_what_is_too_large_is_found(tmp_path: Path) -> None:
 def test_what_tests_should_not_need_is_found(tmp_path: Path) -> None:
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "a.py").write_text(
-        "self._x = store._rows\nfrom hub.a import _b, c\ntime.sleep(1)\nasyncio.sleep(0)\nsleep(patient(2))\nos._exit(1)\na.__name__\n"
+        "self._x = store._rows\nfrom hub.a import _b, "
+        "c\ntime.sleep(1)\nasyncio.sleep(0)\nsleep(patient(2))\nos._exit(1)\na.__name__\n"
     )
     habits = house_report.habits_of_tests(tmp_path / "tests")
     assert (habits.private, habits.sleeps) == (

@@ -69,7 +69,8 @@ def connection(port: int) -> Iterator[socket.socket]:
 
 
 def answers(connection: socket.socket) -> bytes:
-    """All that comes until the server closes. A server that closes before it has read everything may cut its words short."""
+    """All that comes until the server closes.
+    A server that closes before it has read everything may cut its words short."""
     said = b""
     with contextlib.suppress(ConnectionResetError):
         while piece := connection.recv(1 << 16):

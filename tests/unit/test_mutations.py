@@ -1,4 +1,5 @@
-"""The planted mutations: every kind is made, the sample follows from its seed, and a mutant replaces its module."""
+"""The planted mutations: every kind is made, the sample follows from its seed,
+and a mutant replaces its module."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ sources:
 fields: {name: orders.name, total: sum(orders.amount)}
 computed: {twice: total * 2}
 delete_when: orders._deleted
-"""
+"""  # noqa: E501
 SQL = """
 view: x
 sql: SELECT id, count(*) AS n FROM orders GROUP BY id
@@ -119,7 +119,7 @@ mirrors:
     only: [{topics: ["nyc.**"], where: {field: a, in: [1, x]}}]
     mask: [{topics: ["nyc.**"], fields: [a.b], with: hash, key: "${K}"}]
     schema_ids: rewrite
-"""
+"""  # noqa: E501
 CONNECTORS = """
 connectors:
   crm:
@@ -143,7 +143,7 @@ channels:
   mail: {email: {server: "h:25", from: a@b.c, to: [d@e.f], tls: off}}
 routes:
   - {match: {severity: [page, warning], topic: "shop.*"}, to: [ops], continue: true, by: [owner], wait: 1s, repeat: 1h}
-"""
+"""  # noqa: E501
 QUERY = """
 alert: x
 query: SELECT 1
@@ -269,7 +269,8 @@ def test_the_valid_document_is_one(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.processes
 def test_the_largest_documents_take_bounded_time_and_memory(tmp_path: Path) -> None:
-    """In a process that may use 1.5 GB and a minute of processor: without limits each of them takes more, or hours."""
+    """In a process that may use 1.5 GB and a minute of processor:
+    without limits each of them takes more, or hours."""
     program = f"""
 import resource
 from pathlib import Path
@@ -289,7 +290,7 @@ for document in (
         load(path)
     except HubError as error:
         print(error)
-"""
+"""  # noqa: E501
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     for refusal in (

@@ -1,4 +1,5 @@
-"""The table of planted bugs is true of the source as it is: each text stands once, and each edit still compiles."""
+"""The table of planted bugs is true of the source as it is:
+each text stands once, and each edit still compiles."""
 
 from __future__ import annotations
 

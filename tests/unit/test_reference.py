@@ -1,4 +1,5 @@
-"""The generated pages are fresh, the error catalog is complete, and the site has what the server shows at /help."""
+"""The generated pages are fresh, the error catalog is complete,
+and the site has what the server shows at /help."""
 
 from __future__ import annotations
 

@@ -115,7 +115,10 @@ print(stop.wait(0.2))
 @pytest.mark.parametrize("nohup", [False, True])
 def test_a_terminal_that_is_closed_stops_what_nohup_has_not_started(nohup: bool) -> None:
     said = "SIG_IGN" if nohup else "SIG_DFL"  # whatever the tests themselves were started by
-    begin = f"import os, signal, sys; signal.signal(signal.SIGHUP, signal.{said}); os.execv(sys.executable, sys.argv[1:])"
+    begin = (
+        f"import os, signal, sys; signal.signal(signal.SIGHUP, signal.{said}); "
+        "os.execv(sys.executable, sys.argv[1:])"
+    )
     command = [sys.executable, "-c", begin, sys.executable, "-c", HANGS_UP]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == str(not nohup)

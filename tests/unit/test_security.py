@@ -148,7 +148,8 @@ def test_a_secret_or_a_file_that_is_not_there_is_said_before_anything_connects(
 
 
 def test_clients_of_kafka_are_made_in_two_places() -> None:
-    """Of the hub's own, and of those in mirrors.yaml: one made elsewhere would know of no TLS and no password."""
+    """Of the hub's own, and of those in mirrors.yaml:
+    one made elsewhere would know of no TLS and no password."""
     hub = Path(__file__).parents[2] / "hub"
     made = re.compile(r"(?<!class )\b(KafkaCluster|ClusterAccess)\(|kafka\.bootstrap\.servers")
     found = {path.relative_to(hub).as_posix() for path in hub.rglob("*.py") if made.search(path.read_text())}

@@ -1,4 +1,5 @@
-"""Test the share of each caller: nobody takes all subscriptions and queries, and the hub itself has no limit."""
+"""Test the share of each caller: nobody takes all subscriptions and queries,
+and the hub itself has no limit."""
 
 from __future__ import annotations
 

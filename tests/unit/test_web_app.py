@@ -1,4 +1,5 @@
-"""The web app's side of the server: mirrors are asked behind the reader's back, and never keep a page waiting."""
+"""The web app's side of the server: mirrors are asked behind the reader's back,
+and never keep a page waiting."""
 
 from __future__ import annotations
 

@@ -18,4 +18,4 @@ cannot be reached, cached keys remain valid for a day; without any, every token 
     key_refresh.py    [core]  when the issuer's keys are fetched
     provider_keys.py  [shell] the issuer's endpoints and keys
     login.py          [shell] authorization code with PKCE
-"""
+"""  # noqa: E501

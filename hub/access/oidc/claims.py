@@ -1,5 +1,5 @@
-"""[core] Claims of a verified token: checks (RFC 7519, 4.1; OpenID Connect Core, 3.1.3.7), and the name and groups
-of its owner.
+"""[core] Claims of a verified token: checks (RFC 7519, 4.1; OpenID Connect Core, 3.1.3.7), and the name and
+groups of its owner.
 
 Time is an argument. Claims are input from outside: values of an unexpected type are errors or are ignored,
 never trusted.
@@ -69,7 +69,8 @@ def check_login(claims: Claims, client_id: str, nonce: str) -> None:
 
 
 def identity_of(claims: Claims, oidc: OidcNode, known: Collection[str], ends_at_s: float) -> Identity:
-    """Return the owner of checked claims; groups that are not in ``known`` are left out. Raises RefusedToken."""
+    """Return the owner of checked claims; groups that are not in ``known`` are left out.
+    Raises RefusedToken."""
     found = (_at(claims, each) for each in oidc.name_claim)
     name = next((each for each in found if isinstance(each, str) and each), None)
     if name is None:

@@ -34,7 +34,8 @@ def usable(fetches: Fetches, now: float) -> bool:
 
 
 def must_fetch(fetches: Fetches, now: float, *, unknown: bool) -> bool:
-    """Return whether to fetch before the answer: there are no usable keys, or the token's key is ``unknown``."""
+    """Return whether to fetch before the answer:
+    there are no usable keys, or the token's key is ``unknown``."""
     waited = now - fetches.tried_at
     if not usable(fetches, now):
         return waited >= RETRY_EVERY_S

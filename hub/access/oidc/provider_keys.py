@@ -1,5 +1,5 @@
-"""[shell] The issuer of tokens: its discovery document (OpenID Connect Discovery 1.0), its keys, and its endpoint
-for tokens.
+"""[shell] The issuer of tokens: its discovery document (OpenID Connect Discovery 1.0), its keys, and its
+endpoint for tokens.
 
 Use it from one event loop. Requests are made in threads, one fetch of keys at a time; each answer is at most
 1 MiB and takes at most 10 s.
@@ -67,8 +67,8 @@ class Provider:
     _background: asyncio.Task[None] | None = None
 
     async def claims(self, token: str) -> Claims:
-        """Return the claims of a token that the issuer signed. Raises RefusedToken; PeerError (HUB-3074) while
-        its keys cannot be had.
+        """Return the claims of a token that the issuer signed. Raises RefusedToken; PeerError (HUB-3074)
+        while its keys cannot be had.
         """
         header = header_of(token, self.oidc.algorithms)
         await self._fetched(unknown=False)
@@ -92,7 +92,8 @@ class Provider:
         return self._endpoints
 
     async def exchange(self, form: Mapping[str, str]) -> str:
-        """Return the ID token for an authorization code. Raises PeerError, ConfigError for a missing secret."""
+        """Return the ID token for an authorization code.
+        Raises PeerError, ConfigError for a missing secret."""
         endpoints = await self.endpoints()
         secret = client_secret(self.oidc)
         client = self.oidc.client_id or ""
@@ -158,7 +159,8 @@ class Provider:
     def _away(self) -> PeerError:
         return PeerError(
             f"the identity provider {self.oidc.issuer} does not answer: {self._error}",
-            hint="tokens cannot be checked without its keys; try again, and check issuer and ca in access.yaml",
+            hint="tokens cannot be checked without its keys; try again, and check issuer "
+            "and ca in access.yaml",
             code="HUB-3074",
         )
 
@@ -197,7 +199,8 @@ def client_secret(oidc: OidcNode) -> str | None:
 def ask_over_http(
     url: str, form: Mapping[str, str] | None, auth: tuple[str, str] | None, ca: Path | None = None
 ) -> object:
-    """Return the JSON at an address. Follows no redirect. Blocks for at most 15 s. Raises OSError, ValueError."""
+    """Return the JSON at an address. Follows no redirect. Blocks for at most 15 s.
+    Raises OSError, ValueError."""
     import httpx2
 
     ends_at = time.monotonic() + _LONGEST_S

@@ -102,7 +102,10 @@ def slack_body(notification: Notification, link: str) -> dict[str, Any]:
     for each in notification.alerts[:_SHOWN]:
         severity = dict(each.labels).get("severity", "warning")
         state = f"*{_escaped(severity)}*" if each.firing else "resolved"
-        places = f"<{link}{object_path(each.labels)}|look> · <{_absolute(runbook_path(each.runbook), link)}|what to do>"
+        places = (
+            f"<{link}{object_path(each.labels)}|look> · "
+            f"<{_absolute(runbook_path(each.runbook), link)}|what to do>"
+        )
         words = f"{state} {_escaped(each.rule)}: {_escaped(each.summary)}"
         blocks.append(
             {

@@ -1,4 +1,5 @@
-"""[core] A Grafana dashboard over the series of ``GET /metrics``. Format: Grafana's dashboard JSON, schema 39."""
+"""[core] A Grafana dashboard over the series of ``GET /metrics``.
+Format: Grafana's dashboard JSON, schema 39."""
 
 from __future__ import annotations
 

@@ -104,7 +104,8 @@ def prometheus_rules(
         # If Kafka does not answer the server either, that is kafka-away.
         writer.write(
             "kafka-cut-off",
-            f"max by (instance, process) (hub_kafka_cut_off_seconds) >= {cut_off_s:g} and on (instance) hub_kafka_up == 1",
+            f"max by (instance, process) (hub_kafka_cut_off_seconds) >= {cut_off_s:g} and on "
+            "(instance) hub_kafka_up == 1",
             "Kafka has not answered {{ $labels.process }} for {{ $value | humanizeDuration }}",
         ),
         *_canaries(writer),
@@ -149,7 +150,8 @@ def _lag(topics: Sequence[TopicSpec], rules: RuleWriter) -> Iterable[dict[str, A
         yield rules.write(
             "lag",
             f"hub_consumer_lag_seconds{{{those}}} > {lag_ms / 1000:g}",
-            "{{ $labels.kind }} {{ $labels.consumer }} is {{ $value | humanizeDuration }} behind on {{ $labels.topic }}; "
+            "{{ $labels.kind }} {{ $labels.consumer }} is {{ $value | humanizeDuration }} behind on "
+            "{{ $labels.topic }}; "
             f"promised are {lag_ms / 1000:g} s",
             who,
             f"{lag_ms / 1000:g}s",
@@ -157,7 +159,8 @@ def _lag(topics: Sequence[TopicSpec], rules: RuleWriter) -> Iterable[dict[str, A
         yield rules.write(
             "loss",
             f'hub_consumer_state{{state=~"LOST|AT_RISK",{those}}} == 1',
-            "{{ $labels.kind }} {{ $labels.consumer }} loses records of {{ $labels.topic }}: {{ $labels.state }}",
+            "{{ $labels.kind }} {{ $labels.consumer }} loses records of {{ $labels.topic "
+            "}}: {{ $labels.state }}",
             who,
             f"{lag_ms / 1000:g}s",
         )
@@ -170,7 +173,8 @@ def _freshness(topics: Sequence[TopicSpec], rules: RuleWriter) -> Iterable[dict[
         # A single sample has no changes: a server that started less than this time ago cannot know.
         yield rules.write(
             "topic-freshness",
-            f"changes({ends}[{seconds}s]) == 0 and {ends} offset {seconds}s and on (instance) hub_kafka_up == 1",
+            f"changes({ends}[{seconds}s]) == 0 and {ends} offset {seconds}s and on "
+            "(instance) hub_kafka_up == 1",
             f"{{{{ $labels.topic }}}} had no event for {seconds} s",
             who,
             f"{seconds}s",
@@ -207,7 +211,10 @@ def _views(promises: Sequence[Promise], rules: RuleWriter) -> Iterable[dict[str,
             fresh.setdefault((each.freshness_ms, who), []).append(each.view)
     for ((ms, share), who), names in sorted(fast.items()):
         those = f"{READABLE},{_one_of('view', names)}"
-        met = f'sum by (view) (increase(hub_view_latency_seconds_bucket{{{those},le="{ms / 1000}"}}[{_WINDOW_S}s]))'
+        met = (
+            f"sum by (view) "
+            f'(increase(hub_view_latency_seconds_bucket{{{those},le="{ms / 1000}"}}[{_WINDOW_S}s]))'
+        )
         every = f"sum by (view) (increase(hub_view_latency_seconds_count{{{those}}}[{_WINDOW_S}s]))"
         yield rules.write(
             "latency",
@@ -258,12 +265,18 @@ def _cluster(rules: RuleWriter) -> Iterable[dict[str, Any]]:
         ),
         (
             "under-replicated",
-            "max by (job) (hub_kafka_under_replicated_partitions) > 0 or max by (job) (hub_kafka_missing_brokers) > 0",
+            (
+                "max by (job) (hub_kafka_under_replicated_partitions) > 0 or max by (job) "
+                "(hub_kafka_missing_brokers) > 0"
+            ),
             "{{ $value }} partitions have too few replicas in sync, or brokers are unreachable",
         ),
         (
             "disk-full",
-            f"hub_kafka_log_dir_usable_bytes / hub_kafka_log_dir_total_bytes < {FEW_FREE:g} or hub_kafka_log_dir_failed == 1",
+            (
+                f"hub_kafka_log_dir_usable_bytes / hub_kafka_log_dir_total_bytes < {FEW_FREE:g} or "
+                "hub_kafka_log_dir_failed == 1"
+            ),
             "broker {{ $labels.broker }}, {{ $labels.folder }}: its disk is nearly full, or cannot be used",
         ),
     ):
@@ -300,7 +313,8 @@ def _connect(rules: RuleWriter) -> Iterable[dict[str, Any]]:
     yield rules.write(
         "slot-retains-wal",
         f"hub_postgres_slot_retained_bytes > {SLOT_WAL_MB * (1 << 20)}",
-        "slot {{ $labels.slot }} of connector {{ $labels.connector }} retains {{ $value | humanize1024 }}B of WAL",
+        "slot {{ $labels.slot }} of connector {{ $labels.connector }} retains {{ $value | "
+        "humanize1024 }}B of WAL",
     )
 
 

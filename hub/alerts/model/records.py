@@ -99,8 +99,10 @@ class StoredAlerts:
                     pass
         except (ValueError, TypeError, KeyError, IndexError) as error:
             raise HubFault(
-                f"{record.topic}, partition {record.partition}, offset {record.offset}: not what alerts write ({error!r})",
-                hint=f"another program writes to {ALERTS_TOPIC}; delete the topic to start again, which also deletes all silences",
+                f"{record.topic}, partition {record.partition}, offset {record.offset}: not what "
+                f"alerts write ({error!r})",
+                hint=f"another program writes to {ALERTS_TOPIC}; delete the topic to start again, which "
+                "also deletes all silences",
                 code="HUB-5701",
             ) from None
 

@@ -1,8 +1,8 @@
 """[core] Restore up to a time: a prefix of each partition.
 
-A run knows only that its records were appended before it asked for the ends (``taken_at_ms``). Segments of runs
-before the time are whole. In the first run after it, each partition is cut at its first record with a later
-timestamp. So a producer's wrong clock can misplace the cut within one run, never beyond it.
+A run knows only that its records were appended before it asked for the ends (``taken_at_ms``). Segments of
+runs before the time are whole. In the first run after it, each partition is cut at its first record with a
+later timestamp. So a producer's wrong clock can misplace the cut within one run, never beyond it.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def cut_at(saved: SavedPartition, until_ms: int | None) -> tuple[int, SavedSegme
 
 
 def cut_within(batches: Iterable[RecordBatch], until_ms: int, start: int) -> int:
-    """Return the position after the last record before the first one that is later than the time; ``start`` when
-    the first record is.
+    """Return the position after the last record before the first one that is later than the time; ``start``
+    when the first record is.
     """
     position = start
     for batch in batches:

@@ -1,8 +1,8 @@
 """[shell] One restore: topics, schemas, records, groups. Each step can be repeated.
 
-Records, the map of their offsets and the position are one transaction of the target (the mirrors' engine under the
-name ``restore-ID``). A second call with the same backup continues from there, and a later run of the same backup adds
-what it has more.
+Records, the map of their offsets and the position are one transaction of the target (the mirrors' engine
+under the name ``restore-ID``). A second call with the same backup continues from there, and a later run of
+the same backup adds what it has more.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class RestorePlan:
 
 @dataclass(frozen=True, slots=True)
 class RestoreReport:
-    """Result of a restore. ``records`` and ``raw_bytes``: written by this call. ``groups``: what became of each
-    saved position. ``skipped``: ranges of saved offsets that could not be written, with their partition.
+    """Result of a restore. ``records`` and ``raw_bytes``: written by this call. ``groups``: what became of
+    each saved position. ``skipped``: ranges of saved offsets that could not be written, with their partition.
     """
 
     seconds: float
@@ -121,7 +121,8 @@ def plan_restore(target: ClusterHandle, vault: Vault, request: RestoreRequest) -
     chosen = [each for name, each in base.topics.items() if is_restored(name, request.patterns)]
     if not chosen:
         raise NotFound(
-            f"run {base.number} of the backup has no topic that matches: {' '.join(request.patterns) or '**'}",
+            f"run {base.number} of the backup has no topic that matches: "
+            f"{' '.join(request.patterns) or '**'}",
             hint="hub backup ls --topics lists them",
             code="HUB-1805",
         )

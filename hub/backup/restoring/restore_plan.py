@@ -1,5 +1,5 @@
-"""[core] Plan of a restore: topics to create, topics to continue, and obstacles. Nothing is done while one topic is
-refused.
+"""[core] Plan of a restore: topics to create, topics to continue, and obstacles. Nothing is done while one
+topic is refused.
 """
 
 from __future__ import annotations
@@ -122,7 +122,8 @@ def is_unfinished(config: Mapping[str, str]) -> bool:
 
 
 def final_settings(saved: SavedTopic, replicas: int) -> tuple[dict[str, str | None], str]:
-    """Return the settings that a topic gets when all of its records are back, and what differs from the backup."""
+    """Return the settings that a topic gets when all of its records are back,
+    and what differs from the backup."""
     found: dict[str, str | None] = {key: saved.config.get(key) for key in _WHILE_RESTORING}
     least = saved.config.get(_IN_SYNC, "")
     if least.isdigit() and int(least) > replicas:

@@ -1,7 +1,7 @@
 """[shell] A backup as the source of the mirrors' engine (hub/replication/engine/connection/port.py).
 
-One fetch answers with whole segments, which the next ones are loaded for in the meantime. A partition ends at a
-given position, in the middle of a batch too: its records before it become batches of their own.
+One fetch answers with whole segments, which the next ones are loaded for in the meantime. A partition ends at
+a given position, in the middle of a batch too: its records before it become batches of their own.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class RestoredPartition:
 
 
 def before(batches: Iterable[RecordBatch], end: int) -> bytearray:
-    """Return the batches with the records before ``end``. A batch with ``end`` inside is encoded again, one batch
-    for each run of offsets without a hole, because a new batch has none.
+    """Return the batches with the records before ``end``. A batch with ``end`` inside is encoded again, one
+    batch for each run of offsets without a hole, because a new batch has none.
     """
     made = bytearray()
     for batch in batches:

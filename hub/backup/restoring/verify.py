@@ -1,7 +1,8 @@
-"""[shell] Verify a backup: digests and checksums of every segment, and a trial restore compared record by record.
+"""[shell] Verify a backup: digests and checksums of every segment, and a trial restore compared record by
+record.
 
-The trial reads the restored topics with an ordinary consumer, and the segments with the parser of batches: the two
-have nothing in common.
+The trial reads the restored topics with an ordinary consumer, and the segments with the parser of batches:
+the two have nothing in common.
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ def _order(tp: TopicPartition, saved: SavedPartition) -> Iterator[Finding]:
 
 
 def check_segment(vault: Vault, tp: TopicPartition, segment: SavedSegment) -> list[Finding]:
-    """Return what is wrong with a segment: its digest, a batch's checksum, the order of offsets, the count."""
+    """Return what is wrong with a segment: its digest, a batch's checksum, the order of offsets,
+    the count."""
     try:
         content = vault.segment(segment)
     except HubError as error:
@@ -104,8 +106,8 @@ def check_segment(vault: Vault, tp: TopicPartition, segment: SavedSegment) -> li
 def try_restore(
     vault: Vault, run: int, target: ClusterHandle, progress: Progress = lambda _done, _all: None
 ) -> tuple[int, list[Finding]]:
-    """Restore a run's topics into a scratch cluster and compare them; return (records, findings). Changelogs of
-    views are included. Raises PeerError when the cluster does not answer.
+    """Restore a run's topics into a scratch cluster and compare them; return (records, findings). Changelogs
+    of views are included. Raises PeerError when the cluster does not answer.
     """
     plan = plan_restore(
         target, vault, RestoreRequest(("**", "views.**"), run=run, schemas=False, groups=False)
@@ -123,8 +125,8 @@ def try_restore(
 def compare(
     vault: Vault, plan: RestorePlan, target: ClusterHandle, tp: TopicPartition
 ) -> tuple[int, Finding | None]:
-    """Compare one restored partition with its segments: key, value, headers and timestamp, in order. Returns the
-    number of equal records and the first difference.
+    """Compare one restored partition with its segments: key, value, headers and timestamp, in order. Returns
+    the number of equal records and the first difference.
     """
     saved = plan.partitions[tp].saved
     reader = target.kafka.reader()

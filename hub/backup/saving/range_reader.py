@@ -1,7 +1,7 @@
 """[shell] Committed batches of many partitions, each up to a given end, byte for byte.
 
-A few partitions are read at a time, because each of them has a segment in memory. The next answer is on its way
-while the caller handles the last one. ``next_cursor`` decides what an answer means.
+A few partitions are read at a time, because each of them has a segment in memory. The next answer is on its
+way while the caller handles the last one. ``next_cursor`` decides what an answer means.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class Taken(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RangeCursor:
-    """Progress of one range. ``corrupt_at``: offset of a damaged batch, which is read a second time; -1: none.
+    """Progress of one range. ``corrupt_at``: offset of a damaged batch, which is read a second time; -1:
+    none.
     ``empty``: answers without a batch, one after the other.
     """
 
@@ -260,13 +261,15 @@ class RangeReader:
         return []
 
     def _check_silence(self, arrived: Sequence[Taken], waited_s: float) -> None:
-        """Raise PeerError when the cluster has given nothing for too long. The caller's own time is not counted."""
+        """Raise PeerError when the cluster has given nothing for too long.
+        The caller's own time is not counted."""
         self._silent_s = 0.0 if arrived else self._silent_s + waited_s
         if self._silent_s > SILENCE_S and self._active:
             tp, cursor = next(iter(self._active.items()))
             raise PeerError(
                 f'topic "{tp.topic}" partition {tp.partition}: nothing was read for {SILENCE_S:g} s at'
                 f" offset {cursor.position}",
-                hint="check the cluster with hub doctor, then run the command again: it continues where it was",
+                hint="check the cluster with hub doctor, then run the command again: it "
+                "continues where it was",
                 code="HUB-3803",
             )

@@ -1,8 +1,8 @@
 """[core] Plan of one run of a backup, made by comparing the run before with the cluster.
 
 A partition continues where the run before ended. It is read again from its first record when its topic was
-recreated, and when it is compacted and was not read for longer than tombstones are kept: a tombstone may have come
-and gone meanwhile, and its key would stay alive in the backup.
+recreated, and when it is compacted and was not read for longer than tombstones are kept: a tombstone may have
+come and gone meanwhile, and its key would stay alive in the backup.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class TopicFacts:
 
 @dataclass(frozen=True, slots=True)
 class ReadRange:
-    """Offsets [first, end) of one partition to read. ``saved``: what they are appended to. ``reason``: why the
-    partition is read from its start again; "" when it continues.
+    """Offsets [first, end) of one partition to read. ``saved``: what they are appended to. ``reason``: why
+    the partition is read from its start again; "" when it continues.
     """
 
     tp: TopicPartition
@@ -70,7 +70,8 @@ def is_selected(topic: str, patterns: Iterable[str]) -> bool:
 
 def is_restored(topic: str, patterns: Iterable[str]) -> bool:
     """Return whether a restore writes a saved topic. Changelogs of views are restored only by a pattern that
-    begins with ``views``: the hub computes views again, and their changelogs have positions of the old cluster.
+    begins with ``views``: the hub computes views again, and their changelogs have positions of the old
+    cluster.
 
     >>> [is_restored("views.orders", each) for each in ([], ["**"], ["views.**"])]
     [False, False, True]
@@ -85,7 +86,8 @@ def is_restored(topic: str, patterns: Iterable[str]) -> bool:
 def plan_run(
     before: Manifest | None, topics: Iterable[TopicFacts], now_ms: int, from_start: Callable[[str], bool]
 ) -> RunPlan:
-    """Return what a run reads. ``from_start``: topics that the caller wants to be read from their first record."""
+    """Return what a run reads. ``from_start``: topics that the caller wants to be read
+    from their first record."""
     saved: dict[str, SavedTopic] = {}
     ranges: list[ReadRange] = []
     troubles: dict[str, str] = {}

@@ -1,7 +1,7 @@
 """[shell] Batches into segments, compressed and stored by two threads while the next batches are read.
 
-At most ``_UNDER_WAY`` segments are under way; then reading waits. A partition's segments become part of the state
-in the order of their offsets, so that the state has no hole at any time.
+At most ``_UNDER_WAY`` segments are under way; then reading waits. A partition's segments become part of the
+state in the order of their offsets, so that the state has no hole at any time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """[shell] One run of a backup: groups, ends, records, schemas, and the manifest last.
 
-The order keeps what belongs together: positions of groups are read before the ends, so that no position is after
-the saved records; schemas after the records, so that every id in a record is saved.
+The order keeps what belongs together: positions of groups are read before the ends, so that no position is
+after the saved records; schemas after the records, so that every id in a record is saved.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """``patterns``: topics to save, none: all. ``from_start``: topics to read from their first record. ``files``:
-    definitions to save, text by path. ``schemas`` False: the registry is not read.
+    """``patterns``: topics to save, none: all. ``from_start``: topics to read from their first record.
+    ``files``: definitions to save, text by path. ``schemas`` False: the registry is not read.
     """
 
     patterns: tuple[str, ...] = ()
@@ -70,8 +70,9 @@ def take(
     alone: bool,
     progress: Progress = lambda _done, _all: None,
 ) -> RunReport:
-    """Save what is new. ``alone``: no other process writes to the backup now. Raises PeerError when the cluster,
-    its registry or the storage does not answer; then repeat the call: it continues from its last progress.
+    """Save what is new. ``alone``: no other process writes to the backup now. Raises PeerError when the
+    cluster, its registry or the storage does not answer; then repeat the call: it continues from its last
+    progress.
     """
     begun_s = time.monotonic()
     numbers, unfinished = vault.numbers(), vault.unfinished()
@@ -111,8 +112,8 @@ def _planned(
     number: int,
     troubles: dict[str, str],
 ) -> tuple[Manifest, RunPlan]:
-    """Return the state at the beginning of a run, and what it reads. Adds what cannot be read to ``troubles``.
-    Raises NotFound when the patterns match no topic.
+    """Return the state at the beginning of a run, and what it reads. Adds what cannot be read to
+    ``troubles``. Raises NotFound when the patterns match no topic.
     """
 
     def is_gone(name: str) -> bool:

@@ -23,7 +23,8 @@ _MOST_NOTES, _MOST_BYTES = 100, 10_000
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """``place``: of the backup, without credentials. ``troubles``: topics and groups not saved to their end."""
+    """``place``: of the backup, without credentials.
+    ``troubles``: topics and groups not saved to their end."""
 
     place: str
     number: int

@@ -26,7 +26,8 @@ class SavedSegment:
     """One object with the record batches of offsets [first, next) of a partition.
 
     ``raw_bytes``: size of the batches; ``stored_bytes`` and ``digest`` (SHA-256, hex): of the object.
-    ``newest_ms``: largest timestamp, -1: unknown. ``taken_at_ms``: all records were appended before this time.
+    ``newest_ms``: largest timestamp, -1: unknown. ``taken_at_ms``: all records were appended before this
+    time.
     """
 
     name: str

@@ -1,7 +1,8 @@
 """[edge] Objects by name, in a folder or in S3. An object appears whole or not at all.
 
 S3 is pyarrow's file system: its upload of an object is atomic. Credentials and region come from the usual
-variables (``AWS_ACCESS_KEY_ID``, ``AWS_PROFILE``, ``AWS_REGION``, ``AWS_ENDPOINT_URL``) or the machine's role.
+variables (``AWS_ACCESS_KEY_ID``, ``AWS_PROFILE``, ``AWS_REGION``, ``AWS_ENDPOINT_URL``) or the machine's
+role.
 """
 
 from __future__ import annotations
@@ -152,7 +153,8 @@ class S3Store:
         except (OSError, ValueError) as error:
             raise ConfigError(
                 f'"{self.place}" is not a place for a backup: {error}',
-                hint="write s3://BUCKET/PATH; credentials come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+                hint="write s3://BUCKET/PATH; credentials come from AWS_ACCESS_KEY_ID and "
+                "AWS_SECRET_ACCESS_KEY",
                 code=UNUSABLE,
             ) from None
         self._root = root.rstrip("/")
@@ -196,7 +198,8 @@ class S3Store:
             if "ACCESS_DENIED" in text or "NO_SUCH_BUCKET" in text or "INVALID" in text:
                 raise CallerError(
                     f'backup "{self.place}": "{name}": {text}',
-                    hint="check the bucket's name, the credentials and their rights to list, read, write and delete",
+                    hint="check the bucket's name, the credentials and their rights to list, "
+                    "read, write and delete",
                     code=UNUSABLE,
                 ) from None
             raise _away(self.place, name, text) from None

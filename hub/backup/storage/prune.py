@@ -20,8 +20,8 @@ class PrunePlan:
 
 
 def plan_prune(vault: Vault, keep: int) -> PrunePlan:
-    """Return what to delete so that the newest ``keep`` runs remain. Raises Conflict (HUB-1804) while a run is
-    in progress.
+    """Return what to delete so that the newest ``keep`` runs remain. Raises Conflict (HUB-1804) while a run
+    is in progress.
     """
     if keep < 1:
         raise CallerError("a backup keeps at least its newest run", hint="write --keep 1 or more")

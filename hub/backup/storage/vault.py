@@ -84,8 +84,8 @@ class Vault:
         return [self.run(number) for number in self.numbers()[-count:]]
 
     def around(self, at_ms: int) -> list[Manifest]:
-        """Return the last run before a time and the first one at or after it, as far as there are. Reads a few
-        manifests of many.
+        """Return the last run before a time and the first one at or after it, as far as there are. Reads a
+        few manifests of many.
         """
         numbers = self.numbers()
         after = bisect_left(numbers, at_ms, key=lambda number: self.run(number).taken_at_ms)

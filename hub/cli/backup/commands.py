@@ -21,7 +21,8 @@ class BackupGroup(TyperGroup):
 
 app = typer.Typer(
     cls=BackupGroup,
-    help="Backups of topics, schemas and groups: save what is new, list runs, verify, prune. `run` may be left out.",
+    help="Backups of topics, schemas and groups: save what is new, list runs, verify, prune. "
+    "`run` may be left out.",
     rich_markup_mode=None,
     epilog="Example: hub backup run --to /backup/hub && hub backup verify --from /backup/hub",
 )

@@ -129,10 +129,12 @@ def verify(
     ] = False,
     output: OutputOption = Output.table,
 ) -> None:
-    """Check every segment: its SHA-256, the checksum of each batch, the order of offsets, the number of records.
+    """Check every segment: its SHA-256, the checksum of each batch, the order of offsets, the number of
+    records.
 
-    With --restore all topics are restored into a Kafka that is started for it and removed afterwards, and compared record
-    by record; that needs the disk space of all records. Exit code 1: something is wrong; file and offset are listed.
+    With --restore all topics are restored into a Kafka that is started for it and removed afterwards, and
+    compared record by record; that needs the disk space of all records. Exit code 1: something is wrong; file
+    and offset are listed.
     Example: hub backup verify --from /backup/hub --restore
     """
     from hub.backup.restoring.point_in_time import base_run

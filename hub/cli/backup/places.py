@@ -24,7 +24,8 @@ PatternsArgument = Annotated[
 KeyOption = Annotated[
     str | None,
     typer.Option(
-        help="Key of an encrypted backup: ${NAME} of the environment, or a file. Default: backup_key of hub.yaml"
+        help="Key of an encrypted backup: ${NAME} of the environment, or a file. Default: "
+        "backup_key of hub.yaml"
     ),
 ]
 RunOption = Annotated[

@@ -59,10 +59,10 @@ def restore(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan; change nothing")] = False,
     output: OutputOption = Output.table,
 ) -> None:
-    """Restore topics, schemas and groups. Topics that have records already are refused, and then nothing is done.
+    """Restore topics, schemas and groups. If a topic has records already, nothing is restored.
 
-    A restore that was killed continues where it was when the command is repeated: no record is lost or written twice.
-    Changelogs of views are left out unless a pattern begins with views: the hub computes them again.
+    A restore that was killed continues where it was when the command is repeated: no record is lost or
+    written twice. Changelogs of views are left out unless a pattern begins with views.
     Example: hub restore --from /backup/hub --bootstrap localhost:19092 'shop.**' --until 2026-11-26T14:30:00Z
     """
     from hub.backup.restoring.restore import RestoreRequest, plan_restore
@@ -105,7 +105,8 @@ def _remarks(report: RestoreReport) -> Iterator[str]:
 
 
 def write_definitions(run: Manifest, folder: Path | None) -> int:
-    """Write the saved files that the folder lacks; return their number. Existing files stay. None: write nothing."""
+    """Write the saved files that the folder lacks; return their number. Existing files stay.
+    None: write nothing."""
     written = 0
     if folder is None:
         return written
@@ -137,7 +138,8 @@ def _time_ms(text: str | None, run: int | None) -> int | None:
 def _show_plan(plan: RestorePlan, *, everything: bool) -> None:
     changes = plan.changes
     note(
-        f"Run {plan.run.number} of {datetime.fromtimestamp(plan.run.taken_at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC:"
+        f"Run {plan.run.number} of "
+        f"{datetime.fromtimestamp(plan.run.taken_at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC:"
     )
     for line in changes if everything else changes[:_MANY]:
         note(f"  {line}")

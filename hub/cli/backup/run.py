@@ -54,8 +54,8 @@ def run(
 ) -> None:
     """Save topics, schemas, groups and the project's definitions. Reads only what is new since the last run.
 
-    A run that was killed leaves the backup as it was; the next one continues. Exit code 1: something could not be saved to
-    its end; the rest is saved. Example: hub backup run --to s3://acme-backup/hub 'shop.**'
+    A run that was killed leaves the backup as it was; the next one continues. Exit code 1: something could
+    not be saved to its end; the rest is saved. Example: hub backup run --to s3://acme-backup/hub 'shop.**'
     """
     from hub.backup.saved_registry import check_registry
     from hub.backup.saving.take import RunRequest, take
@@ -125,10 +125,16 @@ def _remarks(report: RunReport) -> Iterator[str]:
     for tp, reason in list(report.from_start.items())[:_FEW]:
         yield f"! {tp.topic} partition {tp.partition} was read from its start again: {reason}"
     for tp, first, end in report.gaps[:_FEW]:
-        yield f"! {tp.topic} partition {tp.partition}: offsets {first} to {end - 1} were deleted before they were saved"
+        yield (
+            f"! {tp.topic} partition {tp.partition}: offsets {first} to {end - 1} were deleted "
+            "before they were saved"
+        )
     if report.gaps:
         yield "  Keep records longer, or run more often than they are deleted."
     for name, reason in list(report.troubles.items())[:_FEW]:
         yield f"! {name} is not saved to its end: {reason}"
     if report.troubles:
-        yield "  What was saved before stays. To read a topic from its first record: hub backup run --from-start TOPIC"
+        yield (
+            "  What was saved before stays. To read a topic from its first record: hub backup "
+            "run --from-start TOPIC"
+        )

@@ -15,7 +15,8 @@ app = typer.Typer(
     help="Connectors of Kafka Connect: declared in connectors.yaml, planned, applied, operated.",
     no_args_is_help=True,
     rich_markup_mode=None,
-    epilog="Example: hub connector plan && hub connector apply; hub connector ls; hub connector restart crm --failed",
+    epilog="Example: hub connector plan && hub connector apply; hub connector ls; hub "
+    "connector restart crm --failed",
 )
 
 # In the order of `--help`.

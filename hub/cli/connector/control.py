@@ -28,7 +28,8 @@ offsets_app = typer.Typer(
 
 
 def pause(name: NameArgument) -> None:
-    """Pause a connector: its tasks stay, and read and write nothing. The next `resume` continues from its position.
+    """Pause a connector: its tasks stay, and read and write nothing. The next `resume` continues from its
+    position.
 
     Example: hub connector pause crm
     """
@@ -61,7 +62,8 @@ def logs(
     name: NameArgument,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="The last lines")] = 50,
 ) -> None:
-    """Show the traces of failed tasks, and the last lines of the embedded worker's log that concern a connector.
+    """Show the traces of failed tasks, and the last lines of the embedded worker's log that concern a
+    connector.
 
     Logs of other workers are on their machines. Example: hub connector logs crm -n 200
     """
@@ -97,9 +99,12 @@ def reset_offsets(
         bool, typer.Option("--yes", help="Do it; without it the command says what it would do")
     ] = False,
 ) -> None:
-    """Forget a connector's position: a source starts again (Debezium takes a new snapshot), a sink reads from the start.
+    """Forget a connector's position: a source starts again (Debezium takes a new snapshot), a sink reads from
+    the start.
 
-    The connector is stopped meanwhile, and runs afterwards if it did before. Example: hub connector offsets reset crm --yes
+    The connector is stopped meanwhile, and runs afterwards if it did before.
+
+    Example: hub connector offsets reset crm --yes
     """
     connect = client(load_settings())
     before = connect.connector(name).target
@@ -127,7 +132,8 @@ def _set(name: str, state: State) -> None:
 
 
 def _await(connect: ConnectClient, name: str, state: State) -> None:
-    """Wait, at most ``WAIT_S``, until the connector and its tasks report the state; not for what failed meanwhile.
+    """Wait, at most ``WAIT_S``, until the connector and its tasks report the state; not for what failed
+    meanwhile.
 
     Raises PeerError (HUB-3082).
     """

@@ -51,11 +51,13 @@ def init(
     check: Annotated[bool, typer.Option("--check", help="Only check; write no file")] = False,
     output: OutputOption = Output.table,
 ) -> None:
-    """Check a Postgres database for change data capture, with the exact SQL for each fix, and declare its connector.
+    """Check a Postgres database for change data capture, with the exact SQL for each fix, and declare its
+    connector.
 
-    It reads the database and changes nothing there. It adds the connector to connectors.yaml and a topic per table to
-    topics.yaml; the password is not written. Exit code 0: all is well. 2: something is to be fixed first.
-    Example: hub connector init postgres-cdc --from postgresql://hub:secret@db/crm --table "public.*" --owner crm-team
+    It reads the database and changes nothing there. It adds the connector to connectors.yaml and a topic per
+    table to topics.yaml; the password is not written. Exit code 0: all is well. 2: something is to be fixed
+    first.
+    Example: hub connector init postgres-cdc --from postgresql://hub:secret@db/crm --owner crm-team
     """
     from hub.connectors.kinds import slot_of
     from hub.connectors.postgres.checks import chosen, findings
@@ -71,7 +73,8 @@ def init(
     if not check:
         _declare(load_settings().project.expanduser(), facts, tables, named, owner)
         note(
-            f"Set {variable_of(named)}=… (the password) where the hub is started. Then: hub up; hub connector plan"
+            f"Set {variable_of(named)}=… (the password) where the hub is started. Then: hub "
+            "up; hub connector plan"
         )
     wrong = [each for each in found if not each.ok]
     for each in wrong:

@@ -22,7 +22,8 @@ DestroyOption = Annotated[
     typer.Option(
         "--destroy",
         metavar="NAME",
-        help="Delete this connector; its topics and offsets stay. Only one that the file does not name; may stand several times",
+        help="Delete this connector; its topics and offsets stay. Only one that the file does not name; may "
+        "stand several times",
     ),
 ]
 
@@ -52,8 +53,9 @@ def apply(
 ) -> None:
     """Make Kafka Connect like the file. Nothing is done while something is refused.
 
-    It stops at the first failure and says what is done and what is left; the next apply goes on there. Connectors that the
-    file does not name are kept, but for those named by --destroy. While another apply is under way, this one is refused.
+    It stops at the first failure and says what is done and what is left; the next apply goes on there.
+    Connectors that the file does not name are kept, but for those named by --destroy. While another apply is
+    under way, this one is refused.
     Example: hub connector apply --destroy old-crm
     """
     from hub.connectors.apply_plan import carry_out

@@ -41,5 +41,6 @@ def add_plugin(
     file, jars = add(load_settings(), coordinate)
     note(f"{file}: {len(jars)} jars, {sum(jar.size for jar in jars) / 1e6:.1f} MB, each with its sha256.")
     note(
-        "The embedded worker loads it at its next start: hub down; hub up. Other workers need it in their plugin.path."
+        "The embedded worker loads it at its next start: hub down; hub up. Other workers need it "
+        "in their plugin.path."
     )

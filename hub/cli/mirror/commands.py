@@ -1,6 +1,7 @@
 """[edge] ``hub mirror``: topic trees in other clusters; planned, watched, verified, and handed over.
 
-Plans and status work without a worker; ``hub mirror run`` is one (``hub up`` starts it where there is a mirrors.yaml).
+Plans and status work without a worker; ``hub mirror run`` is one (``hub up`` starts it where there is a
+mirrors.yaml).
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ def _named(error: PeerError, file: MirrorsFile | None) -> PeerError:
                 f'cluster "{name}": {error.message}',
                 hint=error.hint
                 if error.code == "HUB-3016"
-                else f"is it up, and is {cluster.bootstrap} its address? When a source is gone: hub mirror failover",
+                else f"is it up, and is {cluster.bootstrap} its address? When a source is "
+                "gone: hub mirror failover",
                 code=error.code,
             )
     return error

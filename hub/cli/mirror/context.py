@@ -93,7 +93,8 @@ class World:
                 return found[name]
             raise CallerError(
                 f'"{name}" is the failback copy of mirror "{found[name].declared}", and goes where that goes',
-                hint=f"use {found[name].declared}; hub mirror status and verify accept the failback copy, too",
+                hint=f"use {found[name].declared}; hub mirror status and verify accept "
+                "the failback copy, too",
             )
         if name not in self.file.mirrors:
             near = nearest(name, self.file.mirrors)

@@ -61,7 +61,8 @@ def resume(
     running = operator.world.control().running(link.source)
     if running is None and operator.remind(link.source):
         note(
-            f"A cluster that was down now knows the owner of {link.source}'s topics, and that no ownership change is in progress."
+            f"A cluster that was down now knows the owner of {link.source}'s topics, and that no ownership "
+            "change is in progress."
         )
     if abort:
         if running is None:
@@ -130,8 +131,10 @@ def drop(
     acting = world.control().owner(link.source).acting
     if acting != link.source:
         raise Conflict(
-            f"{acting} serves the topics of {link.source}: the failback needs the records that would be deleted",
-            hint=f"give it back first (hub mirror failback {name}); when it shall stay so, take the mirror out of the file",
+            f"{acting} serves the topics of {link.source}: the failback needs the records "
+            "that would be deleted",
+            hint=f"give it back first (hub mirror failback {name}); when it shall stay so, take the "
+            "mirror out of the file",
             code="HUB-1969",
         )
     known = {tp.topic for tp in read_progress(target, maps=False).of(name)}

@@ -1,4 +1,5 @@
-"""[edge] ``hub mirror drill``, ``switchover``, ``failover``, ``failback``, ``promote`` and ``left-behind``."""
+"""[edge] ``hub mirror drill``, ``switchover``, ``failover``, ``failback``,
+``promote`` and ``left-behind``."""
 
 from __future__ import annotations
 
@@ -133,7 +134,8 @@ def left_behind(
 ) -> None:
     """Show the records that only the old source has since a failover.
 
-    The source must answer again. They are counted exactly, and the first are shown with offset, key and value.
+    The source must answer again. They are counted exactly, and the first are shown with offset, key and
+    value.
 
     Exit code 0: shown, or none. 1: the source does not answer, so the records are unknown.
 
@@ -177,8 +179,8 @@ def left_behind(
         return
     note(
         f"Only {link.source} has these {total:,} offsets; {len(rows):,} records are shown.\n"
-        f"To append them after the records written at {link.target} since: hub mirror failback {name} --tail replay\n"
-        f"To declare them lost: hub mirror failback {name} --tail discard"
+        f"To append them after the records written at {link.target} since: hub mirror failback {name} "
+        f"--tail replay\nTo declare them lost: hub mirror failback {name} --tail discard"
     )
 
 

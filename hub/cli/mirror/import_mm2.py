@@ -242,7 +242,8 @@ def _tell(
         note(f"{link.target} has no copy that {link.name} could continue.")
     elif dry_run:
         note(
-            f"{len(found.ready)} partitions could be imported, {len(found.refused)} could not. Nothing was changed."
+            f"{len(found.ready)} partitions could be imported, {len(found.refused)} could "
+            "not. Nothing was changed."
         )
     else:
         note(

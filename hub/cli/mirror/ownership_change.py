@@ -121,7 +121,8 @@ def finish(operator: Operator, operation: OwnershipChange, output: Output) -> No
         done = operator.carry_on(operation)
     except (HubError, KeyboardInterrupt):
         note(
-            f"{operation.kind} is not complete. Continue with: hub mirror resume {operation.mirror} (or --abort)"
+            f"{operation.kind} is not complete. Continue with: hub mirror resume "
+            f"{operation.mirror} (or --abort)"
         )
         raise
     loss = before if operation.kind == "failover" else None
@@ -133,8 +134,9 @@ def finish(operator: Operator, operation: OwnershipChange, output: Output) -> No
     note(f"{done.new} serves the topics of {done.home} now (epoch {done.epoch}).")
     if loss is not None and (loss.lost_at_least or not loss.is_exact):
         note(
-            f"Once {done.old} is back: hub mirror left-behind {done.mirror} shows the records that only it has, and hub mirror"
-            f" failback {done.mirror} carries them over (--tail replay) or declares them lost (--tail discard)."
+            f"Once {done.old} is back: hub mirror left-behind {done.mirror} shows the records that only it "
+            f"has, and hub mirror failback {done.mirror} carries them over (--tail replay) or declares them "
+            "lost (--tail discard)."
         )
 
 

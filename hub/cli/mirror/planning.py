@@ -264,7 +264,8 @@ def _show_plans(plans: Sequence[LinkPlan], output: Output) -> None:
         return
     for each in plans:
         print(
-            f"mirror {each.link.name}: {len(each.topics)} topics from {each.link.source} to {each.link.target}"
+            f"mirror {each.link.name}: {len(each.topics)} topics from {each.link.source} "
+            f"to {each.link.target}"
         )
         for line in (*each.changes, *each.made.cautions, *each.made.refusals):
             print(f"  {line}".replace("\n", "\n  "))
@@ -272,6 +273,7 @@ def _show_plans(plans: Sequence[LinkPlan], output: Output) -> None:
             print(f"  * topic {topic}  {rules}")
         if not each.topics:
             note(
-                f"! {each.link.name}: {each.link.source} has no topic that fits, or the mirror's user may not Describe any"
+                f"! {each.link.name}: {each.link.source} has no topic that fits, or the mirror's "
+                "user may not Describe any"
             )
     note(f"{changes} to change, {refused} refused.")

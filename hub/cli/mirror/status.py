@@ -98,8 +98,8 @@ def _status(world: World, link: Link, asker: SourceEndsReader) -> dict[str, Any]
 
 
 def _way_back(world: World, forward: Mapping[str, Any], asker: SourceEndsReader) -> dict[str, Any] | None:
-    """Return the status of a mirror's failback copy while its target serves its source; None if there is nothing
-    to report.
+    """Return the status of a mirror's failback copy while its target serves its source; None if there is
+    nothing to report.
     """
     from hub.replication.ownership.links import BACK, links
 
@@ -212,14 +212,15 @@ def _note_details(each: Mapping[str, Any]) -> None:
         note(f"{each['mirror']}: worker {beat['worker']} beat {beat['ago_s']} s ago, shards {shards}")
     if each.get("verified_s") is not None:
         note(
-            f"{each['mirror']}: {each['verified_records']} records compared, {each['unverified_records']} offsets not"
-            f" yet, {each['different']} partitions differ; last {each['verified_s']} s ago"
+            f"{each['mirror']}: {each['verified_records']} records compared, {each['unverified_records']} "
+            f"offsets not yet, {each['different']} partitions differ; last {each['verified_s']} s ago"
         )
     for row in each["partitions"]:
         if len(row["rules"]) > 1:
             parts = "; ".join(f"{one['first']} to {one['end'] - 1}: {one['rules']}" for one in row["rules"])
             note(
-                f"{each['mirror']}, {row['topic']} partition {row['partition']}: mirrored under several rules: {parts}"
+                f"{each['mirror']}, {row['topic']} partition {row['partition']}: mirrored under "
+                f"several rules: {parts}"
             )
     rules = {row["topic"]: row["engine_why"] for row in each["partitions"] if row["engine_why"]}
     for topic, why in rules.items():

@@ -37,9 +37,9 @@ def verify(
 ) -> None:
     """Read both sides and compare them. Changes nothing but the result in `hub mirror status`.
 
-    Digests of ranges are compared, then the records of the ranges that differ. Every difference is listed, up to --limit: records
-    that differ, records that are missing at the target, and records that another producer wrote into the
-    copy.
+    Digests of ranges are compared, then the records of the ranges that differ. Every difference is listed, up
+    to --limit: records that differ, records that are missing at the target, and records that another producer
+    wrote into the copy.
 
     The comparison covers mirrored records that both sides still have. Exit code 0: equal. 1: different, or
     not comparable.

@@ -76,7 +76,9 @@ def _name(file: MirrorsFile, settings: Settings, cluster: KafkaCluster) -> str |
     if name is None and silent:
         *_, last = silent.values()
         raise PeerError(
-            f"which cluster of mirrors.yaml is at {cluster.bootstrap} is not known: {last.message}; nothing was written",
-            hint="give that cluster the address there that `bootstrap` of the hub has, or try again when all answer",
+            f"which cluster of mirrors.yaml is at {cluster.bootstrap} is not known: "
+            f"{last.message}; nothing was written",
+            hint="give that cluster the address there that `bootstrap` of the hub has, or try "
+            "again when all answer",
         ) from last
     return name

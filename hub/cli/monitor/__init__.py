@@ -1,1 +1,2 @@
-"""[edge] Monitoring: ``lag.py``, ``latency.py``, ``lineage.py``, ``completeness.py`` (hub completeness), ``canary.py``, ``alert.py``, ``top.py``."""
+"""[edge] Monitoring: ``lag.py``, ``latency.py``, ``lineage.py``, ``completeness.py`` (hub completeness),
+``canary.py``, ``alert.py``, ``top.py``."""

@@ -1,4 +1,5 @@
-"""[edge] ``hub alert``: what breaks its promise, as the running server knows it; silences; rules; tests of channels."""
+"""[edge] ``hub alert``: what breaks its promise, as the running server knows it; silences; rules;
+tests of channels."""
 
 from __future__ import annotations
 
@@ -170,7 +171,8 @@ def rules(
 ) -> None:
     """List the rules with their observations; or print them for Prometheus, or a dashboard for Grafana.
 
-    Example: hub alert rules --watch; hub alert rules -o prometheus > rules.yaml; hub alert rules -o grafana > hub.json
+    Example: hub alert rules --watch; hub alert rules -o prometheus > rules.yaml; hub alert rules -o grafana >
+    hub.json
     """
     if watch and output in (RulesFormat.prometheus, RulesFormat.grafana):
         raise CallerError(

@@ -36,7 +36,8 @@ app = typer.Typer(
     help="Compare counts and sums of ids at producers, in the log, in mirrors and in stores.",
     no_args_is_help=True,
     rich_markup_mode=None,
-    epilog="Example: hub completeness run shop.orders; hub completeness show; hub completeness missing shop.orders 2026-01-31T12:30Z",
+    epilog="Example: hub completeness run shop.orders; hub completeness show; hub completeness missing "
+    "shop.orders 2026-01-31T12:30Z",
 )
 
 TopicArgument = Annotated[
@@ -190,7 +191,8 @@ def _audit(settings: Settings, topic: str, *, mirrors: bool) -> TopicCounter:
 
 
 def _copies(settings: Settings, kafka: KafkaCluster, topic: str) -> list[MirrorCopy]:
-    """Return the mirrors of mirrors.yaml whose source is this cluster and that have begun to copy the topic."""
+    """Return the mirrors of mirrors.yaml whose source is this cluster and that have
+    begun to copy the topic."""
     import os
 
     from hub.completeness.counting import MirrorCopy
@@ -245,9 +247,11 @@ def _of_stores(settings: Settings, topic: str) -> list[CountEntry]:
         except HubError as error:
             if declared:
                 raise
-            # It may be a topic of anybody's that is only called like a changelog; or this is not the view's project.
+            # It may be a topic of anybody's that is only called like a changelog; or this is not the view's
+            # project.
             note(
-                f'! {topic}: no rows are compared: view "{view}" does not exist in {settings.project} ({error.message})'
+                f'! {topic}: no rows are compared: view "{view}" does not exist in '
+                f"{settings.project} ({error.message})"
             )
             return []
         end = max(1, sum(offset for _, offset in verdict.positions))

@@ -1,4 +1,5 @@
-"""[edge] ``hub lag``: how late every group, view and applier is, as the running server knows it (GET /api/lag)."""
+"""[edge] ``hub lag``: how late every group, view and applier is,
+as the running server knows it (GET /api/lag)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""[edge] ``hub latency``: how long events take to readers of views, as the running server knows it (GET /api/latency)."""
+"""[edge] ``hub latency``: how long events take to readers of views,
+as the running server knows it (GET /api/latency)."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ def latency(
             show([line(row) for row in rows], output, (*COLUMNS, "trace") if traced else COLUMNS)
             for name, times in skewed(rows).items():
                 note(
-                    f"{name}: {times:,} times an event's own time was later than a stage (not counted): a producer's clock is ahead"
+                    f"{name}: {times:,} times an event's own time was later than a stage (not counted): a "
+                    "producer's clock is ahead"
                 )
         else:
             note("no view is running")

@@ -1,4 +1,5 @@
-"""[edge] ``hub lineage``: what events go through and why something is late, as the running server knows it."""
+"""[edge] ``hub lineage``: what events go through and why something is late,
+as the running server knows it."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def lineage(
     of: Annotated[
         str,
         typer.Argument(
-            help="A topic, view, store, mirror, connector or group; its id (view:NAME) where names are shared."
+            help="A topic, view, store, mirror, connector or group; its id (view:NAME) "
+            "where names are shared."
         ),
     ] = "",
     steps: Annotated[
@@ -130,8 +132,8 @@ def why(late: dict[str, Any]) -> str:
     else:
         said = (
             f"an event takes {format.seconds(late['seconds'])} to get here; most of it, "
-            f"{format.seconds(slowest['seconds'])}, it waits for {slowest['target']} to read {slowest['source']}: "
-            f"{_edge_text(slowest)}"
+            f"{format.seconds(slowest['seconds'])}, it waits for {slowest['target']} to read "
+            f"{slowest['source']}: {_edge_text(slowest)}"
         )
     if late["unknown"]:
         said += f" (the lag of {len(late['unknown'])} steps on the way is not known, so it may be more)"

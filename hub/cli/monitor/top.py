@@ -1,4 +1,5 @@
-"""[edge] ``hub top``: one live screen of the running hub: rates, the worst lags, views, and what its processes cost."""
+"""[edge] ``hub top``: one live screen of the running hub:
+rates, the worst lags, views, and what its processes cost."""
 
 from __future__ import annotations
 
@@ -82,7 +83,8 @@ class ProcessTable:
         self.costs()
 
     def costs(self) -> list[dict[str, Any]]:
-        """Name, pid, ``cpu_percent`` (of one core) and ``memory_mb`` of each; nothing when the hub runs elsewhere."""
+        """Name, pid, ``cpu_percent`` (of one core) and ``memory_mb`` of each;
+        nothing when the hub runs elsewhere."""
         return [asdict(each) for each in self.table.look()]
 
 

@@ -37,7 +37,8 @@ app.add_typer(access_sessions.app, name="session")
 def make_hash(
     token: Annotated[bool, typer.Option("--token", help="Make a new token for a service instead.")] = False,
 ) -> None:
-    """Print the line for access.yaml: of a password (asked for, or the first line of standard input), or of a new token.
+    """Print the line for access.yaml: of a password (asked for, or the first line of standard input), or of a
+    new token.
 
     Example: hub access hash --token
     """
@@ -122,10 +123,11 @@ def plan(prune: PruneOption = None, output: OutputOption = Output.table) -> None
 
 @app.command()
 def apply(prune: PruneOption = None, output: OutputOption = Output.table) -> None:
-    """Make the access rules of Kafka like the grants of access.yaml, so that direct clients get the server's answer.
+    """Make the access rules of Kafka like the grants of access.yaml, so that direct clients get the server's
+    answer.
 
-    Users and tokens are Kafka's users of the same name. Rules that deny, of one host, of the cluster, of the hub
-    itself and of users that access.yaml does not name stay.
+    Users and tokens are Kafka's users of the same name. Rules that deny, of one host, of the cluster, of the
+    hub itself and of users that access.yaml does not name stay.
     Example: hub access apply
     """
     access_kafka.apply(_file(), prune, output)
@@ -207,8 +209,8 @@ def check_closed(settings: Settings) -> None:
         raise ConfigError(
             f"everybody who reaches {_reached(settings)} could do everything: "
             f"{settings.project / ACCESS_FILE} does not exist",
-            hint="write it (docs/tutorials/closed-in-ten-minutes.md), set admin_token, bind to this machine alone "
-            "(http_host: 127.0.0.1), or say a second time that it is meant: open_to_everybody: true",
+            hint="write it (docs/tutorials/closed-in-ten-minutes.md), set admin_token, bind to this machine "
+            "alone (http_host: 127.0.0.1), or say a second time that it is meant: open_to_everybody: true",
             code="HUB-1720",
         )
 

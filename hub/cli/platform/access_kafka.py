@@ -26,7 +26,8 @@ PruneOption = Annotated[
     typer.Option(
         "--prune",
         metavar="USER",
-        help="Remove the rules of this user of Kafka, whom access.yaml does not name. May stand several times",
+        help="Remove the rules of this user of Kafka, whom access.yaml does not name. "
+        "May stand several times",
     ),
 ]
 
@@ -49,7 +50,8 @@ def apply(file: AccessFile, prune: PruneOption = None, output: OutputOption = Ou
 
 
 def drift(file: AccessFile, output: OutputOption = Output.table) -> None:
-    """Print what differs between the grants and the cluster, with rules of other principals. Exit code 2: something."""
+    """Print what differs between the grants and the cluster, with rules of other principals.
+    Exit code 2: something."""
     made, _ = _made(load_settings(), file, None)
     rows = [
         *_rows("missing in Kafka", made.add),
@@ -62,7 +64,8 @@ def drift(file: AccessFile, output: OutputOption = Output.table) -> None:
 
 
 def _made(settings: Settings, file: AccessFile, prune: list[str] | None) -> tuple[RulesPlan, KafkaCluster]:
-    """Return the plan, and the cluster that it is for. Raises ConfigError (HUB-1719) without an authorizer."""
+    """Return the plan, and the cluster that it is for.
+    Raises ConfigError (HUB-1719) without an authorizer."""
     from hub.access.kafka_grants import desired_rules, plan_rules, principal_of
     from hub.kafka import own_cluster
 
@@ -71,7 +74,8 @@ def _made(settings: Settings, file: AccessFile, prune: list[str] | None) -> tupl
     if existing is None:
         raise ConfigError(
             f'Kafka at "{settings.bootstrap}" has no authorizer: whoever reaches it may do everything',
-            hint="set authorizer.class.name on its brokers (docs/how-to/control-access.md); the embedded Kafka has none, so let only this machine reach it",
+            hint="set authorizer.class.name on its brokers (docs/how-to/control-access.md); the embedded "
+            "Kafka has none, so let only this machine reach it",
             code="HUB-1719",
         )
     people = [
@@ -89,8 +93,8 @@ def _show(made: RulesPlan, output: Output) -> None:
     left = sorted({each.principal.removeprefix("User:") for each in made.foreign})
     if left:
         note(
-            f"Left alone: {len(made.foreign)} rules of {', '.join(left[:10])}, whom access.yaml does not name. "
-            f"To remove those of one: --prune {left[0]}"
+            f"Left alone: {len(made.foreign)} rules of {', '.join(left[:10])}, whom access.yaml does not "
+            f"name. To remove those of one: --prune {left[0]}"
         )
 
 

@@ -29,7 +29,8 @@ def create(
         list[str] | None,
         typer.Option(
             metavar="ROLE:OBJECT",
-            help="read:shop.**, read:view:customers or read:hub. May stand several times. Default: all of the owner's.",
+            help="read:shop.**, read:view:customers or read:hub. May stand several times. "
+            "Default: all of the owner's.",
         ),
     ] = None,
     output: OutputOption = Output.table,

@@ -98,7 +98,8 @@ def origin_of(settings: Settings, name: str) -> Origin:
 
 
 def without_secrets(value: Any) -> Any:
-    """Return a JSON value without the secrets in it: passwords in URLs, and values whose names say that they are secret.
+    """Return a JSON value without the secrets in it: passwords in URLs, and values whose names say that they
+    are secret.
 
     >>> without_secrets({"url": "http://ana:word@db", "password": "word"})
     {'url': 'http://db', 'password': '***'}

@@ -33,7 +33,8 @@ app = typer.Typer(
     help="Start everything with sample data, and watch live events become a view.",
     invoke_without_command=True,
     rich_markup_mode=None,
-    epilog="Examples: hub demo; hub demo --customers 500 --rate 20; hub demo flights; hub demo flights --speed 3600",
+    epilog="Examples: hub demo; hub demo --customers 500 --rate 20; hub demo flights; hub "
+    "demo flights --speed 3600",
 )
 
 PortOption = Annotated[int | None, typer.Option(help="Port of the server. Default: 8088")]

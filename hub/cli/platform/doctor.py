@@ -28,7 +28,8 @@ from hub.schema_registry.client.registry_client import RegistryClient
 
 
 class CheckResult(StrEnum):
-    """``off``: the hub does not run, so there is nothing to check. ``warn``: it works, and should not stay so."""
+    """``off``: the hub does not run, so there is nothing to check.
+    ``warn``: it works, and should not stay so."""
 
     ok = "OK"
     warn = "WARN"
@@ -53,8 +54,8 @@ Check = Callable[[Settings], Finding]
 
 
 def doctor(output: OutputOption = Output.table) -> None:
-    """Check Java, jars, memory, disk, ports, Kafka and the rights there, server, registry, access.yaml, alerts.yaml
-    and Kafka Connect. Exit code 1 when one fails.
+    """Check Java, jars, memory, disk, ports, Kafka and the rights there, server, registry, access.yaml,
+    alerts.yaml and Kafka Connect. Exit code 1 when one fails.
 
     Example: hub doctor -o json
     """
@@ -174,7 +175,8 @@ def _their_kafka(settings: Settings) -> Finding:
             CheckResult.warn,
             f"{found}: everyone with access to the network can read the "
             f"{'password' if sasl.mechanism == 'PLAIN' else 'token'}",
-            "tls in hub.yaml, where the brokers have a listener with TLS (docs/how-to/connect-a-secured-kafka.md)",
+            "tls in hub.yaml, where the brokers have a listener with TLS "
+            "(docs/how-to/connect-a-secured-kafka.md)",
         )
     return Finding("kafka", CheckResult.ok, found)
 
@@ -187,7 +189,10 @@ def _contact(settings: Settings) -> Finding:
     cut_off = [each for note in found for each in [worst(note)] if is_cut_off(each)]
     if cut_off:
         said = "; ".join(in_words(each) for each in cut_off)
-        fix = "each tries a fresh client every 2 s and resumes by itself; check that Kafka works and that advertised.listeners leads to it"
+        fix = (
+            "each tries a fresh client every 2 s and resumes by itself; check that Kafka works and that "
+            "advertised.listeners leads to it"
+        )
         return Finding("contact", CheckResult.fail, said, fix)
     if not found:
         return Finding("contact", CheckResult.off, f"no process of the hub runs on {settings.home}", "hub up")

@@ -1,4 +1,5 @@
-"""[edge] uvicorn: a second listener of the server, with TLS. The first one stays for the hub's own processes."""
+"""[edge] uvicorn: a second listener of the server, with TLS.
+The first one stays for the hub's own processes."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ class HttpsListener(uvicorn.Server):
 
 
 def context_of(tls: ServerTls, project: Path) -> FollowedContext:
-    """Return the context of the settings; paths are taken from the project folder. Raises ConfigError (HUB-1721)."""
+    """Return the context of the settings; paths are taken from the project folder.
+    Raises ConfigError (HUB-1721)."""
     client_ca = None if tls.client_ca is None else project / tls.client_ca
     return FollowedContext.of(project / tls.certificate, project / tls.key, client_ca)
 

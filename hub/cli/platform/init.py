@@ -35,7 +35,7 @@ _SETTINGS = """\
 
 # Who may do what is in access.yaml. Without that file everybody who reaches the server may do everything:
 # require_access: true
-"""
+"""  # noqa: E501
 
 _IGNORED = """\
 # State of the hub that runs on this project: Kafka's log, checkpoints, stores, logs.
@@ -76,8 +76,8 @@ def init(
 
 
 def write_project(folder: Path, files: dict[str, str]) -> None:
-    """Write ``files`` (name below the folder -> text). Raises ConfigError: HUB-1130 when the folder is in use, HUB-1131
-    when it cannot be written. Nothing that exists is changed.
+    """Write ``files`` (name below the folder -> text). Raises ConfigError: HUB-1130 when the folder is in
+    use, HUB-1131 when it cannot be written. Nothing that exists is changed.
     """
     try:
         if folder.exists() and any(folder.iterdir()):

@@ -17,7 +17,8 @@ from hub.cli.terminal.rows import printable
 from hub.errors import NotFound
 
 _LOOK_S = 0.5
-# Times at the beginning of a line: "2026-01-31 09:00:00,123" of the hub, "[2026-01-31 09:00:00,123]" of Kafka.
+# Times at the beginning of a line: "2026-01-31 09:00:00,123" of the hub, "[2026-01-31 09:00:00,123]" of
+# Kafka.
 _TIME = re.compile(r"\[?(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?)")
 _TROUBLE = re.compile(r"\b(WARN|WARNING|ERROR|FATAL|CRITICAL|Traceback|Error|Exception)\b")
 
@@ -78,7 +79,8 @@ def chosen(folder: Path, names: Sequence[str]) -> dict[str, Path]:
 
 
 def timed(name: str, lines: Iterable[str]) -> Iterator[tuple[str, str, str]]:
-    """Yield (time, process, line) per line; one without a time, as in a traceback, has that of the line before."""
+    """Yield (time, process, line) per line;
+    one without a time, as in a traceback, has that of the line before."""
     time = ""
     for text in lines:
         if found := _TIME.match(text):
@@ -103,7 +105,8 @@ def whole_lines(file: IO[bytes], errors: bool) -> Iterator[str]:
 
 
 def reopened(path: Path, file: IO[bytes]) -> IO[bytes]:
-    """Return the same file, or a new one when the process writes another (a large log is renamed at a start)."""
+    """Return the same file, or a new one when the process writes another (a large log
+    is renamed at a start)."""
     try:
         now = path.stat()
         if now.st_ino == os.fstat(file.fileno()).st_ino and now.st_size >= file.tell():

@@ -1,4 +1,5 @@
-"""[edge] The hub's own processes, started by the supervisor of ``hub up``: server, auditor, applier, materializer."""
+"""[edge] The hub's own processes, started by the supervisor of ``hub up``:
+server, auditor, applier, materializer."""
 
 from __future__ import annotations
 
@@ -57,8 +58,9 @@ def serve() -> None:
         timeout_graceful_shutdown=2,
         # They say nothing but "ping".
         ws_max_size=1 << 12,
-        # The guard alone reads what proxies say, and only those that `proxy_addresses` names: uvicorn believes everybody on this
-        # machine, so whoever writes another X-Forwarded-For each time could try as many passwords as they like.
+        # The guard alone reads what proxies say, and only those that `proxy_addresses` names: uvicorn
+        # believes everybody on this machine, so whoever writes another X-Forwarded-For each time could try as
+        # many passwords as they like.
         proxy_headers=False,
     )
     server = uvicorn.Server(config)
@@ -120,7 +122,8 @@ def _begin_loop(service: str | None, process: str) -> tuple[Settings, threading.
 
 
 def _begin(service: str | None, process: str) -> Settings:
-    """``service``: what its traces call it, where they are sent anywhere; ``process``: its name among the hub's."""
+    """``service``: what its traces call it, where they are sent anywhere;
+    ``process``: its name among the hub's."""
     log_to_stderr()
     settings = load_settings()
     open_home(settings)

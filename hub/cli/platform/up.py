@@ -1,4 +1,5 @@
-"""[edge] ``hub up`` and ``hub down``: the processes of a running hub, started in order, supervised, stopped in order.
+"""[edge] ``hub up`` and ``hub down``: the processes of a running hub, started in order, supervised, stopped
+in order.
 
 ::
 
@@ -6,7 +7,7 @@
                                                                           (──▶ mirror, where there is a mirrors.yaml)
                                                                           (──▶ outbox, where hub.yaml has outbox_database)
                                                                           (──▶ connect, where there is a connectors.yaml)
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -55,13 +56,14 @@ def start(
     prepare: Callable[[], None] | None = None,
     say: Callable[[str], None] = note,
 ) -> Supervisor:
-    """Start every process of the hub and wait until each does its work; the caller then calls ``run`` and ``stop``.
+    """Start every process of the hub and wait until each does its work; the caller then calls ``run`` and
+    ``stop``.
 
-    A process that is not ready within ``start_timeout_s`` is left to start on while the others run. ``prepare`` runs when Kafka and
-    the server answer, however long that takes, and nothing reads yet: the place to apply topics and register schemas.
-    Call from the main thread, after ``make_ready``. What was started is stopped again when this raises: Conflict
-    (this home runs already), HubError (nothing to start a process with, or ``prepare`` failed), KeyboardInterrupt (``stop``
-    was set).
+    A process that is not ready within ``start_timeout_s`` is left to start on while the others run.
+    ``prepare`` runs when Kafka and the server answer, however long that takes, and nothing reads yet: the
+    place to apply topics and register schemas. Call from the main thread, after ``make_ready``. What was
+    started is stopped again when this raises: Conflict (this home runs already), HubError (nothing to start a
+    process with, or ``prepare`` failed), KeyboardInterrupt (``stop`` was set).
     """
     open_home(settings)
     supervisor = Supervisor(settings.home, say, where_to_find(settings))
@@ -74,7 +76,8 @@ def start(
             _start_one(supervisor, child, stop, say)
         if supervisor.missing:
             say(
-                f"Running without {', '.join(sorted(supervisor.missing))}, which is still starting. Check it with hub doctor."
+                f"Running without {', '.join(sorted(supervisor.missing))}, which is still starting. Check "
+                "it with hub doctor."
             )
         else:
             say(f"All processes run, after {time.monotonic() - began_at:.1f} s.")
@@ -91,7 +94,8 @@ def make_ready(settings: Settings) -> None:
     """Check what a start needs of this machine, and fetch what is missing. Nothing runs yet, and stop signals
     are not handled yet: Ctrl-C ends a download at once.
 
-    Raises ConfigError (access, Java, ports, memory, disk), PeerError (HUB-3018, HUB-3016), HubFault (HUB-5010).
+    Raises ConfigError (access, Java, ports, memory, disk), PeerError (HUB-3018, HUB-3016), HubFault
+    (HUB-5010).
     """
     check_machine(settings)
     check_kafka(settings)
@@ -195,9 +199,9 @@ def up(
 ) -> None:
     """Start Kafka, the server, the applier, the materializer and the auditor; Ctrl-C stops them all.
 
-    If the project has a mirrors.yaml, it also starts a worker of its mirrors, and with a connectors.yaml one of Kafka
-    Connect. To use your own Kafka, set embedded_kafka: false, bootstrap, and tls and sasl if required, in hub.yaml
-    (docs/how-to/connect-a-secured-kafka.md).
+    If the project has a mirrors.yaml, it also starts a worker of its mirrors, and with a connectors.yaml one
+    of Kafka Connect. To use your own Kafka, set embedded_kafka: false, bootstrap, and tls and sasl if
+    required, in hub.yaml (docs/how-to/connect-a-secured-kafka.md).
 
     Example: hub up --detach
     """
@@ -280,7 +284,8 @@ def start_detached(settings: Settings) -> None:
 
 
 def _show_progress(log: Path, shown: int) -> int:
-    """Print the lines of the log that say what is waited for, from byte ``shown`` on; returns where it ends."""
+    """Print the lines of the log that say what is waited for, from byte ``shown`` on;
+    returns where it ends."""
     with log.open("rb") as file:
         file.seek(shown)
         *lines, rest = file.read().split(b"\n")
@@ -291,7 +296,8 @@ def _show_progress(log: Path, shown: int) -> int:
 
 
 def _is_ready(hub: RunningHub | None, pid: int) -> bool:
-    """Return whether process ``pid`` is the hub's supervisor, not one started on this home at the same time."""
+    """Return whether process ``pid`` is the hub's supervisor,
+    not one started on this home at the same time."""
     supervisor = hub.processes.get("supervisor") if hub is not None and hub.healthy else None
     return supervisor is not None and supervisor.pid == pid
 

@@ -40,7 +40,7 @@ def query(
 
     Examples: hub query customer_360 C-00001      hub query customer_360 --where city=Oslo --order=-value_cents
     For all other queries, use `hub sql`.
-    """
+    """  # noqa: E501
     timeout_s = (load_settings().query_timeout_ms if timeout_ms is None else timeout_ms) / 1000
     with Hub(base_url(), token=who_asks(), retry=False) as hub:
         if key is not None:
@@ -75,7 +75,8 @@ def _show_page(page: Page, output: Output) -> None:
 
 
 def condition(text: str) -> tuple[str, str]:
-    """Field, operator and value of a condition, as ``hub.client`` takes them; the first sign counts, the value may have more of them."""
+    """Field, operator and value of a condition, as ``hub.client`` takes them;
+    the first sign counts, the value may have more of them."""
     found = _CONDITION.match(text)
     if found is None:
         raise CallerError(

@@ -1,4 +1,5 @@
-"""[edge] ``hub sql``: SQL over views and recent events: a shell, a statement, a file, or what a pipe brings."""
+"""[edge] ``hub sql``: SQL over views and recent events:
+a shell, a statement, a file, or what a pipe brings."""
 
 from __future__ import annotations
 

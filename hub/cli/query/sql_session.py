@@ -39,7 +39,8 @@ class Session:
     _topics: tuple[float, list[dict[str, Any]]] | None = field(default=None, repr=False)
 
     def ask(self, sql: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer of POST /query as JSON. Raises Refused, PeerError. Interrupted, it hangs up: the query is stopped."""
+        """The answer of POST /query as JSON. Raises Refused, PeerError.
+        Interrupted, it hangs up: the query is stopped."""
         body: dict[str, Any] = {"sql": sql, "parameters": dict(parameters), "limit": self.limit}
         for name in ("timeout_ms", "events", "since", "after"):
             if getattr(self, name) is not None:

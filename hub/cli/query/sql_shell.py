@@ -1,7 +1,7 @@
 r"""[edge] prompt_toolkit: the shell of ``hub sql``, with psql's habits: ``;``, ``\d``, ``\x``, ``\watch``.
 
-``script`` runs text without a terminal, data to standard output and remarks to standard error, and ends at the first
-error; ``interactive`` goes on after one. Heavy parts are imported when they are used.
+``script`` runs text without a terminal, data to standard output and remarks to standard error, and ends at
+the first error; ``interactive`` goes on after one. Heavy parts are imported when they are used.
 """
 
 from __future__ import annotations
@@ -426,13 +426,14 @@ def _keys() -> Any:
 
 _WORDS = """SELECT FROM WHERE GROUP BY ORDER HAVING LIMIT OFFSET JOIN LEFT RIGHT FULL CROSS INNER ON USING AS WITH UNION
 ALL EXCEPT INTERSECT DISTINCT AND OR NOT IN IS NULL LIKE ILIKE BETWEEN EXISTS CASE WHEN THEN ELSE END CAST INTERVAL
-TIMESTAMP DATE ASC DESC NULLS FIRST LAST OVER PARTITION ROWS FILTER TRUE FALSE"""
+TIMESTAMP DATE ASC DESC NULLS FIRST LAST OVER PARTITION ROWS FILTER TRUE FALSE"""  # noqa: E501
 _KEYWORDS = tuple(_WORDS.split())
 _BEFORE_TABLES = ("from", "join")
 
 
 def completer(session: Session) -> Completer:
-    """Completes commands, tables behind FROM and JOIN, columns of the statement's tables, functions, keywords."""
+    """Completes commands, tables behind FROM and JOIN, columns of the statement's tables, functions,
+    keywords."""
     from prompt_toolkit.completion import Completer, Completion
 
     class SqlCompleter(Completer):

@@ -40,7 +40,8 @@ for command in (
 
 @app.command("ls")
 def list_subjects(output: OutputOption = Output.table) -> None:
-    """Every subject with its latest version and its effective compatibility level. Example: hub schema ls -o json"""
+    """Every subject with its latest version and its effective compatibility level.
+    Example: hub schema ls -o json"""
     from contextlib import closing
 
     from hub.schema_registry.client.remote import RemoteRegistry
@@ -92,8 +93,8 @@ def versions(subject: str, output: OutputOption = Output.table) -> None:
 
 @app.command()
 def register(subject: str, file: Path, output: OutputOption = Output.table) -> None:
-    """Register the schema in FILE: .json is JSON Schema, .proto Protobuf, all else Avro. Prints its id; the same schema
-    again gives the same id.
+    """Register the schema in FILE: .json is JSON Schema, .proto Protobuf, all else Avro. Prints its id; the
+    same schema again gives the same id.
 
     Example: hub schema register shop.orders-value order.avsc
     """

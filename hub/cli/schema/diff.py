@@ -102,7 +102,8 @@ def search(
 ) -> None:
     """Find schemas by words: subjects, names of records and fields, docs, owners, tags. Best first.
 
-    Examples: hub schema search customer email; hub schema search --tag pii; hub schema search --field order_id
+    Examples: hub schema search customer email; hub schema search --tag pii;
+    hub schema search --field order_id
     """
     from hub.schema_registry.folder.search import search as searched
 

@@ -1,4 +1,5 @@
-"""[edge] ``hub schema plan``, ``apply`` and ``check``: a folder of schemas against the registry, a file or a revision."""
+"""[edge] ``hub schema plan``, ``apply`` and ``check``:
+a folder of schemas against the registry, a file or a revision."""
 
 from __future__ import annotations
 
@@ -124,7 +125,8 @@ def _one_apply(settings: Settings) -> Iterator[Callable[[], None]]:
             cluster.wait_ready(_LOCK_LOOK_S)
         except PeerError as error:
             note(
-                f"! Other applies are not kept apart from this one, because the lock is in Kafka: {error.message}"
+                f"! Other applies are not kept apart from this one, because the lock is in "
+                f"Kafka: {error.message}"
             )
             yield lambda: None
             return
@@ -173,7 +175,8 @@ def check(
         if against is not None or against_git is not None or offline or data or annotations is not None:
             raise CallerError(
                 "a file under a subject is compared with the registry alone, and by its level",
-                hint="leave out --against, --against-git, --offline, --data and --annotations, or check a folder",
+                hint="leave out --against, --against-git, --offline, --data and "
+                "--annotations, or check a folder",
             )
         _check_one(settings, what[0], Path(what[1]))
         return
@@ -337,7 +340,8 @@ def _check_one(settings: Settings, subject: str, file: Path) -> None:
     if reasons:
         raise Conflict(
             f'subject "{subject}": the registry would not take the schema:\n  ' + "\n  ".join(reasons),
-            hint="make the suggested change; hub schema level changes the level, and hub schema explain shows who set a rule",
+            hint="make the suggested change; hub schema level changes the level, and hub schema explain "
+            "shows who set a rule",
         )
     note(f'It may follow the versions of "{subject}".')
 

@@ -21,15 +21,16 @@ def rebuild(
         str | None,
         typer.Option(
             metavar="URL",
-            help="SQLAlchemy URL: sqlite:///file.db, postgresql://… Default: store_url, or registry.db in the home",
+            help="SQLAlchemy URL: sqlite:///file.db, postgresql://… Default: store_url, or "
+            "registry.db in the home",
         ),
     ] = None,
     output: OutputOption = Output.table,
 ) -> None:
     """Rebuild the tables registry_schemas, _versions, _settings and _fields from the log in one transaction.
 
-    For search and joins by other tools; the hub itself reads none of them. Needs Kafka, and no server. The same log
-    gives the same tables. Example: hub schema rebuild --store postgresql://hub@db/hub
+    For search and joins by other tools; the hub itself reads none of them. Needs Kafka, and no server. The
+    same log gives the same tables. Example: hub schema rebuild --store postgresql://hub@db/hub
     """
     from hub.kafka import own_cluster
     from hub.schema_registry.server.sql_tables import RegistryTables
@@ -45,11 +46,13 @@ def rebuild(
             rebuilt = tables.rebuild(own_cluster(settings), progress=progress)
         if rebuilt.not_described:
             note(
-                f"{rebuilt.not_described} versions cannot be read as schemas here: they are there without fields."
+                f"{rebuilt.not_described} versions cannot be read as schemas here: they are "
+                "there without fields."
             )
         if rebuilt.unreadable or rebuilt.conflicts:
             note(
-                f"The log has {rebuilt.unreadable} records that are not facts and {rebuilt.conflicts} that contradict "
+                f"The log has {rebuilt.unreadable} records that are not facts and "
+                f"{rebuilt.conflicts} that contradict "
                 "earlier ones; both are left out, as in the registry."
             )
         show_one({"store": tables.store, **asdict(rebuilt)}, output)

@@ -45,7 +45,8 @@ def show(
         table.add_column(name.replace("_", " "), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*(text_of(row.get(name)) for name in names))
-    # A pipe has no width: let lines be as long as they are rather than fold them at 80. ":100:" is a partition, no emoji.
+    # A pipe has no width: let lines be as long as they are rather than fold them at 80. ":100:" is a
+    # partition, no emoji.
     width = None if sys.stdout.isatty() else 400
     Console(width=width, markup=False, highlight=False, emoji=False).print(table)
 

@@ -1,4 +1,5 @@
-"""[core] Rows as text: aligned as psql has it, a record a block (``\\x``), JSON, CSV. Data can hold no terminal commands."""
+"""[core] Rows as text: aligned as psql has it, a record a block (``\\x``), JSON, CSV.
+Data can hold no terminal commands."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from typing import Any
 from hub.csv_cells import in_cell
 
 _NUMBERS = ("long", "double", "decimal")
-# What JSON leaves as it is and a terminal obeys: DEL, and the controls with which commands begin as they do with an escape.
+# What JSON leaves as it is and a terminal obeys: DEL, and the controls with which commands begin as they do
+# with an escape.
 IN_JSON = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 
 
@@ -28,7 +30,8 @@ class RowFormat(StrEnum):
 def rendered(
     answer: Mapping[str, Any], form: RowFormat, *, expanded: bool = False, at_terminal: bool = False
 ) -> str:
-    """The rows of an answer of POST /query, with a line's end at the end. CSV has values as they are, but at a terminal."""
+    """The rows of an answer of POST /query, with a line's end at the end.
+    CSV has values as they are, but at a terminal."""
     columns, rows = answer["columns"], answer["rows"]
     if form is RowFormat.json:
         if not rows:

@@ -12,7 +12,8 @@ def hub_version() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Return the version of each program by its name. Kafka's is that of the locked jars: of the embedded Kafka."""
+    """Return the version of each program by its name.
+    Kafka's is that of the locked jars: of the embedded Kafka."""
     from hub.embedded.jars import lock_path
     from hub.embedded.lock import parse_lock
 

@@ -91,7 +91,8 @@ def apply(
     It stops at the first failure and prints completed and remaining steps; the next apply continues there.
     Topics that the tree does not name are kept, except those named by --destroy. A saved plan is carried
     out as it was shown, or
-    refused when the cluster has changed since. While another apply is under way on this cluster, this one is refused.
+    refused when the cluster has changed since. While another apply is under way on this cluster, this one is
+    refused.
     Example: hub topic apply --destroy shop.orders-old
     """
     from hub.topics.tree.apply_lock import one_apply

@@ -1,4 +1,5 @@
-"""[edge] ``hub topic``: its commands in their order, and the short ones: draw the tree, list topics, publish an event."""
+"""[edge] ``hub topic``: its commands in their order, and the short ones:
+draw the tree, list topics, publish an event."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def tree(file: FileOption = None, output: OutputOption = Output.table) -> None:
     loaded = load_tree(load_settings(), file)
     for group in collisions(topic.name for topic in loaded.topics):
         note(
-            f"! {' and '.join(group)} are one name in Kafka's metrics (_ for .): a broker takes one of them only"
+            f"! {' and '.join(group)} are one name in Kafka's metrics (_ for .): a broker "
+            "takes one of them only"
         )
     if output is Output.json:
         show([_as_json(topic) for topic in loaded.topics], output)
@@ -82,7 +84,8 @@ def publish(
     ] = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Publish one event, encoded with the topic's latest schema. Prints the position that a read can wait for.
+    """Publish one event, encoded with the topic's latest schema. Prints the position that a read can wait
+    for.
 
     A time may be a text such as "2026-01-01T09:00:00Z", as in the HTTP gateway.
 

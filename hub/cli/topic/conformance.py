@@ -1,4 +1,5 @@
-"""[edge] ``hub topic conformance``: what the auditor found, topic by topic, as the running server knows it (GET /audit)."""
+"""[edge] ``hub topic conformance``: what the auditor found, topic by topic,
+as the running server knows it (GET /audit)."""
 
 from __future__ import annotations
 

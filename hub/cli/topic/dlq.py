@@ -1,4 +1,5 @@
-"""[edge] ``hub dlq``: events that a view or the auditor could not take: counted, shown, repaired, replayed, dismissed."""
+"""[edge] ``hub dlq``: events that a view or the auditor could not take:
+counted, shown, repaired, replayed, dismissed."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ PartitionOption = Annotated[
     typer.Option(
         "--partition",
         "-p",
-        help="Partition of the dead-letter topic. Default: the one with a record at the offset; without offsets, all",
+        help="Partition of the dead-letter topic. Default: the one with a record at the "
+        "offset; without offsets, all",
     ),
 ]
 ByOption = Annotated[str | None, typer.Option(help="Who does this, for the record. Default: the user")]
@@ -276,7 +278,8 @@ def _places(found: DeadLetters, topic: str, partition: int | None, offsets: list
         if len(here) > 1:
             partitions = " and ".join(str(place.partition) for place in here)
             raise CallerError(
-                f'topic "{topic}" has a dead-letter record at offset {offset} in each of the partitions {partitions}',
+                f'topic "{topic}" has a dead-letter record at offset {offset} in each of the '
+                f"partitions {partitions}",
                 hint=f"say which: -p {here[0].partition}",
             )
         places += here

@@ -87,7 +87,8 @@ def show_replayed(rows: list[dict[str, Any]], output: Output, dry_run: bool) -> 
     )
     if any(row.get("later", {}).get("events") for row in rows):
         note(
-            "Entity views fold a replayed event at the position of its original. For everything else it is the newest event "
+            "Entity views fold a replayed event at the position of its original. For everything else "
+            "it is the newest event "
             'of its key: see docs/how-to/repair-dead-letters.md, "Order".'
         )
 

@@ -27,8 +27,8 @@ def import_topics(
 ) -> None:
     """Write the cluster's topics as a tree; common settings of siblings are written once at their parent.
 
-    A plan right after it has nothing to do. `-f -` prints the tree. Owners, docs, SLOs and schemas are for you to add:
-    a cluster does not know them.
+    A plan right after it has nothing to do. `-f -` prints the tree. Owners, docs, SLOs and schemas are for
+    you to add: a cluster does not know them.
     Example: hub topic import -f topics.yaml
     """
     from hub.topics.tree.apply_plan import read_topics

@@ -27,11 +27,13 @@ if TYPE_CHECKING:
     from hub.materializers.planning.classified import Classified
 
 app = typer.Typer(
-    help="Views: draft, list, show, validate, explain and test their files, verify their stores, swap their versions.",
+    help="Views: draft, list, show, validate, explain and test their files, verify their "
+    "stores, swap their versions.",
     no_args_is_help=True,
     rich_markup_mode=None,
-    epilog="Examples: hub view ls; hub view new orders_360 --from shop.orders; hub view show customer_360; hub view validate; hub view test; "
-    "hub view explain late_departures; hub view plan customer_360; hub view rollback customer_360",
+    epilog="Examples: hub view ls; hub view new orders_360 --from shop.orders; hub view show customer_360; "
+    "hub view validate; hub view test; hub view explain late_departures; hub view plan customer_360; hub "
+    "view rollback customer_360",
 )
 
 app.command("new")(new_view)
@@ -77,11 +79,13 @@ def validate(
         bool | None,
         typer.Option(
             "--spark/--no-spark",
-            help="Have Spark analyze each view, too, which takes some seconds. Default: where its jars are fetched",
+            help="Have Spark analyze each view, too, which takes some seconds. Default: "
+            "where its jars are fetched",
         ),
     ] = None,
 ) -> None:
-    """Check the files of a project's views, and their fields against the schemas that topics.yaml names. Needs no Kafka.
+    """Check the files of a project's views, and their fields against the schemas that topics.yaml names.
+    Needs no Kafka.
 
     Example: hub view validate examples/sql-views
     """
@@ -126,7 +130,8 @@ def _checked(folder: Path, settings: Settings, file: Path, view: View | SqlView)
         _check_columns(folder, query)
         for pattern in slow_patterns(query.tree):
             note(
-                f'! {file}: the regular expression "{pattern}" repeats a group that repeats: its time may double with each '
+                f'! {file}: the regular expression "{pattern}" repeats a group that repeats: its time '
+                "may double with each "
                 "character of a text. Repeat one of the two only"
             )
     else:
@@ -245,7 +250,8 @@ def explain(
     if isinstance(plan, list) and output is Output.table:
         told = dict(
             row for name, value in told.items()
-            for row in ([(f"plan {n}", line) for n, line in enumerate(plan, 1)] if name == "plan" else [(name, value)])
+            for row in ([(f"plan {n}", line) for n, line in enumerate(plan, 1)] if name == "plan" else [(name,
+            value)])
         )  # fmt: skip
     show_one(
         {name: in_words(value) for name, value in told.items()} if output is Output.table else told, output
@@ -302,18 +308,20 @@ def replay_late(
         if mine and source.watermark is not None:
             minutes = needed_ms(mine, duration_ms(source.watermark)) // 60_000
             note(
-                f"source {name}: watermark {source.watermark}; {minutes} minutes would have taken these {len(mine)}"
+                f"source {name}: watermark {source.watermark}; {minutes} minutes would have "
+                f"taken these {len(mine)}"
             )
     begins = [
         tp.topic for tp, offset in cluster.beginning_offsets(sorted({e.topic for e in events})) if offset
     ]
     note(
-        "To accept them, write that watermark into the view's file. The hub then computes the view again from the start of its "
-        "log, and its rows replace these."
+        "To accept them, write that watermark into the view's file. The hub then computes the view again "
+        "from the start of its log, and its rows replace these."
     )
     if begins:
         note(
-            f"! retention has taken the beginning of {', '.join(sorted(set(begins)))}: rows of that time would go"
+            f"! retention has taken the beginning of {', '.join(sorted(set(begins)))}: rows "
+            "of that time would go"
         )
 
 
@@ -322,7 +330,8 @@ def _lasts(view: View) -> dict[str, object]:
     if view.ttl is None:
         return {}
     return {
-        "ttl": f"{view.ttl} after last_event_at, the newest event of the row's sources; then its key gets a tombstone",
+        "ttl": f"{view.ttl} after last_event_at, the newest event of the row's sources; then "
+        "its key gets a tombstone",
         "expiries": view.expiry_topic,
     }
 
@@ -342,7 +351,8 @@ def _grouped(folder: Path, view: View | SqlView) -> dict[str, object]:
             if load_view(file).cut == view.cut:
                 others.append(file.stem)
     return {
-        "cut": f"{view.cut}: in step with {', '.join(each for each in others if each != view.name) or 'no other view yet'}"
+        "cut": f"{view.cut}: in step with "
+        f"{', '.join(each for each in others if each != view.name) or 'no other view yet'}"
     }
 
 
@@ -452,7 +462,8 @@ def _check_columns(folder: Path, query: Query) -> None:
             if column.lower() not in known and not column.startswith("_"):
                 guess = nearest(column, columns)
                 raise ConfigError(
-                    f'view "{query.view.name}": source "{name}": view "{source.view}" has no column "{column}"',
+                    f'view "{query.view.name}": source "{name}": view "{source.view}" '
+                    f'has no column "{column}"',
                     hint=f'did you mean "{guess}"?' if guess else f"it has {', '.join(columns)}",
                     code="HUB-2101",
                 )

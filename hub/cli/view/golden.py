@@ -36,7 +36,8 @@ def run_tests(
     only: Annotated[str, typer.Option("--only", help="Only cases whose name contains this")] = "",
     output: OutputOption = Output.table,
 ) -> None:
-    """Run the golden tests of a project's views: events in, exactly these rows out. Needs Java, no Kafka, no hub.
+    """Run the golden tests of a project's views: events in, exactly these rows out. Needs Java, no Kafka, no
+    hub.
 
     They are in views/tests/*.yaml. Exit code 0: all pass; 1: at least one fails, and the differences are
     listed. A file that cannot

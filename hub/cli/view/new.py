@@ -30,7 +30,8 @@ def new_view(
 ) -> None:
     """Draft a view over topics that have schemas, and a golden test for it. Edit both, then run the test.
 
-    Columns of a topic whose events have the same key become fields. Other topics are counted, and their numbers added up.
+    Columns of a topic whose events have the same key become fields. Other topics are counted, and their
+    numbers added up.
 
     Example: hub view new shop_360 --from crm.customers --from shop.orders
     """
@@ -59,7 +60,8 @@ def new_view(
 
 
 def source_of(folder: Path, topic: str) -> DraftSource:
-    """Return a topic with its schema: of the project, else of the hub that runs. Raises NotFound (HUB-1419)."""
+    """Return a topic with its schema: of the project, else of the hub that runs.
+    Raises NotFound (HUB-1419)."""
     from hub.cli.view.schemas_source import schema_of_topic
     from hub.materializers.definition.drafted import DraftSource
     from hub.topics.tree.tree import load
@@ -79,7 +81,8 @@ def source_of(folder: Path, topic: str) -> DraftSource:
 
 
 def registered(topic: str) -> Any:
-    """Return the Avro schema that the running hub's registry has for a topic; None when there is none, or no hub runs."""
+    """Return the Avro schema that the running hub's registry has for a topic;
+    None when there is none, or no hub runs."""
     try:
         found = get(f"/subjects/{topic}-value/versions/latest", timeout_s=10.0)
     except HubError:
@@ -88,7 +91,8 @@ def registered(topic: str) -> Any:
 
 
 def write_new(files: dict[Path, str]) -> None:
-    """Write the files. Raises ConfigError (HUB-1130) when one exists, HUB-1131 when it cannot be written; then none is."""
+    """Write the files. Raises ConfigError (HUB-1130) when one exists, HUB-1131 when it cannot be written;
+    then none is."""
     for path in files:
         if path.exists():
             raise ConfigError(

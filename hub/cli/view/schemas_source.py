@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def schemas_of(folder: Path, view: View | SqlView) -> tuple[dict[str, Any], list[str]]:
-    """(the schemas of a view's sources: their own, those that topics.yaml names, or that the folder "schemas" has for the
-    topic; the sources of which none is known)."""
+    """(the schemas of a view's sources: their own, those that topics.yaml names, or that the folder "schemas"
+    has for the topic; the sources of which none is known)."""
     from hub.materializers.types.cdc import NotAnEnvelope, not_an_envelope
 
     schemas: dict[str, Any] = {}
@@ -36,7 +36,8 @@ def schemas_of(folder: Path, view: View | SqlView) -> tuple[dict[str, Any], list
 
 
 def schema_of_topic(folder: Path, topic: str) -> Any:
-    """Return the schema that the project has for a topic's values, as columns (a parsed Avro record); None when it has none."""
+    """Return the schema that the project has for a topic's values, as columns (a parsed Avro record);
+    None when it has none."""
     return _of_topic(folder, _topics(folder), topic)
 
 

@@ -44,8 +44,8 @@ def verify_view(
 ) -> None:
     """Verify that stores equal the fold of the view's changelog: count and hash of the rows at one position.
 
-    With VIEW: reads the whole changelog now. Without VIEW, or with --last or --watch: shows the last results of the
-    continuous verification, which the server knows.
+    With VIEW: reads the whole changelog now. Without VIEW, or with --last or --watch: shows the last results
+    of the continuous verification, which the server knows.
 
     Exit code 0: equal, as far as it is known; 1: a store differs, and its first differing keys are listed.
 
@@ -170,7 +170,8 @@ def _line(name: str, verdict: VerificationResult) -> dict[str, Any]:
 
 
 def verification_summary(proof: Mapping[str, Any], now_ms: int) -> str:
-    """Return a summary such as ``MATCHES 12 s ago``, or ``OPEN: the store catches up (matched 3 min ago)``."""
+    """Return a summary such as ``MATCHES 12 s ago``, or ``OPEN:
+    the store catches up (matched 3 min ago)``."""
     matched_ms, said = proof["matched_ms"], f"{proof['state']}"
     ago = "" if matched_ms is None else format.ago(matched_ms, now_ms)
     if proof["state"] == "MATCHES":

@@ -119,8 +119,8 @@ def show_comparison(number: int, found: dict[str, Any]) -> None:
         note(f"version {number} could not be compared: {found['error']}")
         return
     note(
-        f"version {number}: {found['rows_after']} rows, {found['rows_before']} before; {found['differing']} differ in "
-        f"the columns of both, {found['only_after']} are new, {found['only_before']} are gone"
+        f"version {number}: {found['rows_after']} rows, {found['rows_before']} before; {found['differing']} "
+        f"differ in the columns of both, {found['only_after']} are new, {found['only_before']} are gone"
         + (f"; {found['moving']} left out, which changed just then" if found["moving"] else "")
     )
     note(f"hash of the columns of both: {found['hash_before']} before, {found['hash_after']} after")
@@ -188,7 +188,8 @@ def _line(version: dict[str, Any]) -> dict[str, Any]:
         "behind": version["behind"],
         "compared": (comparison or {}).get("error")
         if comparison is None or "error" in comparison
-        else f"{comparison['rows_after']} rows of {comparison['rows_before']}, {comparison['differing']} differ",
+        else f"{comparison['rows_after']} rows of {comparison['rows_before']}, "
+        f"{comparison['differing']} differ",
         "waits_for": _waits_for(version),
         "reason": version["reason"],
     }

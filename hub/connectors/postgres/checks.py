@@ -1,4 +1,5 @@
-"""[core] Requirements on a Postgres whose changes are captured: findings, each with the exact SQL that resolves it.
+"""[core] Requirements on a Postgres whose changes are captured: findings, each with the exact SQL that
+resolves it.
 
 Source: Debezium's documentation of its Postgres connector, and Postgres's chapters on logical replication.
 """
@@ -123,7 +124,8 @@ def _publication(facts: PostgresFacts, tables: Sequence[PostgresTable], name: st
 
 
 def _identities(tables: Sequence[PostgresTable]) -> Iterator[PostgresFinding]:
-    """Yield the tables of which Postgres would refuse updates once they are published, or lose the old key."""
+    """Yield the tables of which Postgres would refuse updates once they are published,
+    or lose the old key."""
     lost = [each for each in tables if each.identity == "n" or (each.identity == "d" and not each.has_key)]
     if not lost:
         yield PostgresFinding("replica identity", True, "every table has a primary key or a replica identity")

@@ -25,7 +25,10 @@ WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p
   AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname NOT LIKE 'pg\\_toast%%'
 ORDER BY 1, 2 LIMIT %s
 """
-_ROLE = "SELECT rolname AS name, rolsuper AS super, rolreplication AS replication FROM pg_roles WHERE rolname = current_user"
+_ROLE = (
+    "SELECT rolname AS name, rolsuper AS super, rolreplication AS replication FROM pg_roles WHERE "
+    "rolname = current_user"
+)
 _PUBLICATIONS = """
 SELECT p.pubname AS name, p.puballtables AS whole, t.schemaname AS schema, t.tablename AS table
 FROM pg_publication p LEFT JOIN pg_publication_tables t ON t.pubname = p.pubname
@@ -51,7 +54,8 @@ class PostgresTable:
 
 @dataclass(frozen=True, slots=True)
 class PostgresFacts:
-    """A database as its role sees it. ``publications``: name → tables (``schema.name``), None for all tables."""
+    """A database as its role sees it.
+    ``publications``: name → tables (``schema.name``), None for all tables."""
 
     host: str
     port: int

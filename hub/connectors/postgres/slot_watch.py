@@ -1,4 +1,5 @@
-"""[edge] psycopg: read the replication slots of declared connectors, in a thread, one short connection each."""
+"""[edge] psycopg: read the replication slots of declared connectors, in a thread,
+one short connection each."""
 
 from __future__ import annotations
 

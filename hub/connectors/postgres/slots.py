@@ -1,7 +1,8 @@
-"""[core] Replication slots of declared Postgres connectors: WAL that a slot retains, its lag, and what is to be alerted on.
+"""[core] Replication slots of declared Postgres connectors: WAL that a slot retains, its lag, and what is to
+be alerted on.
 
-A slot that nobody reads keeps the database's WAL until its disk is full, or until ``max_slot_wal_keep_size`` is over and the
-slot is lost; then only a new snapshot helps.
+A slot that nobody reads keeps the database's WAL until its disk is full, or until ``max_slot_wal_keep_size``
+is over and the slot is lost; then only a new snapshot helps.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class WatchedSlot:
-    """A slot to read: of a connector, with the address of its database. ``missing``: variables without a value here."""
+    """A slot to read: of a connector, with the address of its database.
+    ``missing``: variables without a value here."""
 
     connector: str
     slot: str
@@ -42,7 +44,8 @@ class WatchedSlot:
 class SlotState:
     """A slot as last read. ``error``: why nothing is known. ``exists`` False: the database has no such slot.
 
-    ``retained_bytes``: WAL from its restart position to the end; ``lag_bytes``: from what its reader confirmed.
+    ``retained_bytes``: WAL from its restart position to the end; ``lag_bytes``: from what its reader
+    confirmed.
     """
 
     connector: str
@@ -78,7 +81,8 @@ def watched(file: Connectors, environment: dict[str, str]) -> Iterator[WatchedSl
 
 
 def observe_slots(states: Sequence[SlotState], most_mb: int, changes: RuleChanges) -> RuleObservations:
-    """Return the observations of rule ``slot-retains-wal``: bad beyond ``most_mb`` of WAL, and for a lost slot."""
+    """Return the observations of rule ``slot-retains-wal``:
+    bad beyond ``most_mb`` of WAL, and for a lost slot."""
     return RuleObservations(
         changes.rule("slot-retains-wal"), tuple(_observed(each, most_mb * MIB) for each in states)
     )
@@ -92,7 +96,10 @@ def _observed(state: SlotState, most_bytes: int) -> Observation:
         return Observation(about, Verdict.UNKNOWN, labels=labels, detail=why)
     retained = state.retained_bytes
     if state.wal_status == "lost":
-        said = f"slot {state.slot} of connector {state.connector} is lost: the database removed WAL that it needs"
+        said = (
+            f"slot {state.slot} of connector {state.connector} is lost: the database "
+            "removed WAL that it needs"
+        )
         return Observation(about, Verdict.BAD, said, labels=labels, detail="only a new snapshot helps")
     if retained is None:
         return Observation(about, Verdict.UNKNOWN, labels=labels, detail="the slot has no position yet")

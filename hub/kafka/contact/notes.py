@@ -2,7 +2,8 @@
 
 A process that is cut off cannot write to the log that it is.
 
-Each process writes ``<home>/contact/<process>.json`` every few seconds. The server and ``hub doctor`` read them.
+Each process writes ``<home>/contact/<process>.json`` every few seconds. The server and ``hub doctor`` read
+them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _MOST_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ContactNote:
-    """Contact of one process. ``reports`` None: it runs and has written nothing for ``STALE_MS``, so nothing is known."""
+    """Contact of one process. ``reports`` None: it runs and has written nothing for ``STALE_MS``,
+    so nothing is known."""
 
     process: str
     pid: int
@@ -77,7 +79,8 @@ def _write(path: Path) -> None:
 
 
 def notes(home: Path, now_ms: int) -> list[ContactNote]:
-    """Return the notes of running processes, by name. Removes notes of ended processes and skips files of another format."""
+    """Return the notes of running processes, by name.
+    Removes notes of ended processes and skips files of another format."""
     found = []
     with contextlib.suppress(OSError):
         for path in sorted((home / FOLDER).glob("*.json"))[:_MOST_PROCESSES]:

@@ -1,15 +1,16 @@
 """[shell] Detect clients that a cluster no longer answers, and have each replaced once Kafka answers again.
 
-librdkafka's clients do not always come back (docs/adr/0030-cut-off-clients.md). Every client of a cluster therefore reports
-its answers and failures to a ``Contact``::
+librdkafka's clients do not always come back (docs/adr/0030-cut-off-clients.md). Every client of a cluster
+therefore reports its answers and failures to a ``Contact``::
 
     failing  no answer since ``failing_since_s``; the client goes on by itself
     overdue  failing for ``cut_off_s``: a thread asks Kafka with a fresh client every two seconds
     cut off  overdue, and it was asked again meanwhile: it is not asked any more, calls fail at once
     renewed  the fresh client was answered: whoever holds a client that was cut off makes a new one before its next call
 
-``Contacts`` are the clients of one cluster in this process; ``reports`` tells of all clusters. Times are monotonic seconds.
-"""
+``Contacts`` are the clients of one cluster in this process; ``reports`` tells of all clusters. Times are
+monotonic seconds.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -73,8 +74,8 @@ class Contact:
     def was_asked_again(self) -> bool:
         """Return whether this client failed again after its first failure.
 
-        True when its failures span half of ``cut_off_s``, or when an earlier failure was forgotten and no answer came since:
-        a client whose timeout exceeds ``cut_off_s`` fails only once in that time."""
+        True when its failures span half of ``cut_off_s``, or when an earlier failure was forgotten and no
+        answer came since: a client whose timeout exceeds ``cut_off_s`` fails only once in that time."""
         return self.failing_since_s is not None and (
             self.forgotten or self.failed_at_s - self.failing_since_s >= self._contacts.cut_off_s / 2
         )
@@ -115,8 +116,8 @@ class Contacts:
         _everywhere.add(self)
 
     def open(self, client: str, is_behind: Callable[[], bool] | None = None) -> Contact:
-        """Return the contact of a new client of this kind, kept for as long as its holder keeps it. ``is_behind`` returns
-        True when records wait that the client does not get; it may raise PeerError."""
+        """Return the contact of a new client of this kind, kept for as long as its holder keeps it.
+        ``is_behind`` returns True when records wait that the client does not get; it may raise PeerError."""
         made = Contact(self, client, is_behind)
         with self._lock:
             self._known.add(made)
@@ -224,7 +225,8 @@ _everywhere: weakref.WeakSet[Contacts] = weakref.WeakSet()
 
 
 def reports() -> list[ContactReport]:
-    """Contact of every kind of client in this process, by cluster; of two clusters objects for one address the worst."""
+    """Contact of every kind of client in this process, by cluster;
+    of two clusters objects for one address the worst."""
     now_s = time.monotonic()
     worst: dict[tuple[str, str], ContactReport] = {}
     for contacts in list(_everywhere):

@@ -11,7 +11,7 @@ The proxy changes four kinds of answers and forwards all others unchanged (Kafka
 The stand-in is a record without key and value at the first offset of the batch; its header ``hub.unread`` has
 the reason. Its batch keeps the offsets, producer and times of the original, so positions, aborted
 transactions and gaps do not change.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -111,7 +111,8 @@ def _put_place(out: bytearray, frame: bytearray, at: int, place: Place) -> int:
 
 
 class PartitionRecords(NamedTuple):
-    """A partition's records in a Fetch answer: ``frame[start:end]``, their length in the four bytes before ``start``."""
+    """A partition's records in a Fetch answer: ``frame[start:end]``,
+    their length in the four bytes before ``start``."""
 
     tp: TopicPartition
     start: int
@@ -119,7 +120,8 @@ class PartitionRecords(NamedTuple):
 
 
 def parts_of(frame: bytearray, version: int) -> Iterator[PartitionRecords]:
-    """Yield the partitions of an answer to Fetch, versions 4 to 11. Raises CorruptBatch for other versions."""
+    """Yield the partitions of an answer to Fetch, versions 4 to 11.
+    Raises CorruptBatch for other versions."""
     if not _OLDEST_FETCH <= version <= CAPS[FETCH]:
         raise CorruptBatch(f"an answer to Fetch of version {version}")
     for each in plain_topics(frame, 8 + (6 if version >= 7 else 0), version):
@@ -132,8 +134,8 @@ def bounded(
     """Return an answer to Fetch in pieces, without batches that no reader may unpack; None if it is
     unchanged.
 
-    Of each partition no more is passed on than unpacks to ``bounds.batch_bytes``, or its first batch: the reader asks for the
-    rest. Raises CorruptBatch for bytes that are not batches.
+    Of each partition no more is passed on than unpacks to ``bounds.batch_bytes``, or its first batch: the
+    reader asks for the rest. Raises CorruptBatch for bytes that are not batches.
     """
     view = memoryview(frame)
     pieces: list[bytes | memoryview] = []

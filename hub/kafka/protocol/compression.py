@@ -1,9 +1,10 @@
 """[edge] The codecs of record batches, over cramjam, and the framings Kafka wants.
 
 - gzip and zstd: one stream;
-- snappy: xerial's blocks (a header of 16 bytes, then blocks with a 4-byte length each); librdkafka writes a bare block;
-- lz4: one frame of *independent* blocks without content checksum, as Java's reader demands; written here block by block,
-  because cramjam's own frames end in a checksum.
+- snappy: xerial's blocks (a header of 16 bytes, then blocks with a 4-byte length each); librdkafka writes a
+  bare block;
+- lz4: one frame of *independent* blocks without content checksum, as Java's reader demands; written here
+  block by block, because cramjam's own frames end in a checksum.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _XERIAL: Final = b"\x82SNAPPY\x00"
 XERIAL_HEAD: Final = _XERIAL + struct.pack(">ii", 1, 1)
 _BLOCK = 65_536
 _LEAST_ROOM, _GUESS = 65_536, 4
-# Magic number, flags (version 1, independent blocks), blocks of 64 KiB at most, and the checksum of those two bytes.
+# Magic number, flags (version 1, independent blocks), blocks of 64 KiB at most, and the checksum of those two
+# bytes.
 _LZ4_HEAD: Final = b"\x04\x22\x4d\x18\x60\x40\x82"
 _LZ4_END: Final = b"\x00\x00\x00\x00"
 _LZ4_PLAIN = 0x80000000

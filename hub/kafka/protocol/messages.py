@@ -37,7 +37,8 @@ class FetchFrom(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """One partition's share of a Fetch answer: batches in ``buffer[start:end]``; ``error`` is Kafka's code."""
+    """One partition's share of a Fetch answer: batches in ``buffer[start:end]``;
+    ``error`` is Kafka's code."""
 
     tp: TopicPartition
     error: int

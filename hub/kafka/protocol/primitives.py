@@ -3,8 +3,8 @@
 Requests and answers come in two forms: since its "flexible" version, a message has lengths as varints of the
 length plus one, and tagged fields at the end of each structure; before, lengths are of two or four bytes.
 
-Functions read at a position and return the value and the position after it. ``FrameReader`` keeps the position,
-for messages that are rare. All raise struct.error or IndexError where the bytes end.
+Functions read at a position and return the value and the position after it. ``FrameReader`` keeps the
+position, for messages that are rare. All raise struct.error or IndexError where the bytes end.
 """
 
 from __future__ import annotations

@@ -7,9 +7,10 @@ A batch is copied between clusters without unpacking its records: only its heade
     21 attributes      23 last offset delta              27 first timestamp   35 max timestamp
     43 producer id     51 producer epoch                 53 base sequence     57 count   61 records
 
-Brokers take a batch from a client only when its offsets have no holes, its timestamps are the client's, and it is not
-a control batch; so compacted batches, batches with the broker's time, cut heads and old formats are to be written anew
-(``BatchPiece.rewrite``), and tiny neighbours too, because each batch costs a broker about 50 µs whatever its size.
+Brokers take a batch from a client only when its offsets have no holes, its timestamps are the client's, and
+it is not a control batch; so compacted batches, batches with the broker's time, cut heads and old formats are
+to be written anew (``BatchPiece.rewrite``), and tiny neighbours too, because each batch costs a broker about
+50 µs whatever its size.
 """
 
 from __future__ import annotations
@@ -55,8 +56,9 @@ class CorruptBatch(PeerError):
 
 
 class RecordBatch(NamedTuple):
-    """One batch where it lies: ``size`` bytes of ``buffer`` from ``start`` on. In formats 0 and 1 it is a message,
-    perhaps with others compressed in it; then ``base_offset`` is that of the last one and most fields are unknown."""
+    """One batch where it lies: ``size`` bytes of ``buffer`` from ``start`` on. In formats 0 and 1 it is a
+    message, perhaps with others compressed in it; then ``base_offset`` is that of the last one and most
+    fields are unknown."""
 
     buffer: bytearray
     start: int
@@ -141,12 +143,13 @@ def is_intact(batch: RecordBatch) -> bool:
 def patch(batch: RecordBatch, producer_id: int, producer_epoch: int, base_sequence: int) -> memoryview:
     """Make the batch one of this producer's transaction, in place, and give its bytes.
 
-    The broker sets base offset and leader epoch; of the attributes only the codec stays: the cleaner's delete horizon
-    (KIP-534) and the source's transaction are not the target's.
+    The broker sets base offset and leader epoch; of the attributes only the codec stays: the cleaner's delete
+    horizon (KIP-534) and the source's transaction are not the target's.
 
-    The checksum is corrected, not computed anew. CRC is linear: a change of the header changes it by the checksum of that
-    change, moved over the bytes that follow. That costs the same for a batch of any size, and the sum still vouches for
-    the records as the source has them: what our memory damages, the target's broker refuses.
+    The checksum is corrected, not computed anew. CRC is linear: a change of the header changes it by the
+    checksum of that change, moved over the bytes that follow. That costs the same for a batch of any size,
+    and the sum still vouches for the records as the source has them: what our memory damages, the target's
+    broker refuses.
     """
     buffer, start = batch.buffer, batch.start
     view = batch.view
@@ -169,7 +172,8 @@ def next_sequence(sequence: int, count: int) -> int:
 
 
 class AbortedTransactions:
-    """The aborted transactions of one Fetch answer (read_committed), consumed batch by batch in the log's order.
+    """The aborted transactions of one Fetch answer (read_committed), consumed batch by batch in the log's
+    order.
 
     ``transactions``: (producer id, first offset) as the broker lists them.
     """
@@ -193,8 +197,8 @@ ABORT, COMMIT = 0, 1
 
 
 def control_kind(batch: RecordBatch) -> int | None:
-    """ABORT, COMMIT, another number for other control records, None when it is empty. Control batches have one
-    record, not compressed; its key is two 16-bit numbers: version and kind."""
+    """ABORT, COMMIT, another number for other control records, None when it is empty. Control batches have
+    one record, not compressed; its key is two 16-bit numbers: version and kind."""
     if batch.count < 1:
         return None
     records = bytes(batch.view[HEADER_BYTES:])
@@ -322,9 +326,10 @@ def answer_of(
 ) -> FetchedPartition:
     """Cut ``buffer[start:end]``, which a broker gave for ``position``, into pieces in order.
 
-    ``foreign``: stretches of offsets, ascending, whose batches are left out (they came from the target; a producer's
-    batch is all of one origin). ``anew``: no batch may pass as it is. ``unpacks_large``: a tiny batch for which it is true is not written
-    anew with its neighbours. The first damaged batch ends it: ``corrupt`` says so, and what is before it can be carried.
+    ``foreign``: stretches of offsets, ascending, whose batches are left out (they came from the target; a
+    producer's batch is all of one origin). ``anew``: no batch may pass as it is. ``unpacks_large``: a tiny
+    batch for which it is true is not written anew with its neighbours. The first damaged batch ends it:
+    ``corrupt`` says so, and what is before it can be carried.
     """
     answer = FetchedPartition(next_offset=position)
     books = AbortedTransactions(aborted)

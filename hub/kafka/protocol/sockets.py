@@ -1,6 +1,8 @@
-"""[edge] A socket to one broker with the TLS and SASL of a cluster's settings, for the few requests that librdkafka does not know.
+"""[edge] A socket to one broker with the TLS and SASL of a cluster's settings, for the few requests that
+librdkafka does not know.
 
-``security`` has librdkafka's names, as Connection does; SASL is kafka-python's, in Kafka's own frames (KIP-43, KIP-152).
+``security`` has librdkafka's names, as Connection does; SASL is kafka-python's, in Kafka's own frames
+(KIP-43, KIP-152).
 """
 
 from __future__ import annotations
@@ -147,8 +149,8 @@ def let_in(connection: Pipe, host: str, said: Mapping[str, str], tokens: Callabl
 def log_in(connection: Pipe, host: str, login: SaslLogin) -> int:
     """Authenticate with SASL and return the session's lifetime in milliseconds, 0 for no end (KIP-368).
 
-    Raises OSError, including MechanismNotOffered, SaslNotExpected and AuthenticationFailed; PeerError if there
-    is not a token.
+    Raises OSError, including MechanismNotOffered, SaslNotExpected and AuthenticationFailed; PeerError if
+    there is not a token.
     """
     mechanisms_of(connection, login.mechanism)
     try:

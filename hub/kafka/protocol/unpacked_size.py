@@ -93,8 +93,9 @@ def most_unpacked(codec: int, packed: bytes | memoryview) -> int:
 def judged(
     batch: RecordBatch, bounds: UnpackedBounds, *, exact: bool = False, may_unpack: bool = True
 ) -> UnpackedSize:
-    """Judge a batch of any format; unpacks ``bounds.batch_bytes`` at most, and only what may be too large. ``exact``: its size
-    is needed, not an upper limit. Raises NeedsUnpacking where it ``may_unpack`` nothing and would have to."""
+    """Judge a batch of any format; unpacks ``bounds.batch_bytes`` at most, and only what may be too large.
+    ``exact``: its size is needed, not an upper limit. Raises NeedsUnpacking where it ``may_unpack`` nothing
+    and would have to."""
     codec, count = batch.codec, max(0, batch.count)
     packed = _packed(batch)
     most, costs = most_unpacked(codec, packed), RECORD_COST * count
@@ -148,7 +149,8 @@ def _packed(batch: RecordBatch) -> memoryview:
 
 
 def _too_many_bytes(codec: int, packed: memoryview, bounds: UnpackedBounds) -> str:
-    """Name the size where the codec's headers have it: it may be a lie, so only where it is too large as well."""
+    """Name the size where the codec's headers have it:
+    it may be a lie, so only where it is too large as well."""
     most = UNKNOWN if codec == GZIP else most_unpacked(codec, packed)
     declared = _declared(codec, packed)
     if declared is not None and declared > bounds.batch_bytes:

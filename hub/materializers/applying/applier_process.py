@@ -1,8 +1,8 @@
 """[shell] The applier process: one thread per store, each with its own applier, reader and back-off.
 
 Further threads report each store's position (as consumer groups for other tools, and as records of
-``_hub.progress`` for the hub's own lists), expire rows older than their view's ttl (ttl_thread.py), and verify
-stores against their changelogs (verification/continuous_check.py).
+``_hub.progress`` for the hub's own lists), expire rows older than their view's ttl (ttl_thread.py), and
+verify stores against their changelogs (verification/continuous_check.py).
 
 Limitation: each store decodes the changelog for itself, so n stores of a view cost n times its decoding.
 """

@@ -1,4 +1,5 @@
-"""[shell] Snapshot groups of one store: which rows of their views a step may apply (snapshot_groups/barrier.py).
+"""[shell] Snapshot groups of one store: which rows of their views a step may apply
+(snapshot_groups/barrier.py).
 
 Views of one group (``cut`` in their files) are applied at the group's snapshots, all in one transaction,
 which also notes the snapshot. Rows past it wait in memory, within bounds.

@@ -1,4 +1,5 @@
-"""[shell] Tables of one store: create and extend them to fit their changelogs, and find those to be refilled."""
+"""[shell] Tables of one store: create and extend them to fit their changelogs,
+and find those to be refilled."""
 
 from __future__ import annotations
 

@@ -139,8 +139,10 @@ def provenance(record: Record) -> dict[str, Any] | None:
 def unreadable(record: Record, why: str) -> HubFault:
     """Return the error for a record that is not a changelog row."""
     return HubFault(
-        f'topic "{record.topic}" partition {record.partition} offset {record.offset}: no changelog row: {why}',
-        hint="find the other writer; delete the changelog topic and the view's checkpoint to rebuild the view",
+        f'topic "{record.topic}" partition {record.partition} offset {record.offset}: '
+        f"no changelog row: {why}",
+        hint="find the other writer; delete the changelog topic and the view's "
+        "checkpoint to rebuild the view",
         code="HUB-5020",
     )
 

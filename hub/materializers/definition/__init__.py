@@ -10,4 +10,4 @@ python_functions.py   Python functions that views call, read without running the
 drafted.py            a first version of a view and its golden test, from the schemas of its topics
 column_lineage.py     which columns of which topics a column is made of
 schema_impact.py      which views a new schema would break
-"""
+"""  # noqa: E501

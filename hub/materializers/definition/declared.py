@@ -320,8 +320,8 @@ class ViewDeclaration(BaseModel):
             )
         if self.cut is not None and self.mode == "realtime":
             raise ValueError(
-                "the views of a `cut` stop at the same place again and again, and real-time mode stops nowhere; write "
-                "`mode: live`, or leave `cut` out"
+                "the views of a `cut` stop at the same place again and again, and real-time mode stops "
+                "nowhere; write `mode: live`, or leave `cut` out"
             )
         return self
 

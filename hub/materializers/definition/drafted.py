@@ -1,7 +1,8 @@
 """[core] A first version of a view and its golden test, drafted from the schemas of its topics.
 
-A source whose events have the view's key as their own key says what is true of it now: its columns become fields, with the
-value of the latest event. Events of other sources have keys of their own: they are counted, and their numbers added up.
+A source whose events have the view's key as their own key says what is true of it now: its columns become
+fields, with the value of the latest event. Events of other sources have keys of their own: they are counted,
+and their numbers added up.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ _SAID_TWICE = re.compile(r"(^|_)(id|key|no|number|code)$")
 
 @dataclass(frozen=True, slots=True)
 class DraftSource:
-    """A topic of the view. ``key``: the column that topics.yaml names as the key of its events, None if it names none."""
+    """A topic of the view. ``key``: the column that topics.yaml names as the key of its events,
+    None if it names none."""
 
     topic: str
     schema: AvroType
@@ -57,8 +59,8 @@ class _Drafting:
 
 
 def draft(name: str, key: str, sources: Sequence[DraftSource]) -> Draft:
-    """Draft a view called ``name`` with one row per value of the column ``key``. Raises CallerError (HUB-1005) for a source
-    without that column, or when nothing would be a field.
+    """Draft a view called ``name`` with one row per value of the column ``key``. Raises CallerError
+    (HUB-1005) for a source without that column, or when nothing would be a field.
     """
     made = _Drafting(key)
     for source in sources:
@@ -115,7 +117,8 @@ def _latest(
 
 
 def _own_key(alias: str, columns: Mapping[str, AvroType]) -> str | None:
-    """Return the column that most likely tells one event from another: order_id of orders, else an event's own id."""
+    """Return the column that most likely tells one event from another:
+    order_id of orders, else an event's own id."""
     likely = (f"{alias.removesuffix('s')}_id", f"{alias}_id", "event_id", "id")
     return next((name for name in likely if name in columns), None)
 

@@ -25,7 +25,7 @@ number of sources: no join, no watermark, no Python per event.
 
 Scaling limit: ``u_<source>`` is rewritten with each event of its key, so it suits hundreds of identities per
 key (orders of a customer), not millions (clicks of a country).
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -105,8 +105,8 @@ class SourcePlan:
     unique: str | None
     where: str | None
     entries: tuple[UnionColumn, ...] = ()
-    # Of change events: columns that keep their value while an update leaves it out (an unchanged TOAST value),
-    # and columns that an event must have.
+    # Of change events: columns that keep their value while an update leaves it out (an unchanged TOAST
+    # value), and columns that an event must have.
     kept: tuple[str, ...] = ()
     whole: tuple[str, ...] = ()
 
@@ -406,7 +406,8 @@ class _EntityCompiler:
         if function is not None:
             raise self._wrong(
                 where,
-                f"`{_sql(node)}` calls the Python function {function.name} for entries of a source with unique_by",
+                f"`{_sql(node)}` calls the Python function {function.name} for entries of a "
+                "source with unique_by",
                 "Spark calls none inside of lists: use it outside of the aggregate, or in a view of its own",
                 code="HUB-2151",
             )
@@ -522,7 +523,8 @@ class _EntityCompiler:
             raise self._wrong(
                 where,
                 f"`{shortened(text)}` is nested too deep",
-                f"{MOST_BRACKETS} brackets, {MOST_LEVELS} parts of a chain; a field may name the fields before it",
+                f"{MOST_BRACKETS} brackets, {MOST_LEVELS} parts of a chain; a field may "
+                "name the fields before it",
             )
         bad = tree.find(*_NOT_HERE)
         if bad is not None:
@@ -539,7 +541,8 @@ class _EntityCompiler:
             raise self._wrong(
                 where,
                 f"`{text}` keeps several values",
-                f"{called_}(x, time) keeps one; a SQL view (`sql:`) keeps the top of each key: {called_}(x, time, 3)",
+                f"{called_}(x, time) keeps one; a SQL view (`sql:`) keeps the top of each key: "
+                f"{called_}(x, time, 3)",
                 code="HUB-2103",
             )
         try:

@@ -86,7 +86,8 @@ class View(ViewDeclaration):
         An identity may count under several keys: see docs/reference/view-files.md.
         """
         return {
-            name: f"each {source.unique_by} once within its {source.key}; one that moves to another {source.key} stays "
+            name: f"each {source.unique_by} once within its {source.key}; one that moves to another "
+            f"{source.key} stays "
             "counted under the former, too"
             for name, source in self.sources.items()
             if source.unique_by is not None and source.unique_by != source.key

@@ -114,7 +114,8 @@ def load_views(
 ) -> list[View | SqlView]:
     """Load all views of a project folder, by name; [] when it has none.
 
-    ``refused`` is called with each file that does not load, and the others are returned. Without it ConfigError is raised.
+    ``refused`` is called with each file that does not load, and the others are returned. Without it
+    ConfigError is raised.
     """
     found = []
     for path in view_files(project):

@@ -9,7 +9,7 @@ without running it.
 The view's SQL can call every function at the top level of the file whose name does not begin with ``_``. The
 result type comes from the annotation, so that a view can be checked where the file must not run (``hub view
 validate``, another machine).
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -86,7 +86,8 @@ def functions(text: str, file: str) -> tuple[Function, ...]:
         raise ConfigError(
             "no function in it can be called",
             where=file,
-            hint="def digits(phone: str) -> str: at the top of the file, with a name that does not begin with _",
+            hint="def digits(phone: str) -> str: at the top of the file, with a name that "
+            "does not begin with _",
             code=_WRONG,
         )
     return tuple(found.values())

@@ -21,7 +21,8 @@ def _no_column(
 ) -> ConfigError:
     guess = nearest(column, types)
     return ConfigError(
-        f'view "{view.name}": source "{name}": {what}: topic "{view.sources[name].topic}" has no column "{column}"',
+        f'view "{view.name}": source "{name}": {what}: topic "{view.sources[name].topic}" '
+        f'has no column "{column}"',
         hint=f'did you mean "{guess}"?' if guess else f"it has {', '.join(sorted(types))}",
         code="HUB-2101",
     )
@@ -38,7 +39,8 @@ def check_event_time(
     if kind(types[column]) != "timestamp":
         raise ConfigError(
             f'view "{view.name}": source "{name}": event_time: column "{column}" is not a timestamp',
-            hint="name a column with logicalType timestamp-millis or timestamp-micros, or _timestamp, the broker's time",
+            hint="name a column with logicalType timestamp-millis or timestamp-micros, or "
+            "_timestamp, the broker's time",
             code="HUB-2101",
         )
 
@@ -57,13 +59,14 @@ def check_table(view: SqlView, name: str, source: SqlSource, types: Mapping[str,
             if what == "key" and kind(types[column]) in ("floating", "other"):
                 raise ConfigError(
                     f'view "{view.name}": source "{name}": table key: column "{column}" cannot identify rows',
-                    hint="a key is text, a whole or decimal number, a boolean, a date or a time; or leave `key` out: "
-                    "the record's own key",
+                    hint="a key is text, a whole or decimal number, a boolean, a date or a time; or leave "
+                    "`key` out: the record's own key",
                     code="HUB-2101",
                 )
     if table.key and set(table.key) & set(META):
         raise ConfigError(
-            f'view "{view.name}": source "{name}": table key: {", ".join(sorted(set(table.key) & set(META)))} is of the '
+            f'view "{view.name}": source "{name}": table key: '
+            f"{', '.join(sorted(set(table.key) & set(META)))} is of the "
             "record, not of the event",
             hint="leave `key` out to have the record's own key",
             code="HUB-2101",

@@ -1,4 +1,5 @@
-"""[core] The text of a SQL view: parsed, never generated, because a generator may lose an argument that it does not know.
+"""[core] The text of a SQL view: parsed, never generated, because a generator may lose an argument that it
+does not know.
 
 Spark gets the author's own text. Errors name line and column of the SQL and the nearest valid name.
 """

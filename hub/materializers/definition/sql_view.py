@@ -1,4 +1,5 @@
-"""[core] A *SQL view* as declared in its file: its SELECT in Spark SQL, and topics and other views as its sources."""
+"""[core] A *SQL view* as declared in its file:
+its SELECT in Spark SQL, and topics and other views as its sources."""
 
 from __future__ import annotations
 

@@ -84,7 +84,8 @@ class BatchReports:
         return unread
 
     def last_batch(self, plan: AnyPlan, query: StreamingQuery, reported: int) -> spark.CommittedBatch | None:
-        """Return the last batch that the query has committed since batch ``reported``; None: there is none."""
+        """Return the last batch that the query has committed since batch ``reported``;
+        None: there is none."""
         return with_counts(spark.last_batch(query, reported), self._last.get(plan.checkpoint))
 
     def report_batch(
@@ -197,6 +198,7 @@ def check_retained(reached: Positions, begin: Positions) -> None:
         )
         raise HubError(
             f"retention has taken offsets that the view has not read: {stretches}",
-            hint="raise the topic's retention; to rebuild the view from the remaining events, remove its folder under checkpoints",
+            hint="raise the topic's retention; to rebuild the view from the remaining events, remove its "
+            "folder under checkpoints",
             code="HUB-3020",
         )

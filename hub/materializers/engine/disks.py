@@ -37,7 +37,8 @@ def full_disk(view: str, error: BaseException | str, folders: Mapping[str, Path]
     what, folder = where
     return PeerError(
         f'view "{view}": the disk of {what} is full: "{folder}"',
-        hint="free space there, or move `home` (hub.yaml) to a larger disk; nothing is lost, and the view resumes by itself",
+        hint="free space there, or move `home` (hub.yaml) to a larger disk; nothing is lost, and the "
+        "view resumes by itself",
         code="HUB-3062",
     )
 

@@ -182,7 +182,8 @@ class PauseEnded:
 
 @dataclass(frozen=True, slots=True)
 class ViewFailed:
-    """Planning, starting or running failed; no query runs. ``committed``: a batch was committed just before."""
+    """Planning, starting or running failed; no query runs.
+    ``committed``: a batch was committed just before."""
 
     failure: Failure
     committed: bool = False
@@ -228,7 +229,8 @@ class MakePlan:
 
 @dataclass(frozen=True, slots=True)
 class CountUnread:
-    """Count the events that the plan has not read, and report its last batch. Answered by ``UnreadCounted``."""
+    """Count the events that the plan has not read, and report its last batch.
+    Answered by ``UnreadCounted``."""
 
 
 @dataclass(frozen=True, slots=True)

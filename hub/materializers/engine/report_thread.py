@@ -1,4 +1,5 @@
-"""[shell] Write the materializer's own report to ``_hub.progress`` every few seconds, in a thread of its own."""
+"""[shell] Write the materializer's own report to ``_hub.progress`` every few seconds,
+in a thread of its own."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ class ReportThread:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Write a report whenever the views change, and every ``REPORT_EVERY_S``, for as long as the block runs."""
+        """Write a report whenever the views change, and every ``REPORT_EVERY_S``,
+        for as long as the block runs."""
         with repeating(
             self.step,
             name="materializer-pulse",

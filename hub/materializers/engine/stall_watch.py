@@ -16,7 +16,8 @@ from hub.materializers.isolation.processes import ThreadMarks
 from hub.materializers.progress.records import Mode
 from hub.materializers.spark import session as spark
 
-# Factor on the stall limit for work that shows no progress: planning, and computing in the incremental engine.
+# Factor on the stall limit for work that shows no progress: planning, and computing in the incremental
+# engine.
 _BLIND_PATIENCE = 4
 
 

@@ -17,7 +17,7 @@ returns. A process that was killed from outside is weaker evidence than one that
 three such deaths during the same batch.
 
 Pure functions: times are passed in. The files and processes are in processes.py.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 

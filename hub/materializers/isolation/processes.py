@@ -478,7 +478,10 @@ class IsolatedProcess:
 
 def isolation_message(entry: IsolatedVersion, now: str) -> str:
     """Return the message about an isolated version: the cause, its current activity, and how to return it."""
-    return f"{entry.cause}, so it runs in a process of its own; {now}. Change its file to have it tried again at once"
+    return (
+        f"{entry.cause}, so it runs in a process of its own; {now}. Change its file to have "
+        "it tried again at once"
+    )
 
 
 def out_of_memory_kills() -> int:

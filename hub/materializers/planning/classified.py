@@ -29,8 +29,9 @@ class LateRule:
 class Classified:
     """Classification of a SQL view: kind, SQL for Spark, key and late rules.
 
-    ``sql``: what Spark runs, the author's text with the column ``_hub_version``; empty for an incremental view, whose
-    engine has its own. ``traced``: for a stateless view the same with ``_hub_from``, the event that made the row.
+    ``sql``: what Spark runs, the author's text with the column ``_hub_version``; empty for an incremental
+    view, whose engine has its own. ``traced``: for a stateless view the same with ``_hub_from``, the event
+    that made the row.
     ``nearest``: the nearest native form, if there is one.
     """
 

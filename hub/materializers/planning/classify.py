@@ -139,5 +139,6 @@ def _with_note(query: Query, shape: QueryShape) -> QueryShape:
         return shape
     return replace(
         shape,
-        nearest=f"the watermark of {', '.join(idle)} closes nothing here: no event is late, none is forgotten",
+        nearest=f"the watermark of {', '.join(idle)} closes nothing here: no event is "
+        "late, none is forgotten",
     )

@@ -1,4 +1,5 @@
-"""[core] Sources of an incremental view as tables of the incremental engine: columns, key, and order of changes.
+"""[core] Sources of an incremental view as tables of the incremental engine: columns, key, and order of
+changes.
 
 A *stream* keeps every event, keyed by its coordinates. A *table* keeps the latest event of each key: the
 columns of ``table: {key: …}``, or else the record's own key (``_key``), which is also the key of another

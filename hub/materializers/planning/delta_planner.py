@@ -1,5 +1,5 @@
-"""[core] Plan of the incremental engine: which rows of a SQL view a change can affect, and which input rows they
-need.
+"""[core] Plan of the incremental engine: which rows of a SQL view a change can affect, and which input rows
+they need.
 
 Spark's streams have no retractions, so joins of tables, HAVING, top-n, distinct counts and aggregates of
 aggregates are not streaming queries. The incremental engine (``spark/delta_engine.py``) keeps the inputs as
@@ -24,7 +24,7 @@ the side of a join that cannot add rows. A derived table through which a selecti
 it becomes a stage of its own, whose output is a table with changes like any other. Parts that are still not
 bound are computed whole, where a size is declared for them, or refused. Rules in the order of application:
 ``Select.push``, ``_push_join``, ``_bounds``.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -202,13 +202,15 @@ class _Planning:
             if len(loose) < len(best):
                 best = loose
         form = (
-            "group by a column and make it the view's key, or select the column that rows are joined or ranked by "
-            "(PARTITION BY); or declare up to how many rows may be computed whole at every batch (whole_rows: 10000)"
+            "group by a column and make it the view's key, or select the column that rows are joined or "
+            "ranked by (PARTITION BY); or declare up to how many rows may be computed whole at every batch "
+            "(whole_rows: 10000)"
         )
         if isinstance(root, Select) and (root.limited or (isinstance(root.groups, list) and not root.groups)):
             form = (
-                "rank within groups: row_number() OVER (PARTITION BY …), or GROUP BY a column that is the view's key; "
-                "or declare up to how many rows may be computed whole at every batch (whole_rows: 10000)"
+                "rank within groups: row_number() OVER (PARTITION BY …), or GROUP BY a column that is the "
+                "view's key; or declare up to how many rows may be computed whole at every batch "
+                "(whole_rows: 10000)"
             )
         said = ", ".join(f'"{table}"' for table in dict.fromkeys(best))
         found = next(filter(None, (obstacle(root, each) for each in key)), None)

@@ -1,11 +1,14 @@
 """[core] Sums and arithmetic of SQL views that give null instead of wrapping.
 
-Without ANSI mode, in which one event could stop a view, Spark's ``sum``, ``+``, ``-`` and ``*`` of whole numbers
+Without ANSI mode, in which one event could stop a view, Spark's ``sum``, ``+``, ``-`` and ``*`` of whole
+numbers
 wrap: the total of two large amounts is a negative number. ``try_sum``, ``try_add``, ``try_subtract`` and
-``try_multiply`` are the same functions and give null then. An author's text is not regenerated: ``a + b`` becomes
+``try_multiply`` are the same functions and give null then. An author's text is not regenerated: ``a + b``
+becomes
 ``try_add(a , b)`` by insertions into it.
 
-Times are left alone: a stream's join is bounded by the form ``t - INTERVAL 1 HOUR``, which Spark must recognize.
+Times are left alone: a stream's join is bounded by the form ``t - INTERVAL 1 HOUR``, which Spark must
+recognize.
 """
 
 from __future__ import annotations
@@ -126,7 +129,8 @@ def _with_calls(tree: exp.Expr | None) -> exp.Expr | None:
 
 
 def _arithmetic(sql: str) -> str:
-    """Return the text with functions for ``+``, ``-`` and ``*``, where the result is not too deep for Spark."""
+    """Return the text with functions for ``+``, ``-`` and ``*``,
+    where the result is not too deep for Spark."""
     tokens = SPARK.tokenize(sql)
     if not any(token.token_type in _OPERATORS for token in tokens):
         return sql

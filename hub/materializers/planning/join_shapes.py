@@ -64,7 +64,8 @@ def _enriched(query: Query, joins: list[exp.Expr], kinds: list[str], shapes: lis
         if kind not in allowed:
             return QueryShape(
                 "incremental",
-                f"{kind.upper()} JOIN of a stream with a static table: its rows without an event would have to go",
+                f"{kind.upper()} JOIN of a stream with a static table: its rows without an "
+                "event would have to go",
                 "LEFT JOIN the table to the stream",
             )
         if not join.args.get("on") and not join.args.get("using"):
@@ -73,8 +74,8 @@ def _enriched(query: Query, joins: list[exp.Expr], kinds: list[str], shapes: lis
             )
     return QueryShape(
         "join",
-        "each event is enriched by static tables, in their state when its batch is read; later changes of a table "
-        "do not change rows that are written",
+        "each event is enriched by static tables, in their state when its batch is read; later changes of a "
+        "table do not change rows that are written",
     )
 
 
@@ -98,7 +99,8 @@ def _interval(query: Query, join: exp.Expr, kind: str, scope: Scope) -> QuerySha
         missing = [relation.alias for relation, time in zip((left, right), times, strict=True) if not time]
         return QueryShape(
             "incremental",
-            f'joins two streams without a limit: "{missing[0]}" has no watermark, so none of its events can be forgotten',
+            f'joins two streams without a limit: "{missing[0]}" has no watermark, so none of its '
+            "events can be forgotten",
             "declare event_time and watermark on both, and join within an interval of them",
         )
     bounds = _bounds(query, scope, terms, times[0], times[1])

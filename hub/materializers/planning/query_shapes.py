@@ -22,6 +22,28 @@ from hub.materializers.planning.select_parts import (
 from hub.materializers.sql_rules.checks import is_aggregate
 
 
+def _needs_other_rows(node: exp.Expr, select: exp.Select) -> Iterator[tuple[str, str]]:
+    """Yield (why, what to write instead) if new events change what an expression gave for older rows."""
+    if isinstance(node, exp.Window):
+        ranked = f"`{node.this.sql('spark')[:40]} OVER (…)`"
+        yield (
+            f"{ranked}: a new event changes the ranks and frames of others",
+            "max_by(x, y) keeps the latest of each key, max_by(x, y, k) the top k",
+        )
+    if isinstance(node, exp.Select | exp.SetOperation):
+        within = "a query within an expression (IN, EXISTS, a scalar)"
+        yield (
+            f"{within}: its answer changes for rows that are written",
+            "a JOIN within an interval, or LEFT SEMI JOIN, is native between streams",
+        )
+    if isinstance(node, exp.Distinct) and node.parent is not select:
+        counted = node.parent.sql("spark")[:50] if node.parent else ""
+        yield (
+            f"`{counted}` needs every value that was ever counted",
+            "approx_count_distinct(x) is native, within 5 %",
+        )
+
+
 class QueryClassifier:
     def __init__(self, query: Query) -> None:
         self.query = query
@@ -89,7 +111,8 @@ class QueryClassifier:
 
     def _no_order(self, node: exp.Expr) -> None:
         """Refuse ORDER BY and LIMIT, which have no meaning for a view as a set of rows; a top-k has."""
-        for arg, what in (("order", "ORDER BY"), ("sort", "SORT BY"), ("cluster", "CLUSTER BY"), ("distribute", "DISTRIBUTE BY")):  # fmt: skip
+        for arg, what in (("order", "ORDER BY"), ("sort", "SORT BY"), ("cluster", "CLUSTER BY"),
+            ("distribute", "DISTRIBUTE BY")):  # fmt: skip
             if node.args.get(arg) is not None and not (arg == "order" and node.args.get("limit") is not None):
                 raise never(
                     self.query,
@@ -127,21 +150,7 @@ class QueryClassifier:
                 "max_by(x, y, k) keeps the top k",
             )
         for node in own_nodes(select):
-            if isinstance(node, exp.Window):
-                yield (
-                    f"`{node.this.sql('spark')[:40]} OVER (…)`: a new event changes the ranks and frames of others",
-                    "max_by(x, y) keeps the latest of each key, max_by(x, y, k) the top k",
-                )
-            if isinstance(node, exp.Select | exp.SetOperation):
-                yield (
-                    "a query within an expression (IN, EXISTS, a scalar): its answer changes for rows that are written",
-                    "a JOIN within an interval, or LEFT SEMI JOIN, is native between streams",
-                )
-            if isinstance(node, exp.Distinct) and node.parent is not select:
-                yield (
-                    f"`{node.parent.sql('spark')[:50] if node.parent else ''}` needs every value that was ever counted",
-                    "approx_count_distinct(x) is native, within 5 %",
-                )
+            yield from _needs_other_rows(node, select)
             if isinstance(node, exp.ArrayAgg | exp.ArrayUniqueAgg):
                 yield from self._collected(select, node)
 
@@ -194,7 +203,8 @@ class QueryClassifier:
             f"reads {what}: its rows change and disappear, and derived rows must follow",
             "with {as: stream}"
             + (", without table:," if source.table is not None else "")
-            + " every change is an event of its own (a count then counts changes); with {as: static} it only enriches",
+            + " every change is an event of its own (a count then counts changes); with {as: "
+            "static} it only enriches",
         )
 
     # ---- aggregates
@@ -263,7 +273,8 @@ class QueryClassifier:
         hops = len(call.expressions) > 2 and call.expressions[1] != call.expressions[2]
         return QueryShape(
             "aggregate",
-            f"one aggregation by {'hopping' if hops else 'tumbling'} window: each event gives the window's new state, "
+            f"one aggregation by {'hopping' if hops else 'tumbling'} window: each event gives "
+            "the window's new state, "
             "until the watermark closes it",
             late=(LateRule(time.source, time.column, over_column(text, time.column)),),
         )
@@ -274,7 +285,8 @@ class QueryClassifier:
                 self.query,
                 call,
                 "a session is complete only when a watermark shows that no more events will arrive",
-                "declare event_time and watermark on its source and use that column: session_window(event_time, '10 minutes')",
+                "declare event_time and watermark on its source and use that column: "
+                "session_window(event_time, '10 minutes')",
             )
         return QueryShape(
             "session",

@@ -54,7 +54,10 @@ def refused(query: Query, kind: str, reason: str, nearest: str) -> tuple[str, st
         topic = query.view.sources[twice].topic
         return (
             f'the SQL reads source "{twice}" more than once, which it does in micro-batches only',
-            f"give the second place a source of its own, of the same topic: {twice}_again: {{topic: {topic}}}",
+            (
+                f"give the second place a source of its own, of the same topic: "
+                f"{twice}_again: {{topic: {topic}}}"
+            ),
         )
     return None
 

@@ -30,7 +30,8 @@ def row_key(query: Query, shape: QueryShape) -> tuple[tuple[str, ...], str]:
             if natural is None and not declared:
                 missing = parts[names.index([])]
                 raise query.error(
-                    f"`{missing.sql('spark')[:60]}` of GROUP BY is not in the SELECT list, so rows cannot be distinguished",
+                    f"`{missing.sql('spark')[:60]}` of GROUP BY is not in the SELECT list, so rows "
+                    "cannot be distinguished",
                     "select it with a name, or say `key:`",
                     missing,
                     "HUB-2113",
@@ -45,7 +46,8 @@ def row_key(query: Query, shape: QueryShape) -> tuple[tuple[str, ...], str]:
         raise wrong(
             query.view,
             "its rows have no key of their own",
-            "declare the columns that identify a row, such as key: [flight_id]; rows with the same key replace each other",
+            "declare the columns that identify a row, such as key: [flight_id]; rows with the same "
+            "key replace each other",
             None,
             "HUB-2113",
         )
@@ -74,7 +76,8 @@ def _check_declared(
     if lost:
         raise wrong(
             query.view,
-            f"key [{', '.join(key)}]: several rows have it, for {of} makes one of each {', '.join(sorted(lost))} as well",
+            f"key [{', '.join(key)}]: several rows have it, for {of} makes one of each "
+            f"{', '.join(sorted(lost))} as well",
             f"key: [{', '.join(natural)}], or leave it out"
             if natural is not None
             else f"select {lost[0]} with a name that is part of the key, or leave it out of GROUP BY",

@@ -1,4 +1,5 @@
-"""[core] Parts of a parsed SELECT: its groups, windows, joins and conditions, and the SELECT that makes its rows."""
+"""[core] Parts of a parsed SELECT: its groups, windows, joins and conditions,
+and the SELECT that makes its rows."""
 
 from __future__ import annotations
 

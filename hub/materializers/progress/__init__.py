@@ -9,4 +9,4 @@ late_events.py       [core]  how late events were
 store_watch.py       [shell] the records followed in the server
 latency.py           [core]  how long events take to a store     latency_samples.py  [shell] looked up in the log
 batch_traces.py      [shell] a span for each batch               span_counts.py      [shell] span counts by outcome
-"""
+"""  # noqa: E501

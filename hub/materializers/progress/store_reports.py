@@ -19,7 +19,8 @@ StoreState = Literal["starting", "filling", "live", "down"]
 UNKNOWN = "unknown"
 PREFIX = "store:"
 REPORT_EVERY_S = 5.0
-"""An applier writes a report of each store at least this often; one that has not been heard for much longer is silent."""
+"""An applier writes a report of each store at least this often;
+one that has not been heard for much longer is silent."""
 # A store with a greater lag is reported as filling instead of live.
 LIVE_WITHIN = 10_000
 
@@ -70,7 +71,8 @@ def gone(store: str) -> NewRecord:
 
 
 def silent(report: Mapping[str, Any], why: str) -> dict[str, Any]:
-    """Return the report of a store whose applier is silent: its state and lag are unknown, and ``why`` is the reason."""
+    """Return the report of a store whose applier is silent:
+    its state and lag are unknown, and ``why`` is the reason."""
     views = {name: {**each, "lag": None} for name, each in report.get("views", {}).items()}
     return {**report, "state": UNKNOWN, "reason": why, "views": views}
 

@@ -36,8 +36,8 @@ _LOOK_S = 2.0
 
 _FOLLOWED = (PREFIX, "state:", "progress:")
 TOLD = "told:"
-"""Prefix of the keys under which ``over`` gives the records ``progress:`` as the log has them; the store's own are those that its rows
-cover."""
+"""Prefix of the keys under which ``over`` gives the records ``progress:`` as the log has them; the store's
+own are those that its rows cover."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,8 @@ class ServerFacts:
     files: Callable[[], frozenset[str] | None] = lambda: None
     folder: str = ""
     stores: Mapping[str, str] = field(default_factory=dict)
-    """URL of each store of this hub, without password: another hub on this Kafka may have a store of the same name."""
+    """URL of each store of this hub, without password:
+    another hub on this Kafka may have a store of the same name."""
 
 
 _MOST_ENGINES = 16
@@ -210,7 +211,8 @@ class StoreWatch:
     def _is_of_another_hub(
         self, key: str, body: Mapping[str, Any] | None, held: Mapping[str, Any] | None
     ) -> bool:
-        """Return True if the report must not replace ``held``, which is the report of this hub's own store."""
+        """Return True if the report must not replace ``held``,
+        which is the report of this hub's own store."""
         url = self.around.stores.get(key.removeprefix(PREFIX)) if key.startswith(PREFIX) else None
         return (
             url is not None and held is not None and held.get("url") == url and (body or {}).get("url") != url

@@ -22,7 +22,8 @@ from typing import Any
 from hub.materializers.progress.engine_reports import EngineReport
 
 Newest = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-"""From a store's progress records to those with what is newer in the log, and the state of each view as it is now."""
+"""From a store's progress records to those with what is newer in the log,
+and the state of each view as it is now."""
 SILENT_S = 30.0
 REMOVED, UNKNOWN = "removed", "unknown"
 _STATE = "state:"
@@ -66,8 +67,8 @@ def why_silent(process: str, silent_s: float, kafka: str, process_in_words: str)
 def judged(told: Mapping[str, Any], links: Links) -> dict[str, Any]:
     """Return the progress records with the state of each view as it is now.
 
-    ``told``: the records by key, each view's under its own name (``Store.progress``). A view that was removed before it had
-    any row is left out.
+    ``told``: the records by key, each view's under its own name (``Store.progress``). A view that was removed
+    before it had any row is left out.
     """
     if links.engine is None:
         return dict(told)

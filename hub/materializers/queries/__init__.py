@@ -1,4 +1,5 @@
-"""SQL over views and recent events: parsed, checked, compiled to one read-only statement, and run within limits.
+"""SQL over views and recent events: parsed, checked, compiled to one read-only statement, and run within
+limits.
 
 parser.py              [core]  text to a statement, within limits; errors point at the place
 compiler.py            [core]  a statement and its tables to SQL for SQLite or Postgres
@@ -11,4 +12,4 @@ sqlite_functions.py    [edge]  a read-only SQLite connection with the hub's func
 topic_rows.py          [shell] recent events of a topic as rows    topic_columns.py  [core] its columns
 saved_queries.py       [core]  the SQL files in ``queries/``
 http/                  [edge]  FastAPI, admission, and the forms of an answer
-"""
+"""  # noqa: E501

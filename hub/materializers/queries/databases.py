@@ -63,8 +63,8 @@ def guarded(ready: Compiled, limit: int) -> str:
     size = 'octet_length(CAST("hub_row" AS TEXT))'
     return (
         f'SELECT {", ".join(shown)} FROM ({ready.sql}) AS "hub_row" ({", ".join(names)}) '
-        f"WHERE CASE WHEN {size} > {MOST_BYTES} THEN CAST('a row of ' || {size} AS INTEGER) = 0 ELSE TRUE END "
-        f"LIMIT {limit + 1}"
+        f"WHERE CASE WHEN {size} > {MOST_BYTES} THEN CAST('a row of ' || {size} AS INTEGER) = 0 ELSE TRUE "
+        f"END LIMIT {limit + 1}"
     )
 
 
@@ -85,7 +85,8 @@ def copy_view(connection: Connection, scratch: Connection, view: ViewTable, runn
             count += len(page)
             if count > MOST_COPIED:
                 raise SqlError(
-                    f'view "{view.name}" has more than {MOST_COPIED} rows: too many to copy for a query with events',
+                    f'view "{view.name}" has more than {MOST_COPIED} rows: too many to copy '
+                    "for a query with events",
                     hint="ask the topic first, then the view with the keys that came out",
                     code="HUB-1451",
                 )

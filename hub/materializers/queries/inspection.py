@@ -1,4 +1,5 @@
-"""[core] Questions about a parsed statement: its tables, names, parameters, and the time from which it reads."""
+"""[core] Questions about a parsed statement:
+its tables, names, parameters, and the time from which it reads."""
 
 from __future__ import annotations
 

@@ -48,7 +48,8 @@ Path_ = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class SavedQuery:
-    """One file. ``name`` is the file's without ``.sql``; ``sql`` is the whole text; ``doc`` its leading ``--`` lines."""
+    """One file. ``name`` is the file's without ``.sql``; ``sql`` is the whole text;
+    ``doc`` its leading ``--`` lines."""
 
     name: str
     path: Path

@@ -28,8 +28,8 @@ _LARGEST_VALUE = 32_000_000
 _LONGEST_SOUGHT = 1_000
 _MOST_COMPARED = 50_000_000  # length of a LIKE part that has _ times the length of the text: 0.2 s
 LONGEST = (
-    f"LIKE, position, replace and trim look for up to {_LONGEST_SOUGHT:,} characters; LIKE for a part with _ where its "
-    f"length times the text's is up to {_MOST_COMPARED:,}: left(…, n) takes part of a text"
+    f"LIKE, position, replace and trim look for up to {_LONGEST_SOUGHT:,} characters; LIKE for a part with "
+    f"_ where its length times the text's is up to {_MOST_COMPARED:,}: left(…, n) takes part of a text"
 )
 _WHOLE = re.compile(r"\s*[+-]?\d{1,18}\s*")
 _NUMERAL = re.compile(r"\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,2})?\s*")

@@ -1,7 +1,7 @@
 """[core] Pieces of a compiled statement, and the writer that handlers use.
 
-No text of a caller is copied: a handler writes its own SQL around that of its operands, names are quoted, texts are
-bound. Anything without a handler cannot reach a database.
+No text of a caller is copied: a handler writes its own SQL around that of its operands, names are quoted,
+texts are bound. Anything without a handler cannot reach a database.
 """
 
 from __future__ import annotations

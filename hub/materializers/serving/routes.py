@@ -1,4 +1,5 @@
-"""[edge] FastAPI: a view by key, by index and by subscription (server-sent events, WebSocket), from the store alone."""
+"""[edge] FastAPI: a view by key, by index and by subscription (server-sent events, WebSocket),
+from the store alone."""
 
 from __future__ import annotations
 
@@ -94,10 +95,13 @@ def create_router(
     async def rows(
         view: str, request: Request, hub_position: str | None = Header(None), timeout_ms: int | None = None
     ) -> Response:
-        """Rows in key order, filtered on declared indexes: ``?city=Oslo&points.gte=100&limit=50&after=<next>``.
+        """Rows in key order, filtered on declared indexes:
+        ``?city=Oslo&points.gte=100&limit=50&after=<next>``.
 
-        ``order=city,-points`` sorts by declared indexes, ``fields=name,city`` shows these; ``next`` begins the next page. With
-        ``after=<position token>`` (or the header Hub-Position) the first page has that write, or the answer is 503 with the lag.
+        ``order=city,-points`` sorts by declared indexes, ``fields=name,city`` shows these; ``next`` begins
+        the next page. With
+        ``after=<position token>`` (or the header Hub-Position) the first page has that write, or the answer
+        is 503 with the lag.
         """
         table = await anyio.to_thread.run_sync(_table, store, view, newest)
         types = _types(table)
@@ -151,7 +155,8 @@ def create_router(
         last_event_id: str | None = Query(None),
         last_event_id_header: str | None = Header(None, alias="Last-Event-ID"),
     ) -> ServerSentEvents:
-        """Server-sent events: a snapshot, then every change; resumes after Last-Event-ID. Filtered as a query is:
+        """Server-sent events: a snapshot, then every change; resumes after Last-Event-ID. Filtered as a query
+        is:
         ``?key=C-1``, ``?city=Oslo&points.gte=100``. A WebSocket on the same path receives the same events."""
         last = last_event_id_header or last_event_id
         return ServerSentEvents(await opened(view, request.query_params, snapshot, covered, last))
@@ -178,8 +183,8 @@ def create_router(
         hub_position: str | None = Header(None),
         timeout_ms: int | None = None,
     ) -> Response:
-        """One row, of it the ``fields``. With ``?after=`` (or the header Hub-Position) it includes that write, or answers 503
-        with the lag.
+        """One row, of it the ``fields``. With ``?after=`` (or the header Hub-Position) it includes that
+        write, or answers 503 with the lag.
 
         The row of the key "changes" is found by ``/views/{view}?key=changes``."""
         only(request.query_params, _OWN_OF_KEY, f"GET /views/{view}/{{key}}")

@@ -10,7 +10,7 @@ reconnects with its last id.
     id: <id>                          {"event": "upsert", "id": "<id>", "data": {"key": …, "row": …, "version": …}}
     event: upsert
     data: {"key": …, "row": …, "version": …}
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ class SubscriptionEvent:
     covered                    ``{"positions"}`` of the sources that all sent rows include; only on request
     alive                      heartbeat without a change
     closing                    ``{"reason"}``: the server closes the connection; reconnect with the last id
-    """
+    """  # noqa: E501
 
     name: Name
     mark: SubscriberPosition | None

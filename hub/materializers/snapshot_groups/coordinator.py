@@ -245,7 +245,8 @@ def _check(members: Sequence[Member]) -> None:
             if topic not in written:
                 raise PeerError(
                     f'view "{each.table}" reads {topic}, which no view of its group writes',
-                    hint="write the same `cut` in both views' files; while another version of one is built, it passes by itself",
+                    hint="write the same `cut` in both views' files; while another version of one is built, "
+                    "it passes by itself",
                     code="HUB-3061",
                 )
     left = list(members)

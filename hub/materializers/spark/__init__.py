@@ -10,4 +10,4 @@ delta_stream.py delta_engine.py         a SQL view that the incremental engine r
 python_udfs.py python_udf_worker.py     a view's Python functions in Spark
 read_ends.py               how far a running query may read
 checkpoint_corruption.py   corrupt checkpoints: detected, and their files quarantined
-"""
+"""  # noqa: E501

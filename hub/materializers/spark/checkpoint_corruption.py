@@ -30,9 +30,10 @@ _VERSION = re.compile(r"v\d+")
 
 # Transient problems: the files may be intact.
 _OUTAGE = re.compile(
-    r"no space left|disk quota|too many open files|cannot allocate memory|out of memory|outofmemory|OUT_OF_MEMORY"
-    r"|permission denied|accessdenied|read-only file system|input/output error|stale file handle"
-    r"|connection (?:refused|reset)|timed out|timeoutexception|interruptedexception|UNRELEASED_THREAD_ERROR|set lock on file",
+    r"no space left|disk quota|too many open files|cannot allocate memory|out of "
+    r"memory|outofmemory|OUT_OF_MEMORY|permission denied|accessdenied|read-only file system|input/output "
+    r"error|stale file handle|connection (?:refused|reset)|timed "
+    r"out|timeoutexception|interruptedexception|UNRELEASED_THREAD_ERROR|set lock on file",
     re.IGNORECASE,
 )
 # Error names of Spark that always mean corruption.
@@ -52,14 +53,15 @@ _STATE = re.compile(
 _NOT_AS_WRITTEN = re.compile(
     r"EOFException|ZipException|FileNotFoundException|NoSuchFileException|does not exist|corrupt|checksum"
     r"|JsonParseException|JsonMappingException|JsonEOFException|MismatchedInputException|MappingException|ParseException"
-    r"|UTFDataFormatException|NegativeArraySizeException|MalformedInputException|StreamCorruptedException|Incomplete log file"
-    r"|NumberFormatException|Log file was malformed|unknown compression|Decompression error|invalid (?:header|magic)",
+    r"|UTFDataFormatException|NegativeArraySizeException|MalformedInputException|StreamCorruptedException|Incomplete log file"  # noqa: E501
+    r"|NumberFormatException|Log file was malformed|unknown compression|Decompression "
+    r"error|invalid (?:header|magic)",
     re.IGNORECASE,
 )
 # DuckDB's messages about its own file, after opening it.
 _DUCKDB = re.compile(
-    r"corrupt|checksum|not a valid duckdb|failed to deserialize|replaying wal|serialization error|could not read enough bytes"
-    r"|truncated|database has been invalidated",
+    r"corrupt|checksum|not a valid duckdb|failed to deserialize|replaying wal|serialization error|could not "
+    r"read enough bytes|truncated|database has been invalidated",
     re.IGNORECASE,
 )
 

@@ -172,13 +172,15 @@ class DeltaRun:
         first = (self.generation << GENERATION_SHIFT) + batch_id + 1
         if batch_id != last + 1:
             raise HubFault(
-                f'view "{self.plan.view.name}": batch {batch_id} is asked for, and its state is at batch {last}',
+                f'view "{self.plan.view.name}": batch {batch_id} is asked for, and its '
+                f"state is at batch {last}",
                 hint="state and checkpoint are of different times; delete both, the view is rebuilt",
                 code="HUB-5022",
             )
         if last_version >> GENERATION_SHIFT > self.generation:
             raise HubFault(
-                f'view "{self.plan.view.name}": generation {self.generation} batch {batch_id} is older than its state',
+                f'view "{self.plan.view.name}": generation {self.generation} batch {batch_id} '
+                "is older than its state",
                 hint="delete its checkpoint; the view is rebuilt",
                 code="HUB-5022",
             )
@@ -253,7 +255,8 @@ class DeltaRun:
         whole = first or not stage.handle or changed > stored
         if not stage.handle and stored > self.plan.whole_rows:
             raise CallerError(
-                f'view "{self.plan.view.name}": {stored} rows of {", ".join(stage.tables)} are computed whole at every '
+                f'view "{self.plan.view.name}": {stored} rows of {", ".join(stage.tables)} are '
+                "computed whole at every "
                 f"batch, which is declared for {self.plan.whole_rows} at most",
                 hint="give it a GROUP BY or PARTITION BY that is part of its key, or declare more rows",
                 code="HUB-2141",
@@ -333,7 +336,8 @@ class DeltaRun:
         if not whole and stage.key:
             self._unique(
                 stage,
-                f"SELECT {keys} FROM {stored} t SEMI JOIN {new} n ON {all_equal('t', 'n', one)} HAVING count(*) > 0",
+                f"SELECT {keys} FROM {stored} t SEMI JOIN {new} n ON "
+                f"{all_equal('t', 'n', one)} HAVING count(*) > 0",
             )
         db.execute(f"INSERT INTO {stored} SELECT {listed} FROM {new}")
         db.execute(f"ALTER TABLE {old} DROP _rowid")

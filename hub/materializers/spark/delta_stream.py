@@ -14,7 +14,7 @@ reported: the view covers their events only when it has rows of them.
 A view's changelog that is read as a table follows the rules of stores: a row counts if its ``hub.version`` is
 not lower than that of the existing row. When a generation has gone live, rows of earlier ones are removed
 without a record of their own (``DeltaQuery.expire``).
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 

@@ -59,7 +59,8 @@ def failure(said: str, view: str) -> ConfigError | None:
     return ConfigError(
         f'view "{view}": function "{facts["function"]}" failed{values}: {facts["error"]}',
         where=f"{facts['file']}:{facts['line']}" if facts["line"] else facts["file"],
-        hint="let it return None for unsuitable values; the view is stopped at this batch until the file is changed",
+        hint="let it return None for unsuitable values; the view is stopped at this batch "
+        "until the file is changed",
         code="HUB-2152",
     )
 

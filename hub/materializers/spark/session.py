@@ -117,7 +117,8 @@ def open_session(
     except Py4JError as error:
         raise PeerError(
             f"{settings.spark_master} did not take the materializer: {java_message(error)}",
-            hint="the reason is in its log; the cluster needs the same version of Spark as the hub, and workers that run",
+            hint="the reason is in its log; the cluster needs the same version of Spark as the "
+            "hub, and workers that run",
             code="HUB-3058",
         ) from error
     _log_warnings(session)
@@ -420,8 +421,8 @@ def positions_of(offsets: str | Mapping[str, Mapping[str, int]]) -> Positions:
 
 
 def _log_warnings(session: SparkSession) -> None:
-    """Have Spark log warnings, but not that a batch took longer than ``trigger_ms``: the next one begins at once then, and
-    the hub measures lag itself.
+    """Have Spark log warnings, but not that a batch took longer than ``trigger_ms``: the next one begins at
+    once then, and the hub measures lag itself.
     """
     session.sparkContext.setLogLevel("WARN")
     log4j: Any = session._jvm.org.apache.logging.log4j  # type: ignore[union-attr]

@@ -130,7 +130,8 @@ def await_executor(session: SparkSession, settings: Settings) -> None:
         if time.monotonic() > deadline:
             raise PeerError(
                 f"{settings.spark_master} gave no executor within {settings.spark_executors_wait_s:g} s",
-                hint="it needs free cores and memory for one (spark_conf: spark.executor.memory), and its executors must reach"
+                hint="it needs free cores and memory for one (spark_conf: spark.executor.memory), and its "
+                "executors must reach"
                 f" {session.sparkContext.getConf().get('spark.driver.host')} (spark_driver_host)",
                 code="HUB-3058",
             )

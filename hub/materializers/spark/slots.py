@@ -99,8 +99,10 @@ class Slots:
         if others + sources + state > limit:
             setting = "give the cluster more cores" if self.most is None else "raise spark_slots_most"
             raise ConfigError(
-                f'view "{view}": real-time mode holds a task slot for each of {sources} source partitions and {state} '
-                f"state partitions, {sources + state} in all; {max(0, limit - others)} of Spark's {limit} are free",
+                f'view "{view}": real-time mode holds a task slot for each of {sources} source '
+                f"partitions and {state} "
+                f"state partitions, {sources + state} in all; {max(0, limit - others)} of "
+                f"Spark's {limit} are free",
                 hint=f"{setting}, or write `mode: live`",
                 code="HUB-2109",
             )

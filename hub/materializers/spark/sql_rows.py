@@ -1,4 +1,5 @@
-"""[edge] pyspark: rows of a SQL view's sources, typed and judged, and the records of events that are not accepted."""
+"""[edge] pyspark: rows of a SQL view's sources, typed and judged,
+and the records of events that are not accepted."""
 
 from __future__ import annotations
 

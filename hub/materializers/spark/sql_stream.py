@@ -17,7 +17,7 @@ reported.
 
 Temp views and settings belong to a Spark session of the query's own, so two views may use the same names for
 their sources.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from sqlglot import Token, TokenType, exp
 
 _CLOCK = (
-    "a view is a function of its events: use an event's time column (or _timestamp, when the broker took it); "
-    "compare with the clock when you read the view"
+    "a view is a function of its events: use an event's time column (or _timestamp, when the broker took "
+    "it); compare with the clock when you read the view"
 )
 _CHANCE = "a view is a function of its events: derive it from them, such as hash(id)"
 _ORDER = "say which one: max_by(x, time), min_by(x, time), min(x) or max(x)"
@@ -31,7 +31,8 @@ _WHAT: Mapping[str, str] = {
 _REFUSED: Mapping[str, str] = {
     **dict.fromkeys(
         (
-            "current_timestamp", "now", "current_date", "curdate", "localtimestamp", "localtime", "current_time", "getdate",
+            "current_timestamp", "now", "current_date", "curdate", "localtimestamp", "localtime",
+            "current_time", "getdate",
             "current_timezone", "unix_timestamp",
         ),
         _CLOCK,
@@ -56,7 +57,8 @@ _REFUSED: Mapping[str, str] = {
 # _BARE: may be called without brackets. _ONLY_EMPTY: refused only without arguments (with arguments they are
 # repeatable, or not Spark's).
 _BARE = {
-    "current_timestamp", "current_date", "localtimestamp", "current_time", "current_user", "user", "session_user",
+    "current_timestamp", "current_date", "localtimestamp", "current_time", "current_user", "user",
+    "session_user",
     "current_catalog", "current_database", "current_schema", "current_path",
 }  # fmt: skip
 _ONLY_EMPTY = {"unix_timestamp", "user", "version"}

@@ -8,4 +8,4 @@ sql_store.py        [edge] SQLite and Postgres, by SQLAlchemy; its parts are in 
 prepared.py prepared_postgres.py     rows by key through prepared statements
 duckdb_store.py     [edge] one DuckDB file              parquet_store.py  [edge] folders of Parquet files
 arrow.py                             code shared by the columnar stores
-"""
+"""  # noqa: E501

@@ -64,8 +64,11 @@ CREATE SCHEMA IF NOT EXISTS _hub;
 CREATE TABLE IF NOT EXISTS _hub.positions (view VARCHAR, kind VARCHAR, topic VARCHAR, "partition" INTEGER, next_offset BIGINT);
 CREATE TABLE IF NOT EXISTS _hub.progress (key VARCHAR, value VARCHAR);
 CREATE TABLE IF NOT EXISTS _hub.views (view VARCHAR, topic_id VARCHAR, schema VARCHAR, indexes VARCHAR);
-"""
-_META_COLUMNS = "_version BIGINT, _partition INTEGER, _offset BIGINT, _sources JSON, _deleted BOOLEAN, _applied_at_ms BIGINT"
+"""  # noqa: E501
+_META_COLUMNS = (
+    "_version BIGINT, _partition INTEGER, _offset BIGINT, _sources JSON, _deleted BOOLEAN, "
+    "_applied_at_ms BIGINT"
+)
 Connection = duckdb.DuckDBPyConnection
 
 
@@ -112,7 +115,8 @@ class DuckStore:
                     connection.execute(f"ALTER TABLE {table} ADD COLUMN {_quote(new)} {_type(types[new])}")
             shown = ", ".join(_quote(each) for each in ("key", *types, "_version", "_sources"))
             connection.execute(
-                f"CREATE OR REPLACE VIEW main.{_quote(name)} AS SELECT {shown} FROM {table} WHERE NOT _deleted"
+                f"CREATE OR REPLACE VIEW main.{_quote(name)} AS SELECT {shown} FROM "
+                f"{table} WHERE NOT _deleted"
             )
             connection.execute("DELETE FROM _hub.views WHERE view = ?", [name])
             texts = [orjson.dumps(each).decode() for each in (types, list(indexes))]
@@ -179,7 +183,8 @@ class DuckStore:
         table = _table(batch.view)
         connection.register("hub_batch", stage)
         connection.execute(
-            f"CREATE TEMPORARY TABLE hub_stage AS SELECT b.* FROM hub_batch b LEFT JOIN {table} t ON t.key = b.key "
+            f"CREATE TEMPORARY TABLE hub_stage AS SELECT b.* FROM hub_batch b LEFT JOIN "
+            f"{table} t ON t.key = b.key "
             "WHERE t.key IS NULL OR b._version > t._version"
         )
         connection.execute(f"DELETE FROM {table} USING hub_stage s WHERE {table}.key = s.key")

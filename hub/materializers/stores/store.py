@@ -29,8 +29,8 @@ class StoreRefused(PeerError):
 class RowVersion(NamedTuple):
     """A key's row at one version, to be written or as read; ``values`` None: deleted.
 
-    ``partition`` and ``offset`` are those of its changelog record. ``sources``: the latest event of each source in
-    the row, or of those that deleted it.
+    ``partition`` and ``offset`` are those of its changelog record. ``sources``: the latest event of each
+    source in the row, or of those that deleted it.
     """
 
     key: str

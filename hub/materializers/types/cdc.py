@@ -155,7 +155,8 @@ def row_sql(schema: AvroType, columns: Iterable[str], event: str, image: Literal
         CHANGED_AT: f"timestamp_millis({_source(schema, at, 'ts_ms', 'BIGINT')})",
     }
     parts = [
-        f"{own[name] if name not in sql else sql[name].replace('{}', f'({row}).{quoted(name)}')} AS {quoted(name)}"
+        f"{own[name] if name not in sql else sql[name].replace('{}', f'({row}).{quoted(name)}')} AS "
+        f"{quoted(name)}"
         for name in columns
     ]
     return f"STRUCT({', '.join(parts)})" if parts else "STRUCT(1 AS _nothing)"

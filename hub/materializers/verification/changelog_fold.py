@@ -56,7 +56,10 @@ class ChangelogFold:
             "PRAGMA journal_mode=WAL",
             "PRAGMA synchronous=NORMAL",
             f"PRAGMA cache_size=-{_CACHE_KB}",
-            "CREATE TABLE IF NOT EXISTS fold (hash INTEGER PRIMARY KEY, version INTEGER, row INTEGER, key TEXT)",
+            (
+                "CREATE TABLE IF NOT EXISTS fold (hash INTEGER PRIMARY KEY, version INTEGER, "
+                "row INTEGER, key TEXT)"
+            ),
             f"CREATE TABLE IF NOT EXISTS sums ({_SUMS}, PRIMARY KEY (generation, region))",
             "CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT)",
         ):
@@ -162,8 +165,8 @@ class ChangelogFold:
     def lost(self, region: int, seen: set[int], swept: int) -> Iterator[KeyDifference]:
         """Yield the live rows of a region, by key, that are missing from those seen in a store."""
         query = (
-            "SELECT hash, key, version FROM fold WHERE hash BETWEEN ? AND ? AND row IS NOT NULL AND version >= ? "
-            "ORDER BY key"
+            "SELECT hash, key, version FROM fold WHERE hash BETWEEN ? AND ? AND row IS NOT NULL AND version "
+            ">= ? ORDER BY key"
         )
         with self._reading():
             for at, key, version in self.file.execute(query, [*hashes_of(region), swept]):

@@ -17,7 +17,7 @@ without a record of their own (``StoreSnapshot.swept``), and each store does so 
 
 Report: a record ``proof:<store>`` in the topic ``_hub.progress``, JSON, with every view that readers get from
 that store.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 

@@ -51,8 +51,8 @@ def families(told: Mapping[str, Any], now_ms: int) -> Iterator[Metric]:
     opinions = list(reported_states(told).items())[:MOST]
     yield gauge(
         "hub_view_state_unproved",
-        "1: it is unknown whether a store's rows are the fold of the view's changelog; 0: it was compared, or soon will be."
-        " Without a store: whether the view computed again has the same rows",
+        "1: it is unknown whether a store's rows are the fold of the view's changelog; 0: it was compared, "
+        "or soon will be. Without a store: whether the view computed again has the same rows",
         names,
         (
             *(((proof.view, store), float(is_unproved(proof, now_ms))) for store, proof in worst),

@@ -1,4 +1,5 @@
-"""[core] Comparison of a store's snapshot with the fold of its changelog: sums first, then keys of regions that differ."""
+"""[core] Comparison of a store's snapshot with the fold of its changelog:
+sums first, then keys of regions that differ."""
 
 from __future__ import annotations
 

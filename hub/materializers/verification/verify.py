@@ -186,8 +186,8 @@ class _NewestOfKeys:
         ]
         self.file.execute("BEGIN")
         self.file.executemany(
-            "INSERT INTO fold VALUES (?, ?, ?, ?) ON CONFLICT (hash) DO UPDATE SET version = excluded.version, "
-            "row = excluded.row WHERE excluded.version > fold.version",
+            "INSERT INTO fold VALUES (?, ?, ?, ?) ON CONFLICT (hash) DO UPDATE SET version = "
+            "excluded.version, row = excluded.row WHERE excluded.version > fold.version",
             rows,
         )
         self.file.execute("COMMIT")
@@ -202,7 +202,8 @@ class _NewestOfKeys:
     def sums(self, swept: int) -> tuple[int, int]:
         """Return the number of live rows with a version from ``swept`` on, and the sum of their hashes."""
         query = (
-            f"SELECT count(*), coalesce(sum(row >> {_HALF}), 0), coalesce(sum(row & {2**_HALF - 1}), 0) FROM fold "
+            f"SELECT count(*), coalesce(sum(row >> {_HALF}), 0), coalesce(sum(row & "
+            f"{2**_HALF - 1}), 0) FROM fold "
             "WHERE row IS NOT NULL AND version >= ?"
         )
         count, high, low = self.file.execute(query, [swept]).fetchone()
@@ -220,8 +221,8 @@ class _NewestOfKeys:
                 found += 1
                 yield KeyDifference(key, why)
         lost = self.file.execute(
-            "SELECT key, version FROM fold WHERE row IS NOT NULL AND version >= ? AND hash NOT IN (SELECT hash FROM seen) "
-            "ORDER BY key LIMIT ?",
+            "SELECT key, version FROM fold WHERE row IS NOT NULL AND version >= ? AND hash NOT IN (SELECT "
+            "hash FROM seen) ORDER BY key LIMIT ?",
             [swept, most - found],
         )
         for key, version in lost:

@@ -212,7 +212,8 @@ def _opinion(version: Version, report: Mapping[str, Any], now_ms: int) -> dict[s
     else:
         state = "DIFFERS"
         why = (
-            f"{report['differing']} rows are others, {report['only_after']} are new, {report['only_before']} are gone, when "
+            f"{report['differing']} rows are others, {report['only_after']} are new, "
+            f"{report['only_before']} are gone, when "
             "they are computed again from the sources"
         )
     return {"state": state, "reason": why or None, "at_ms": now_ms, "at": version.at, "report": dict(report)}
@@ -285,24 +286,21 @@ def _carried_out(state: Versions, event: CommandReceived, now_ms: int) -> Versio
             if former is None:
                 return "no former version is kept"
             if former.number > served.number:
-                return f"version {served.number} is the former one already: hub view apply brings version {former.number} back"
+                return (
+                    f"version {served.number} is the former one already: hub view apply brings version "
+                    f"{former.number} back"
+                )
             if coming is not None:
                 state = _without(state, coming.number)
             return _refuse(_swap(state, former, now_ms), served)
         case "drop":
-            wanted = state.number(event.number) if event.number is not None else (coming or former)
-            if wanted is None:
-                return (
-                    f"version {event.number} does not exist"
-                    if event.number
-                    else "no version other than the served one"
-                )
-            if wanted.state == "served":
-                return f"version {wanted.number} is served: roll back or apply another one first"
-            return _refuse(_without(state, wanted.number), wanted)
+            return _dropped(state, event.number)
         case "recompute":
             if coming is not None:
-                return f"version {coming.number} is being built: it is compared with the served version when it is complete"
+                return (
+                    f"version {coming.number} is being built: it is compared with the served version "
+                    "when it is complete"
+                )
             if not served.definition.policy.compares:
                 return "the store that serves does not have this view, so it cannot be compared"
             return _recompute(state, now_ms)
@@ -310,6 +308,16 @@ def _carried_out(state: Versions, event: CommandReceived, now_ms: int) -> Versio
             return replace(_build(state, served.definition, "rewind", now_ms), judged=state.judged)
         case _:
             assert_never(event.action)
+
+
+def _dropped(state: Versions, number: int | None) -> Versions | str:
+    """Return the state without a version (None: the coming one, else the former one), or why it stays."""
+    wanted = state.number(number) if number is not None else (state.coming or state.former)
+    if wanted is None:
+        return f"version {number} does not exist" if number else "no version other than the served one"
+    if wanted.state == "served":
+        return f"version {wanted.number} is served: roll back or apply another one first"
+    return _refuse(_without(state, wanted.number), wanted)
 
 
 def _refuse(state: Versions, version: Version) -> Versions:

@@ -1,4 +1,5 @@
-"""[core] Versions of a view as records of ``_hub.progress``: their state, commands, and the store's reports."""
+"""[core] Versions of a view as records of ``_hub.progress``:
+their state, commands, and the store's reports."""
 
 from __future__ import annotations
 

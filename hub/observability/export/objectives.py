@@ -248,7 +248,8 @@ def _few(health: Health, about: Labels) -> Observation:
     if health.away:
         ids = ", ".join(map(str, health.away[:10]))
         said.append(
-            f"broker{'s' * (len(health.away) > 1)} {ids} {'are' if len(health.away) > 1 else 'is'} unreachable"
+            f"broker{'s' * (len(health.away) > 1)} {ids} "
+            f"{'are' if len(health.away) > 1 else 'is'} unreachable"
         )
     if health.under_replicated:
         said.append(

@@ -124,8 +124,8 @@ def add_lookup(router: APIRouter, collector: HasOverview, lookup: Lookup) -> Non
 
     @router.get("/ui/lookup", include_in_schema=False)
     def lookup_fragment(view: str = "", key: str = "", waiting: bool = False, only: bool = False) -> Response:
-        """``waiting``: the page asks by itself until there is something to show; its address stays. ``only``: it is the
-        view's own page."""
+        """``waiting``: the page asks by itself until there is something to show; its address stays. ``only``:
+        it is the view's own page."""
         facts = {**lookup.facts(collector.overview(), view, key), "only": only}
         response = html("overview/lookup.html", **facts)
         if waiting:

@@ -1,7 +1,7 @@
 """[core] The one judge of lag: from a history of readings to a state with its cause, for one moment.
 
-Every page, the API, alerts and the command line show this judgement. docs/reference/lag.md has the rules; the first
-rule that applies decides. Times are wall-clock times; ``now`` is an argument.
+Every page, the API, alerts and the command line show this judgement. docs/reference/lag.md has the rules; the
+first rule that applies decides. Times are wall-clock times; ``now`` is an argument.
 """
 
 from __future__ import annotations

@@ -141,8 +141,8 @@ class ReaderState:
     ``members``: connected members, None where they are not counted (``connected``: at least one is).
     ``committed_at_ms``: time of its last commit, if it reports one. ``silent``: how long it has not reported,
     as text, once that exceeds its interval; its previous report is then not used. ``why_stuck``: known reason
-    why it does not move although batches are committed. ``interval_s``: pause between commits that it intends;
-    its limits are longer by this.
+    why it does not move although batches are committed. ``interval_s``: pause between commits that it
+    intends; its limits are longer by this.
     """
 
     said: str | None = None

@@ -1,8 +1,9 @@
 """[core] Fold a consumer's readings into the state that is shown.
 
 A worse state is shown after two readings in a row, a better one after four, so that a single outlier changes
-nothing. Its cause always belongs to the numbers that are shown with it. The first reading is shown at once: a restarted collector is right from the start. UNKNOWN comes
-after two missed readings and ends with the first one.
+nothing. Its cause always belongs to the numbers that are shown with it. The first reading is shown at once: a
+restarted collector is right from the start. UNKNOWN comes after two missed readings and ends with the first
+one.
 """
 
 from __future__ import annotations

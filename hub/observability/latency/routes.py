@@ -30,8 +30,8 @@ def create_router(board: HasLatency) -> APIRouter:
         ] = None,
         origin: Annotated[Literal["live", "replay"] | None, Query(description="live or replay.")] = None,
     ) -> Response:
-        """One row a view, stage, store and origin: how long events of the last minutes took from their own time, the share
-        within the objective, and how fresh the view is. null: not known."""
+        """One row a view, stage, store and origin: how long events of the last minutes took from their own
+        time, the share within the objective, and how fresh the view is. null: not known."""
         rows = [
             row
             for row in board.rows()

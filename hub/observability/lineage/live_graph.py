@@ -34,7 +34,8 @@ class ViewStorage:
 
 @dataclass(frozen=True, slots=True)
 class ConnectorFlow:
-    """A declared connector: the topics that it writes (``source``) or reads, and the external system at its other end."""
+    """A declared connector: the topics that it writes (``source``) or reads,
+    and the external system at its other end."""
 
     name: str
     source: bool
@@ -56,7 +57,8 @@ def lineage_of(
     now_ms: int = 0,
     flows: Sequence[ConnectorFlow] = (),
 ) -> Lineage:
-    """Return the graph of this moment. ``rows``: all measured readers. ``kept``: storage by view. A sink among
+    """Return the graph of this moment. ``rows``: all measured readers. ``kept``: storage by view. A sink
+    among
     ``flows`` takes the place of its consumer group."""
     sinks = {flow.group for flow in flows if not flow.source}
     reads = {(row.name, row.topic): row for row in rows if row.kind == "group" and row.name in sinks}

@@ -22,7 +22,10 @@ READ_EVERY_S = 2.0
 def worst(note: ContactNote) -> CutOff:
     """Return the client of a process that has waited longest for an answer."""
     if note.reports is None:
-        silent = f"it runs (pid {note.pid}) and has written nothing for {STALE_MS // 1000} s: it hangs, or its disk is full"
+        silent = (
+            f"it runs (pid {note.pid}) and has written nothing for {STALE_MS // 1000} s: it "
+            "hangs, or its disk is full"
+        )
         return CutOff(note.process, None, silent)
     if not note.reports:
         return CutOff(note.process, 0.0, "")

@@ -1,4 +1,5 @@
-"""[core] Tables of pg_catalog, information_schema and hub: their columns, as DuckDB and as Postgres types them.
+"""[core] Tables of pg_catalog, information_schema and hub: their columns, as DuckDB and as Postgres types
+them.
 
 Columns are those that clients ask for, in Postgres 15's spelling. Tables without rows are there too, because
 clients join them. ``name type, …``; a type without a size is text.

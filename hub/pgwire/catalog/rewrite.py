@@ -1,8 +1,9 @@
 """[core] A client's query over catalogs as DuckDB's SQL.
 
-DuckDB's grammar is Postgres', so most of a query stays as it is. Tables become those of the catalog, functions
-its macros, types that DuckDB does not have (regclass, name, oid) plain ones, and what depends on the session
-(current_user, version()) a literal. Only tables of the catalog and functions of a list are let through.
+DuckDB's grammar is Postgres', so most of a query stays as it is. Tables become those of the catalog,
+functions its macros, types that DuckDB does not have (regclass, name, oid) plain ones, and what depends on
+the session (current_user, version()) a literal. Only tables of the catalog and functions of a list are let
+through.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ _MOST_VALUES = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Startup:
-    """First packet of a session. ``options``: names of protocol options (``_pq_.…``) that are not known here."""
+    """First packet of a session. ``options``: names of protocol options (``_pq_.…``)
+    that are not known here."""
 
     parameters: Mapping[str, str]
     minor: int = 0
@@ -56,7 +57,8 @@ class Parse:
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """``values`` are raw, None for NULL; formats are 0 (text) or 1 (binary): none, one for all, or one each."""
+    """``values`` are raw, None for NULL; formats are 0 (text) or 1 (binary):
+    none, one for all, or one each."""
 
     portal: str
     statement: str

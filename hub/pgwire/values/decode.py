@@ -1,7 +1,7 @@
 """[core] Values of parameters from Postgres' text and binary formats: to what a query takes.
 
-A query takes texts, numbers, booleans and NULL; it reads a text beside a time or a number as one. So times become
-ISO 8601 texts, as in ``POST /query``.
+A query takes texts, numbers, booleans and NULL; it reads a text beside a time or a number as one. So times
+become ISO 8601 texts, as in ``POST /query``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """[core] Values of rows in Postgres' text and binary formats.
 
-``Encode`` takes a value as the database of the hub keeps it (times in milliseconds, dates in days, decimals and
-nested values as text) or as DuckDB returns it. Binary layouts are those of Postgres' send functions
+``Encode`` takes a value as the database of the hub keeps it (times in milliseconds, dates in days, decimals
+and nested values as text) or as DuckDB returns it. Binary layouts are those of Postgres' send functions
 (src/backend/utils/adt/timestamp.c, numeric.c, arrayfuncs.c).
 """
 

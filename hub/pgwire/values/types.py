@@ -15,7 +15,8 @@ REGPROC, REGTYPE, REGCLASS, REGNAMESPACE, INT2VECTOR, OIDVECTOR = 24, 2206, 2205
 
 @dataclass(frozen=True, slots=True)
 class PgType:
-    """A row of pg_type: ``size`` in bytes (-1: variable), ``category`` as in pg_type, ``array``: its array type."""
+    """A row of pg_type: ``size`` in bytes (-1: variable), ``category`` as in pg_type, ``array``:
+    its array type."""
 
     oid: int
     name: str

@@ -54,8 +54,8 @@ CHORES = -1
 
 _LONG_AGO_MS = 60_000
 _LINKS, _HEARD, _OWN_IDS = "links", "source_heard_at_ms", "own_ids"
-"""Headers for values that earlier releases do not know: they ignore headers, but reject a record whose body has
-an unknown field."""
+"""Headers for values that earlier releases do not know: they ignore headers, but reject a record whose body
+has an unknown field."""
 
 T = TypeVar("T")
 
@@ -215,8 +215,8 @@ class SourceEnds:
 
 @dataclass(frozen=True, slots=True)
 class GroupPlace:
-    """One group in one partition: see ``group_offsets.CarriedPosition``. ``unread_lost`` and ``redelivered``: the cost of a
-    failover now, in offsets that the group never gets and records that it gets twice.
+    """One group in one partition: see ``group_offsets.CarriedPosition``. ``unread_lost`` and ``redelivered``:
+    the cost of a failover now, in offsets that the group never gets and records that it gets twice.
     """
 
     topic: str

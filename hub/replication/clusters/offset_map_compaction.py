@@ -12,20 +12,20 @@ Why every reader has, at every moment, a map that is complete and exact:
 1. *Atomic.* Longer values and tombstones are one transaction in one partition: a reader of committed records
    sees both or neither wherever the writer dies. In the log the values come first, so a reader that stops in
    between has runs twice, which ``OffsetMap`` takes as once.
-2. *The cleaner removes nothing that is needed.* It removes a record only for a later one of its key: the first
-   key's later record has its runs, too, and a tombstone comes after the value that has them. New records go to
-   the same partition as the old ones; between partitions there is neither order nor compaction.
+2. *The cleaner removes nothing that is needed.* It removes a record only for a later one of its key: the
+   first key's later record has its runs, too, and a tombstone comes after the value that has them. New
+   records go to the same partition as the old ones; between partitions there is neither order nor compaction.
 3. *Slow readers lose nothing.* A reader stops at the end that it asked for at first. If records compacted
    beyond that end were cleaned before it reached them, it would see neither. ``min.compaction.lag.ms`` of the
    topic is longer than any read, and where it is not, nothing is compacted. (It counts from the records'
    timestamps, which are the workers'.)
-4. *A key never gets other runs.* Engines write a key once, because source offsets only grow within a topic's id.
-   Only deleting a link's state lets a key start again, and that requires shard -1 (``operator.forget``). So the
-   link tasks compact as that shard's owner: open its writer, which fences and aborts the former owner, then read
-   to the end, then write. Either what was read is still current, or the write is refused.
-5. *Only complete ranges.* Only records that a checkpoint covers, and of its generation: ``offset_map`` excludes
-   runs of a former generation by where they begin, so they are never joined with current ones. A reader that
-   waits for a map to reach its checkpoint waits for the newest records, which come after.
+4. *A key never gets other runs.* Engines write a key once, because source offsets only grow within a topic's
+   id. Only deleting a link's state lets a key start again, and that requires shard -1 (``operator.forget``).
+   So the link tasks compact as that shard's owner: open its writer, which fences and aborts the former owner,
+   then read to the end, then write. Either what was read is still current, or the write is refused.
+5. *Only complete ranges.* Only records that a checkpoint covers, and of its generation: ``offset_map``
+   excludes runs of a former generation by where they begin, so they are never joined with current ones. A
+   reader that waits for a map to reach its checkpoint waits for the newest records, which come after.
 
 A shard's engine reads checkpoints, never the map: a compaction that hangs does not hold an engine back, and
 readers of the map at most for the transaction's timeout.

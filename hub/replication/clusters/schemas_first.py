@@ -76,7 +76,8 @@ class SchemaNews:
             elif now_s - since_s > _AWAITED_S:
                 del self._awaited[each]
                 log.warning(
-                    'cluster "%s": %s v%d is in topic "%s" and its registry does not have it: is it another\'s log?',
+                    'cluster "%s": %s v%d is in topic "%s" and its registry does not have it: '
+                    "is it another's log?",
                     self._source.name,
                     *each,
                     SCHEMAS_TOPIC,

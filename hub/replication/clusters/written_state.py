@@ -45,7 +45,8 @@ class WrittenState:
     _tables: dict[tuple[str, str, int], tuple[Checkpoint, OffsetMap]] = field(default_factory=dict)
 
     def apply(self, record: Record) -> None:
-        """Apply a record of the checkpoints or of the map. A tombstone affects only its own partition of those
+        """Apply a record of the checkpoints or of the map. A tombstone affects only its own partition of
+        those
         topics: partitions have no common order, and a key deleted in one may be used again in another.
         """
         if record.key is None:

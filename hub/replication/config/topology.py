@@ -300,8 +300,7 @@ def _refused(
         )
         return
     for name in carrying:
-        target = file.mirrors[name].target
-        if target in owning:
+        if (target := file.mirrors[name].target) in owning:
             yield MirrorRefusal(
                 (name,),
                 topic,
@@ -310,12 +309,11 @@ def _refused(
             )
     for name in unreached:
         if file.rule(name) == "any":
-            source = file.mirrors[name].source
+            source, owner = file.mirrors[name].source, owning[0] if owning else "nobody"
             yield MirrorRefusal(
                 (name,),
                 topic,
-                f'topic "{topic}" is owned by {owning[0] if owning else "nobody"}, not by {source}, and no mirror'
-                f" brings it there",
+                f'topic "{topic}" is owned by {owner}, not by {source}, and no mirror brings it there',
                 f"exclude it, add it to what {source} owns, or mirror it to {source} first",
             )
     writers: dict[str, list[str]] = {}
@@ -374,6 +372,8 @@ def _carries_nothing(file: MirrorsFile, name: str, pattern: str) -> MirrorRefusa
     return MirrorRefusal(
         (name,),
         pattern,
-        f'"{pattern}" can carry nothing: the rule is `owner: {file.rule(name)}`, and {mirror.source} owns {owned}',
-        f"change the pattern, what {mirror.source} owns, or the rule (transit: also what other mirrors bring)",
+        f'"{pattern}" can carry nothing: the rule is `owner: {file.rule(name)}`, and '
+        f"{mirror.source} owns {owned}",
+        f"change the pattern, what {mirror.source} owns, or the rule (transit: also "
+        "what other mirrors bring)",
     )

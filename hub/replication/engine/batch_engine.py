@@ -16,7 +16,7 @@ continue. ``WriterFenced`` ends the engine: another worker has the shard, and a 
 
 Limits: every fetch names all partitions of its broker (no fetch sessions), so a shard is for hundreds of
 partitions, not many thousands; and one shard is one thread.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -215,7 +215,8 @@ class BatchEngine:
                     self._state.clear_failures()
                 case RaiseFenced():
                     raise WriterFenced(
-                        f'transactional id "{self._state.shard.transactional_id}": another worker has this shard'
+                        f'transactional id "{self._state.shard.transactional_id}": another '
+                        "worker has this shard"
                     )
         return done
 

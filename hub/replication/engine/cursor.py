@@ -42,7 +42,8 @@ _RECREATED_CODES = {UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID, 103}
 
 @dataclass(frozen=True, slots=True)
 class SourceCursor:
-    """``position``: next offset to fetch. ``position_epoch``: leader epoch of the batch before it, -1: unknown.
+    """``position``: next offset to fetch. ``position_epoch``: leader epoch of the batch before it, -1:
+    unknown.
     ``verified_epoch``: leader epoch under which the log is known to match the mirrored records.
     ``corrupt_at``: offset of a batch that was corrupt at the last read, -1: none.
     """
@@ -229,7 +230,8 @@ def _answer_read(cursor: SourceCursor, event: AnswerRead) -> Next:
         return replace(cursor, corrupt_at=cursor.position), ()  # read it a second time first
     error = CorruptBatch(
         f"{named(cursor.tp)} in the source, {event.corrupt.message}",
-        hint="the source's disk or memory corrupted it; another replica may be intact: move the leadership, then start the mirror again",
+        hint="the source's disk or memory corrupted it; another replica may be intact: move the leadership, "
+        "then start the mirror again",
     )
     return cursor, (Stop(error),)
 
@@ -252,8 +254,10 @@ def _range_known(cursor: SourceCursor, event: RangeKnown) -> Next:
     if event.on_gap == "continue":
         return replace(cursor, position=first, position_epoch=-1), (DeclareGap(position, first),)
     error = PeerError(
-        f"{named(cursor.tp)}: the source has deleted offsets {position} to {first - 1} before they were mirrored",
-        hint="to continue without them set `on_gap: continue`; to prevent it keep records longer in the source",
+        f"{named(cursor.tp)}: the source has deleted offsets {position} to {first - 1} "
+        "before they were mirrored",
+        hint="to continue without them set `on_gap: continue`; to prevent it keep "
+        "records longer in the source",
         code="HUB-3605",
     )
     return cursor, (Stop(error),)

@@ -1,8 +1,8 @@
 """[shell] Fetcher: reads the source for one shard and stages what is to be written.
 
-One fetch per broker is in flight, for all of its partitions that can continue. What an answer means is decided
-by ``cursor.py``; here is the I/O, and the order of the partitions in a request. An error of the source is
-retried here, because it is none of the target's transaction.
+One fetch per broker is in flight, for all of its partitions that can continue. What an answer means is
+decided by ``cursor.py``; here is the I/O, and the order of the partitions in a request. An error of the
+source is retried here, because it is none of the target's transaction.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ Item = TypeVar("Item")
 def turned(items: Sequence[Item], turn: int) -> list[Item]:
     """Return the items, beginning with another one in each turn.
 
-    A broker fills its answer in the order of the request (KIP-74): else a partition with much to catch up takes
-    the whole answer and the others get nothing.
+    A broker fills its answer in the order of the request (KIP-74): else a partition with much to catch up
+    takes the whole answer and the others get nothing.
 
     >>> turned("abc", 1), turned("abc", 2), turned("abc", 3)
     (['b', 'c', 'a'], ['c', 'a', 'b'], ['a', 'b', 'c'])
@@ -71,8 +71,8 @@ def turned(items: Sequence[Item], turn: int) -> list[Item]:
 
 
 class Fetcher:
-    """``topics``: those whose metadata the source is asked for. ``foreign``: ranges of source offsets that are
-    not copied. ``rewritten``: topics of which no batch may pass unchanged.
+    """``topics``: those whose metadata the source is asked for. ``foreign``: ranges of source offsets that
+    are not copied. ``rewritten``: topics of which no batch may pass unchanged.
     """
 
     def __init__(

@@ -35,7 +35,8 @@ class Payload(NamedTuple):
 
 
 class Payloads:
-    """Makes the batches of one shard. ``rewriters``: by topic; other pieces to rewrite go to ``reencoder``."""
+    """Makes the batches of one shard.
+    ``rewriters``: by topic; other pieces to rewrite go to ``reencoder``."""
 
     def __init__(
         self, shard: ShardState, reencoder: Reencoder, rewriters: Mapping[str, RecordRewriter]

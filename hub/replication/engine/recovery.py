@@ -9,7 +9,7 @@
 
 An error of the source is none of these: the target's transaction is kept, and ``SourceRetries`` says when
 which broker is asked again.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 

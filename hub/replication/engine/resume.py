@@ -83,8 +83,8 @@ def decide_resume(
         return Conflict(
             f"{what}: it was mirrored in shard {mark.shard} and would now be in shard {shard}: `shards` of "
             f"the mirror was changed",
-            hint="put `shards` back as it was; for another number pause the mirror and drop it with --delete-copies"
-            " before the file is changed: it is mirrored again",
+            hint="put `shards` back as it was; for another number pause the mirror and drop it with "
+            "--delete-copies before the file is changed: it is mirrored again",
             code="HUB-1616",
         )
     if now.same_as(then):
@@ -117,7 +117,8 @@ def decide_target(tp: TopicPartition, written_to: int, end: int) -> PeerError | 
     if end >= written_to:
         return None
     return PeerError(
-        f"{named(tp)}: {written_to} offsets were written at the target, but it ends at {end}: it lost records",
+        f"{named(tp)}: {written_to} offsets were written at the target, but it ends at "
+        f"{end}: it lost records",
         hint="`hub mirror verify` names the records that both sides have; copy what only the target has"
         " before its copy is dropped and mirrored again",
         code="HUB-3607",

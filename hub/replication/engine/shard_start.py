@@ -1,5 +1,5 @@
-"""[shell] Before an engine starts: which source records came from the target, and checkpoints for partitions that
-do not begin where an engine would begin by itself.
+"""[shell] Before an engine starts: which source records came from the target, and checkpoints for partitions
+that do not begin where an engine would begin by itself.
 
 ``records_from_target`` and ``seed`` are pure; ``ShardStart`` reads what they need and writes the checkpoints.
 """
@@ -54,10 +54,11 @@ def records_from_target(
     copied: CopiedNotes,
     target_ids: Mapping[str, str],
 ) -> tuple[ForeignRanges, dict[TopicPartition, int]]:
-    """Return the ranges of source offsets that came from the target, by the map of the other direction, and by
-    partition the offset from which on records were born at the source: copies before it are in no map. If
+    """Return the ranges of source offsets that came from the target, by the map of the other direction, and
+    by partition the offset from which on records were born at the source: copies before it are in no map. If
     either topic was recreated since, the target has nothing of that map's records, and everything is sent.
-    Only partitions that the other direction has carried are listed. Raises NotYet while a map is not readable.
+    Only partitions that the other direction has carried are listed. Raises NotYet while a map is not
+    readable.
 
     ``opposite``: what mirrors wrote at the source; ``copied``: notes of imports there; ``target_ids``: topic
     ids by name.

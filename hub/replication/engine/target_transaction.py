@@ -5,7 +5,8 @@
     write ─▶ add partitions (checkpoints and map with the first) ─▶ produce, ``requests_in_flight`` at once
     commit ─▶ all acknowledged ─▶ map + checkpoint of every partition that moved ─▶ schemas are there ─▶ end
 
-A partition is added before anything is written to it. Whatever is raised here leaves the transaction's outcome
+A partition is added before anything is written to it. Whatever is raised here leaves the transaction's
+outcome
 unknown: the engine aborts it and starts again from the checkpoints.
 """
 

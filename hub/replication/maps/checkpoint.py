@@ -321,7 +321,9 @@ def not_ours(record: Record, error: object) -> HubFault:
     version's format.
     """
     return HubFault(
-        f"{record.topic}, partition {record.partition}, offset {record.offset}: not a record of a mirror ({error})",
-        hint="something else writes to this topic, or a newer hub did: upgrade every worker, or find the writer",
+        f"{record.topic}, partition {record.partition}, offset {record.offset}: not a record "
+        f"of a mirror ({error})",
+        hint="something else writes to this topic, or a newer hub did: upgrade every "
+        "worker, or find the writer",
         code="HUB-5603",
     )

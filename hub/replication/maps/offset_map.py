@@ -62,8 +62,8 @@ class Translation:
     - ``pending``: ahead of the mirror by ``distance`` offsets; the position is the end of what is mirrored;
     - ``clamped_low``: ``distance`` offsets before the first mapped one, which is the position;
     - ``bounded``: the two logs have their records in different orders here (two_way_offset_map.py); the
-      position is before all unread records, and ``distance`` records are read again. An OffsetMap never returns
-      this kind.
+      position is before all unread records, and ``distance`` records are read again. An OffsetMap never
+      returns this kind.
     """
 
     kind: Kind
@@ -167,7 +167,8 @@ class OffsetMap:
             if run.source < last.source_end or run.target < last.target_end:
                 raise HubFault(
                     f"offset map: {run} follows {last}, but a mirror only goes forward on both sides",
-                    hint="the target was written by something else, or the map is of another topic of this name",
+                    hint="the target was written by something else, or the map is of "
+                    "another topic of this name",
                     code="HUB-5601",
                 )
         elif run.source < self.source_start or run.target < self.target_start:
@@ -299,6 +300,7 @@ def _malformed(error: Exception) -> HubFault:
 def _corrupt(found: str) -> HubFault:
     return HubFault(
         f"offset map: {found} where runs were expected",
-        hint="a newer hub wrote it, or it is corrupt: `hub mirror verify` shows whether the records are right",
+        hint="a newer hub wrote it, or it is corrupt: `hub mirror verify` shows whether "
+        "the records are right",
         code="HUB-5602",
     )

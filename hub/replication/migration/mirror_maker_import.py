@@ -140,7 +140,8 @@ class Importer:
     ) -> None:
         if link.mirror.rewrites:
             raise CallerError(
-                f'mirror "{link.name}": its rules (only, mask, schema_ids) make other records than MirrorMaker copied',
+                f'mirror "{link.name}": its rules (only, mask, schema_ids) make other records '
+                "than MirrorMaker copied",
                 hint="import with a mirror that has none of them",
             )
         self.file, self.link, self.control = file, link, control
@@ -163,9 +164,7 @@ class Importer:
     # ---- records of MirrorMaker
 
     def told(self, syncs: str | None = None, checkpoints: str | None = None) -> MirrorMakerState:
-        """Read both topics to their ends. Raises NotFound (HUB-1630) with a name similar to the
-        missing one.
-        """
+        """Read both topics to their ends. Raises NotFound (HUB-1630) with a similar name."""
         here, there = self.source.kafka.topics(), self.target.kafka.topics()
         at_source = syncs or syncs_topic(self.link.target)
         at_target = syncs or syncs_topic(self.alias)
@@ -176,7 +175,8 @@ class Importer:
         else:
             alike = meant([*here, *there], at_source)
             raise NotFound(
-                f'neither "{at_source}" at {self.source.name} nor "{at_target}" at {self.target.name} is there',
+                f'neither "{at_source}" at {self.source.name} nor "{at_target}" at '
+                f"{self.target.name} is there",
                 hint=f'did you mean --offset-syncs-topic "{alike}"?'
                 if alike
                 else "name it: --offset-syncs-topic",
@@ -293,9 +293,7 @@ class Importer:
         places: list[ImportedPartition] = []
         for topic in topics:
             other = renamed(self.alias, topic)
-            if topic not in there or not any(
-                end for _, end in self.target.kafka.end_offsets([topic], committed=False)
-            ):
+            if topic not in there or not self._has_records(topic):
                 if other in there:
                     places += [
                         self._renamed(TopicPartition(topic, n), other) for n in range(here[topic].partitions)
@@ -309,12 +307,17 @@ class Importer:
             places += _whole(found)
         return MirrorMakerImport(told, tuple(places), tuple(self._groups(told, places)))
 
+    def _has_records(self, topic: str) -> bool:
+        return any(end for _, end in self.target.kafka.end_offsets([topic], committed=False))
+
     def _renamed(self, place: TopicPartition, other: str) -> ImportedPartition:
         return ImportedPartition(
             place,
             "renamed",
-            reason=f"MirrorMaker wrote it as {other} (DefaultReplicationPolicy), a mirror keeps the name {place.topic}",
-            hint=f"let the mirror copy it again under its own name; groups are carried exactly. Move the readers of {other}"
+            reason=f"MirrorMaker wrote it as {other} (DefaultReplicationPolicy), a mirror keeps "
+            f"the name {place.topic}",
+            hint=f"let the mirror copy it again under its own name; groups are carried exactly. Move "
+            f"the readers of {other}"
             " there, then delete it",
         )
 
@@ -345,7 +348,10 @@ class Importer:
             )
         found = boundary(here, there, told.syncs.get(place, ()), newest=newest, compacted=compacted)
         if found.refusal:
-            hint = f"if that part of the copy does not matter, --newest N compares only the newest offsets; else {ANEW}"
+            hint = (
+                f"if that part of the copy does not matter, --newest N compares only the "
+                f"newest offsets; else {ANEW}"
+            )
             return ImportedPartition(place, "refused", found, there.end, found.refusal, hint)
         behind = self._behind(place, found, here, there)
         if behind is not None:
@@ -367,7 +373,10 @@ class Importer:
         for group, offset in self._positions(place.topic).get(place, {}).items():
             if offset < found.source_from:
                 return (
-                    f'group "{group}" is at {offset} at the source, the comparison begins at {found.source_from}',
+                    (
+                        f'group "{group}" is at {offset} at the source, the comparison begins at '
+                        f"{found.source_from}"
+                    ),
                     "compare more: a larger --newest, or none",
                 )
         return None
@@ -445,7 +454,8 @@ class Importer:
             known = read_progress(self.target, maps=False).of(self.link.name)
             if taken := sorted({each.place for each in places} & known.keys()):
                 raise Conflict(
-                    f'topic "{taken[0].topic}" partition {taken[0].partition} has a checkpoint by now: a worker has begun it',
+                    f'topic "{taken[0].topic}" partition {taken[0].partition} has a checkpoint by now: a '
+                    "worker has begun it",
                     hint="do the same again: what has a checkpoint is left alone",
                     code="HUB-1971",
                 )

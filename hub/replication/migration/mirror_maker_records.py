@@ -168,7 +168,8 @@ def _int32(data: bytes, at: int) -> tuple[int, int]:
 
 def _unknown(record: Record, what: str, error: Exception) -> PeerError:
     return PeerError(
-        f"{record.topic}, partition {record.partition}, offset {record.offset}: no {what} of MirrorMaker 2 ({error})",
+        f"{record.topic}, partition {record.partition}, offset {record.offset}: no {what} of "
+        f"MirrorMaker 2 ({error})",
         hint="is it the right topic? Name it: --offset-syncs-topic, --checkpoints-topic",
         code="HUB-3620",
     )

@@ -1,10 +1,12 @@
 """Operations carried out on real clusters, step by step, each step idempotent.
 
-``operator.py`` runs switchover, failover, failback and promotion over the clusters of ``mirrored_clusters.py``:
-``effects.py`` computes what is lost and delivered again (a drill is only that), ``write_access.py`` which access rules
-change, and ``catch_up.py`` waits for workers, fences them, or discards a tail.
+``operator.py`` runs switchover, failover, failback and promotion over the clusters of
+``mirrored_clusters.py``:
+``effects.py`` computes what is lost and delivered again (a drill is only that), ``write_access.py`` which
+access rules change, and ``catch_up.py`` waits for workers, fences them, or discards a tail.
 
-``group_carrier.py`` moves consumer groups. ``never_mirrored.py`` records partitions of which nothing was mirrored.
-``forget.py`` deletes what a mirror wrote about its copies. ``left_at_source.py`` counts the records that a failover
-left at the old source.
+``group_carrier.py`` moves consumer groups. ``never_mirrored.py`` records partitions of which nothing was
+mirrored.
+``forget.py`` deletes what a mirror wrote about its copies. ``left_at_source.py`` counts the records that a
+failover left at the old source.
 """

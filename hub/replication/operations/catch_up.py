@@ -1,4 +1,5 @@
-"""[shell] Bring one side up to the other: wait for the workers, fence their transactional ids, or declare a tail lost."""
+"""[shell] Bring one side up to the other: wait for the workers, fence their transactional ids,
+or declare a tail lost."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ def catch_up(
             if time.monotonic() > deadline:
                 raise PeerError(
                     f"from {source} to {target}: {why}, after {wait_s:g} s",
-                    hint="check that a worker runs (hub mirror status) and that the writers are stopped, then continue: hub mirror resume",
+                    hint="check that a worker runs (hub mirror status) and that the writers are stopped, "
+                    "then continue: hub mirror resume",
                     code="HUB-3615",
                 )
             time.sleep(_LOOK_EVERY_S)

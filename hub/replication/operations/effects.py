@@ -1,5 +1,5 @@
-"""[shell] Compute what a change of ownership would lose and deliver again, from the maps, end offsets and groups of
-both sides. Writes nothing.
+"""[shell] Compute what a change of ownership would lose and deliver again, from the maps, end offsets and
+groups of both sides. Writes nothing.
 """
 
 from __future__ import annotations

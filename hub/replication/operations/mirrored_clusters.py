@@ -1,5 +1,5 @@
-"""[shell] State of the clusters of a mirrors.yaml, as the change of ownership of one home needs it: which of them
-answer, what their control topics say, and which links carry which topics between two sides.
+"""[shell] State of the clusters of a mirrors.yaml, as the change of ownership of one home needs it: which of
+them answer, what their control topics say, and which links carry which topics between two sides.
 """
 
 from __future__ import annotations

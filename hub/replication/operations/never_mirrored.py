@@ -1,4 +1,5 @@
-"""[shell] Partitions of which a mirror has carried nothing, recorded before another cluster owns their topics.
+"""[shell] Partitions of which a mirror has carried nothing, recorded before another cluster owns their
+topics.
 
 Applications soon write at the new owner. From then on the records there do not tell whether the mirror copied
 them, and only a checkpoint does: one that begins at the source's first record and behind the target's last
@@ -48,8 +49,9 @@ def never_mirrored(
 def first_offsets(
     board: ControlState, link: Link, places: Collection[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Return where the mirror would begin in a source that does not answer, as a worker read its offsets last.
-    Without a report it would begin at 0; a mirror that does not start at the earliest record is left out.
+    """Return where the mirror would begin in a source that does not answer, as a worker read its offsets
+    last. Without a report it would begin at 0; a mirror that does not start at the earliest record is left
+    out.
     """
     ends = board.ends.get(link.name)
     heard = ends.places if ends is not None else {}

@@ -84,7 +84,8 @@ class Operator:
             more = f" (and {len(stuck) - 1} more)" if len(stuck) > 1 else ""
             raise Conflict(
                 f'a {kind} would wait for topic "{topic}"{more}, which is not mirrored: {why}',
-                hint="correct that or exclude the topic, and wait until `hub mirror status` shows no problems",
+                hint="correct that or exclude the topic, and wait until `hub mirror "
+                "status` shows no problems",
                 code="HUB-1968",
             )
         return made
@@ -93,7 +94,8 @@ class Operator:
         """Raise Conflict (HUB-1965) where no mirror leads from one side to the other."""
         if home not in (old, new):
             raise Conflict(
-                f"{old} serves the topics of {home} now, and no mirror copied the records written there to {new}",
+                f"{old} serves the topics of {home} now, and no mirror copied the records "
+                f"written there to {new}",
                 hint=f"give it back first: hub mirror failback, of a mirror from {home} to {old}",
                 code="HUB-1965",
             )
@@ -250,7 +252,8 @@ class Operator:
             late, _ = behind(self.world, written, operation.old, operation.new, operation.home)
             if late:
                 raise Conflict(
-                    f"{sum(late.values())} offsets of {', '.join(sorted(late)[:3])} were written at {operation.old} after the mirror had drained: somebody still writes",
+                    f"{sum(late.values())} offsets of {', '.join(sorted(late)[:3])} were written at "
+                    f"{operation.old} after the mirror had drained: somebody still writes",
                     hint="stop that writer, run hub mirror resume --abort, then start again",
                     code="HUB-1966",
                 )

@@ -292,7 +292,8 @@ def apply(control: Control, record: Record) -> Control:
         return _operated(control, OwnershipChange(home=home, **{**body, "done": tuple(body["done"])}))
     except (ValueError, TypeError, KeyError) as error:
         raise HubFault(
-            f"{record.topic}, partition {record.partition}, offset {record.offset}: not what a mirror writes ({error!r})",
+            f"{record.topic}, partition {record.partition}, offset {record.offset}: not what a "
+            f"mirror writes ({error!r})",
             hint="something else writes to this topic, or a newer hub did",
             code="HUB-5603",
         ) from None
@@ -336,7 +337,8 @@ def begin(
     running = control.running(home)
     if running is not None and kind != "drill":
         raise Conflict(
-            f'{running.kind} "{running.id}" of {home} is under way (next: {running.next.name if running.next else "-"})',
+            f'{running.kind} "{running.id}" of {home} is under way (next: '
+            f"{running.next.name if running.next else '-'})",
             hint="continue it (`hub mirror resume`), or abort it while ownership has not changed",
             code="HUB-1961",
         )
@@ -381,14 +383,16 @@ def check_stands(control: Control, operation: OwnershipChange) -> None:
     home, running, owner = operation.home, control.running(operation.home), control.owner(operation.home)
     if running is not None and running.id != operation.id and running.kind != "drill":
         raise Conflict(
-            f'{running.kind} "{running.id}" of {home} is under way, and it is the one: this {operation.kind} is not',
+            f'{running.kind} "{running.id}" of {home} is under way, and it is the one: this '
+            f"{operation.kind} is not",
             hint="abort this one (`hub mirror resume MIRROR --abort`); `hub mirror status` shows the owners",
             code="HUB-1961",
         )
     as_begun = owner.acting == operation.old and owner.epoch < operation.epoch
     if not as_begun and (owner.epoch, owner.acting) != (operation.epoch, operation.new):
         raise Conflict(
-            f"ownership has changed since this {operation.kind} began: {owner.acting} owns the topics of {home} (epoch {owner.epoch})",
+            f"ownership has changed since this {operation.kind} began: {owner.acting} owns the topics of "
+            f"{home} (epoch {owner.epoch})",
             hint="`hub mirror status` shows the owners; start again if it is still wanted",
             code="HUB-1962",
         )
@@ -419,7 +423,8 @@ def abort(operation: OwnershipChange) -> tuple[OwnershipChange, tuple[StepName, 
         or (due and due.name == _POINT_OF_NO_RETURN)
     ):
         raise Conflict(
-            f'{operation.kind} "{operation.id}" cannot be aborted any more: {operation.new} may own the topics already',
+            f'{operation.kind} "{operation.id}" cannot be aborted any more: {operation.new} may '
+            "own the topics already",
             hint="continue it, then start the next change of ownership",
             code="HUB-1964",
         )

@@ -83,7 +83,8 @@ def mark_of(record: Record) -> GroupMark | None:
         return GroupMark(link, group, topic, int(partition), **body)
     except (ValueError, TypeError) as error:
         raise HubFault(
-            f"{record.topic}, partition {record.partition}, offset {record.offset}: not what a mirror writes ({error})",
+            f"{record.topic}, partition {record.partition}, offset {record.offset}: not what a "
+            f"mirror writes ({error})",
             hint="something else writes to this topic, or a newer hub did",
             code="HUB-5603",
         ) from None

@@ -84,7 +84,8 @@ def write_refusal(file: MirrorsFile, here: str, control: Control, topic: str) ->
     acting, running = control.owner(home).acting, control.running(home)
     if running is not None and here in (running.old, running.new):
         return Conflict(
-            f'topic "{topic}": a {running.kind} of what {home} owns from {running.old} to {running.new} is under way;'
+            f'topic "{topic}": a {running.kind} of what {home} owns from {running.old} to '
+            f"{running.new} is under way;"
             " nothing was written",
             hint=f"write it at {running.new} when that is complete (hub mirror status)",
             code="HUB-1972",

@@ -156,7 +156,8 @@ class LossReport:
         return (
             f"Lost: unknown, at least {self.lost_at_least:,} offsets. {source} does not answer; "
             f"{last_heard_text(self.heard_at_ms, now_ms)}. Records written there since cannot be counted.\n"
-            f"Read again: unknown, from {self.redelivered_at_least:,} to {self.redelivered_at_most:,} records."
+            f"Read again: unknown, from {self.redelivered_at_least:,} to "
+            f"{self.redelivered_at_most:,} records."
         )
 
 

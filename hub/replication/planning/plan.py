@@ -151,7 +151,8 @@ def synced_of(record: Record) -> SyncedTopic | None:
         return SyncedTopic(mirror, topic, body["config"], frozenset(Acl(*row) for row in body["acls"]))
     except (ValueError, TypeError, KeyError) as error:
         raise HubFault(
-            f"{record.topic}, partition {record.partition}, offset {record.offset}: not what a mirror writes ({error!r})",
+            f"{record.topic}, partition {record.partition}, offset {record.offset}: not what a "
+            f"mirror writes ({error!r})",
             hint="something else writes to this topic, or a newer hub did",
             code="HUB-5603",
         ) from None
@@ -166,7 +167,10 @@ class CreateTargetTopic:
 
     def __str__(self) -> str:
         settings = "".join(f", {key}={value}" for key, value in sorted(self.config.items()))
-        return f"+ topic {self.topic}  partitions={self.partitions}, replication={self.replication_factor}{settings}"
+        return (
+            f"+ topic {self.topic}  partitions={self.partitions}, "
+            f"replication={self.replication_factor}{settings}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +220,10 @@ class NewGeneration:
     generation: int
 
     def __str__(self) -> str:
-        return f"~ topic {self.topic}  generation {self.generation}: made again at the source, appended at the target"
+        return (
+            f"~ topic {self.topic}  generation {self.generation}: made again at the source, "
+            "appended at the target"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,8 +401,8 @@ class _Registries:
         if clash is None:
             return False, []
         hint = (
-            "say `schema_ids: auto` or `rewrite`, and the copy's records get the target's ids (docs/reference/mirrors.md); or use one"
-            " registry for both"
+            "say `schema_ids: auto` or `rewrite`, and the copy's records get the target's ids "
+            "(docs/reference/mirrors.md); or use one registry for both"
         )
         return False, [_refusal(topic, clash.reason, hint)]
 
@@ -439,7 +446,8 @@ class _Registries:
                 self.cautions.append(
                     Caution(
                         subject,
-                        f"it is not carried: {clash.reason}. Records with this id would be read by the wrong schema",
+                        f"it is not carried: {clash.reason}. Records with this id would be "
+                        "read by the wrong schema",
                         "leave `schema_ids` at auto, and the copy's records get the target's ids",
                     )
                 )
@@ -526,7 +534,8 @@ class _TopicSides:
             yield _refusal(
                 self.name,
                 "it was deleted and created again at the source",
-                "set `on_recreate: continue` to append the new topic's records, or drop the copy and start again",
+                "set `on_recreate: continue` to append the new topic's records, or drop "
+                "the copy and start again",
             )
         refused = [self._other_copy(mark) for mark in self.marks if mark.generation == newest]
         yield from dict.fromkeys(each for each in refused if each is not None)
@@ -575,7 +584,8 @@ class _TopicSides:
         ):
             yield _refusal(
                 self.name,
-                f"max.message.bytes is {most} at the target and {wanted} at the source: large records would not fit",
+                f"max.message.bytes is {most} at the target and {wanted} at the source: large "
+                "records would not fit",
                 f"set it to {wanted} at the target, or back to its default",
             )
 
@@ -600,7 +610,8 @@ class _TopicSides:
         replicas = min(self.here.replication_factor, self.target.brokers)
         if replicas < self.here.replication_factor:
             self._caution(
-                f"{replicas} replicas at the target, {self.here.replication_factor} at the source: it has too few brokers",
+                f"{replicas} replicas at the target, {self.here.replication_factor} at the source: "
+                "it has too few brokers",
                 "add brokers to the target, then raise the replication factor",
             )
         least = _whole(config.get("min.insync.replicas", self.target.defaults.get("min.insync.replicas")))
@@ -617,7 +628,8 @@ class _TopicSides:
             yield AddTargetPartitions(self.name, there.partitions, self.here.partitions)
         elif there.partitions > self.here.partitions:
             self._caution(
-                f"{there.partitions} partitions at the target, {self.here.partitions} at the source: the others stay empty,"
+                f"{there.partitions} partitions at the target, {self.here.partitions} at the source: "
+                "the others stay empty,"
                 " and after a failover keys go elsewhere",
                 f"add partitions at the source, up to {there.partitions}",
             )
@@ -636,7 +648,8 @@ class _TopicSides:
                 )
             elif not same_setting(theirs, last):
                 self._caution(
-                    f"{key} is {mine or 'default'} at the source and {theirs or 'default'} at the target, both set by hand:"
+                    f"{key} is {mine or 'default'} at the source and {theirs or 'default'} at the "
+                    "target, both set by hand:"
                     " left so",
                     "make them equal, or set the target's back to its default",
                 )
@@ -773,7 +786,8 @@ def _mask_refusals(mirror: Mirror, topic: str, schemas: RegistryVersions) -> Ite
             yield _refusal(
                 topic,
                 f"a mask does not fit {each.subject} v{each.version}: {why}",
-                "mask it in another way (`with: hash`, `null` or `redact`), correct the schema, or exclude the topic",
+                "mask it in another way (`with: hash`, `null` or `redact`), correct the "
+                "schema, or exclude the topic",
             )
             return
 

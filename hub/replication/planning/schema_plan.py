@@ -354,7 +354,8 @@ def settings_steps(
                 cautions.append(
                     Caution(
                         topic,
-                        f"settings of subject {subject} are {theirs} at the target and {mine} at the source: left so",
+                        f"settings of subject {subject} are {theirs} at the target and {mine} "
+                        "at the source: left so",
                         "change them at the source to have them everywhere",
                     )
                 )
@@ -371,6 +372,7 @@ def level_caution(source: RegistrySide, target: RegistrySide) -> Caution | None:
         return None
     return Caution(
         "*",
-        f"subjects without a compatibility level of their own have {source.level} at the source and {target.level} at the target",
+        f"subjects without a compatibility level of their own have {source.level} at the source and "
+        f"{target.level} at the target",
         "make the registries' default levels equal, or set the subjects' own",
     )

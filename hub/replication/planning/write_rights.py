@@ -255,7 +255,10 @@ def keeping_out(
         if rule.permission == "ALLOW" and rule.operation in _WRITES and rule.resource == "TOPIC"
     ]
     if mirror_users is None:
-        note = "the principal of the mirror itself is unknown, so no principal is denied: exclude writers by the cluster's rules"
+        note = (
+            "the principal of the mirror itself is unknown, so no principal is denied: exclude writers "
+            "by the cluster's rules"
+        )
         return AclChange(at, remove=revoked, notes=(note,) if any(_writers(writing, names)) else ())
     denied: set[Acl] = set()
     notes: list[str] = []

@@ -376,7 +376,8 @@ def stretches(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
 def _unshapable(said: str) -> RulesNotApplicable:
     return RulesNotApplicable(
         said,
-        hint="correct the rule or the schema, then `hub mirror resume`; `on_unreadable: drop` leaves such records out",
+        hint="correct the rule or the schema, then `hub mirror resume`; `on_unreadable: drop` "
+        "leaves such records out",
     )
 
 

@@ -123,8 +123,10 @@ def fitting(records: Sequence[RawRecord], codec: int, largest_bytes: int) -> Ite
             yield made
         elif len(part) == 1:
             raise RecordTooLarge(
-                f"offset {part[0].offset}: its record takes {len(made.payload)} bytes, the target {largest_bytes} at most",
-                hint="raise max.message.bytes of the topic in the target cluster, then start the mirror again",
+                f"offset {part[0].offset}: its record takes {len(made.payload)} bytes, the target "
+                f"{largest_bytes} at most",
+                hint="raise max.message.bytes of the topic in the target cluster, then "
+                "start the mirror again",
             )
         else:
             middle = len(part) // 2

@@ -66,7 +66,8 @@ def families(
     told = [each for each in statuses if "workers" in each]
     yield _gauge("known", "1 while mirrors.yaml can be read and its clusters were asked", [], [([], known)])
     yield _gauge(
-        "up", "1 while the mirror's target answers", ["mirror"], (([each["mirror"]], "workers" in each) for each in statuses)
+        "up", "1 while the mirror's target answers", ["mirror"], (([each["mirror"]], "workers" in each)
+        for each in statuses)
     )  # fmt: skip
     yield _gauge(
         "state",
@@ -97,7 +98,8 @@ def families(
         ["mirror"],
         (([each["mirror"]], sum(row["state"] == "unknown" for row in each["partitions"])) for each in told),
     )
-    yield _gauge("gaps", "Ranges that the target will never have", ["mirror"], (([each["mirror"]], len(each["gaps"])) for each in told))  # fmt: skip
+    yield _gauge("gaps", "Ranges that the target will never have", ["mirror"], (([each["mirror"]],
+        len(each["gaps"])) for each in told))  # fmt: skip
     yield _gauge(
         "gap_age_seconds",
         "Age of the newest range of a topic that the target will never have",
@@ -115,7 +117,8 @@ def families(
     groups = [(each["mirror"], row) for each in told for row in worst(each["groups"], "rpo_records", most)]
     for name, key, said in _OF_GROUP:
         yield _gauge(
-            f"group_{name}", said, ["mirror", "group"], (([mirror, row["group"]], row[key]) for mirror, row in groups)
+            f"group_{name}", said, ["mirror", "group"], (([mirror, row["group"]], row[key]) for mirror,
+            row in groups)
         )  # fmt: skip
 
 

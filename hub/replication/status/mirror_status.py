@@ -44,8 +44,8 @@ from hub.replication.status.partition_rows import (
 )
 
 SILENT_MS = 15_000
-"""Age at which a heartbeat is too old. Workers send one per second; the limit includes clock differences between
-machines."""
+"""Age at which a heartbeat is too old. Workers send one per second; the limit includes clock differences
+between machines."""
 _LEFT_S = 60
 
 
@@ -195,8 +195,8 @@ def _judged(
     if carries is None:
         return MirrorState("starting", "a worker plans it")
     if not carries.topics and board.control.acting.get(link.source) == link.target:
-        reason = f"{link.target} serves the topics of {link.source}; to return them: hub mirror failback {link.declared}"
-        return MirrorState("handed over", reason)
+        back = f"to return them: hub mirror failback {link.declared}"
+        return MirrorState("handed over", f"{link.target} serves the topics of {link.source}; {back}")
     stopped = any(row["state"] in ("stopped", "trouble") for row in partitions)
     if carries.error or stopped or carries.trouble:
         return MirrorState("trouble", carries.error, stands=True)
@@ -209,14 +209,13 @@ def _judged_by_partitions(link: Link, partitions: Sequence[Mapping[str, Any]]) -
     if left := [row for row in unknown if (row["seen_s"] or 0) > _LEFT_S]:
         reason = f"no worker has reported {len(left)} of its partitions for {_LEFT_S} s"
         return MirrorState("trouble", reason, stands=True)
-    if differing := [
-        row for row in partitions if row["verified"] and row["verified"]["differs_at"] is not None
-    ]:
-        first = differing[0]
+    checked = [row for row in partitions if row["verified"]]
+    if differing := [row for row in checked if row["verified"]["differs_at"] is not None]:
+        first, at = differing[0], differing[0]["verified"]["differs_at"]
         return MirrorState(
             "trouble",
-            f"{len(differing)} of its partitions differ from the source, first {first['topic']} partition"
-            f" {first['partition']} at offset {first['verified']['differs_at']}: hub mirror verify {link.name}",
+            f"{len(differing)} of its partitions differ from the source, first {first['topic']} "
+            f"partition {first['partition']} at offset {at}: hub mirror verify {link.name}",
         )
     if unknown:
         first = unknown[0]
@@ -380,7 +379,8 @@ def _cautions(defined: Sequence[Mapping[str, Any]], ends: SourceEndOffsets, link
     found = []
     if ends.error:
         found.append(
-            f"{link.source} does not report its ends ({ends.error}): lag is computed from the last reports of workers"
+            f"{link.source} does not report its ends ({ends.error}): lag is computed from the "
+            "last reports of workers"
         )
     if not defined:
         return found
@@ -388,11 +388,12 @@ def _cautions(defined: Sequence[Mapping[str, Any]], ends: SourceEndOffsets, link
     idle = sorted(worker for each in others for worker in each["workers"])
     if idle:
         found.append(
-            f"its workers have {len(defined)} definitions of it: {', '.join(first['workers'])} carry it as the newest file defines it;"
-            f" idle until their mirrors.yaml is the same: {', '.join(idle)}"
+            f"its workers have {len(defined)} definitions of it: {', '.join(first['workers'])} carry it as "
+            f"the newest file defines it; idle until their mirrors.yaml is the same: {', '.join(idle)}"
         )
     if not first["here"]:
         found.append(
-            "the workers carry it otherwise than the file asked with defines it: give all of them the same mirrors.yaml"
+            "the workers carry it otherwise than the file asked with defines it: give all of them "
+            "the same mirrors.yaml"
         )
     return found

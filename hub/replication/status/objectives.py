@@ -170,7 +170,10 @@ def _lag(
     if worst is not None and worst["lag_s"] * 1000 > most_ms:
         least = "at least " if worst["worker"] is None else ""
         behind, most = timedelta(seconds=int(worst["lag_s"])), timedelta(milliseconds=most_ms)
-        words = f"mirror {name} is {least}{behind} behind{f' on {topic}' if topic else ''}; at most {most} may it be"
+        words = (
+            f"mirror {name} is {least}{behind} behind{f' on {topic}' if topic else ''}; at "
+            f"most {most} may it be"
+        )
         place = f"{worst['topic']} partition {worst['partition']} lacks {worst['lag_records']} offsets"
         detail = "; ".join(each for each in (place, str(worst["reason"]), _at_stake(status, topic)) if each)
         return Observation(about, Verdict.BAD, words, float(worst["lag_s"]), labels, detail)
@@ -220,7 +223,10 @@ def _lost(status: Status, tree: Tree, limit_ms: int, error: str | None) -> Itera
         ended = all(gap["end"] >= 0 for gap in news)
         count = sum(gap["end"] - gap["first"] for gap in news) if ended else None
         words = f"mirror {name} will never have {'some' if count is None else count} offsets of {topic}"
-        place = f"partition {first['partition']} from offset {first['first']} on: {_WHY.get(first['reason'], first['reason'])}"
+        place = (
+            f"partition {first['partition']} from offset {first['first']} on: "
+            f"{_WHY.get(first['reason'], first['reason'])}"
+        )
         yield Observation(about, Verdict.BAD, words, None if count is None else float(count), labels, place)
 
 

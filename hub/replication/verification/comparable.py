@@ -40,7 +40,8 @@ def complete_tables(
             if time.monotonic() > deadline:
                 missing = min(set(wanted) - found.keys())
                 raise PeerError(
-                    f'topic "{missing.topic}" partition {missing.partition}: the map does not reach its checkpoint',
+                    f'topic "{missing.topic}" partition {missing.partition}: the map does '
+                    "not reach its checkpoint",
                     hint="a transaction is still open; if it stays so, part of the map was deleted",
                     code="HUB-3614",
                 )

@@ -212,5 +212,6 @@ def of_everything(link: str, mark: Checkpoint, verdict: PartitionVerdict, now_ms
     partition.
     """
     return VerifiedRange(
-        link, *verdict.place, copy_of(mark), verdict.end, verdict.records, 0, verdict.differs_at, verdict.why, now_ms
+        link, *verdict.place, copy_of(mark), verdict.end, verdict.records, 0, verdict.differs_at, verdict.why,
+        now_ms
     )  # fmt: skip

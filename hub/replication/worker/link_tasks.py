@@ -265,8 +265,8 @@ class LinkTasks(threading.Thread):
         self._no_folds = ""
         if map_lag_ms(self.target) < _LONGEST_READ_MS:
             self._no_folds = (
-                f"the map is not made shorter: min.compaction.lag.ms of {MAP_TOPIC} at {self.link.target} is below"
-                f" {_LONGEST_READ_MS}"
+                f"the map is not made shorter: min.compaction.lag.ms of {MAP_TOPIC} at {self.link.target} "
+                f"is below {_LONGEST_READ_MS}"
             )
             return False
         if self._writer is None:

@@ -582,7 +582,10 @@ def _overdue(carries: LinkContents, for_s: float) -> LinkContents:
     """
     if for_s <= HUNG_S:
         return carries
-    error = f"its topics and groups were not looked at for more than {HUNG_S:.0f} s: a cluster or registry hardly answers"
+    error = (
+        f"its topics and groups were not looked at for more than {HUNG_S:.0f} s: a cluster or "
+        "registry hardly answers"
+    )
     return replace(carries, error=error, at_ms=int(time.time() * 1000))
 
 

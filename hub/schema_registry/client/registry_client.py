@@ -18,7 +18,8 @@ _MOST_CHARACTERS = 16_000_000  # of cached schemas by id
 
 
 class RegistryClient(RegistryHttp):
-    """Registry client: ``port.SchemaRegistry`` and more, over HTTP. Thread safe. Caches the schemas last requested by id: an id's schema never changes.
+    """Registry client: ``port.SchemaRegistry`` and more, over HTTP. Thread safe. Caches the schemas last
+    requested by id: an id's schema never changes.
 
     Raises NotFound (404), Conflict (incompatible, with the reasons), CallerError (refused), PeerError (no
     answer).

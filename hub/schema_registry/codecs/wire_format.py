@@ -98,7 +98,10 @@ def _message(schema: Any, value: Any, error: Exception) -> str:
             if each["name"] not in value and "default" not in each:
                 return f'field "{each["name"]}" is missing and has no default'
             if each["name"] in value and not _fits(value[each["name"]], each["type"]):
-                return f'field "{each["name"]}": {value[each["name"]]!r} is not a valid {_type_name(each["type"])}'
+                return (
+                    f'field "{each["name"]}": {value[each["name"]]!r} is not a valid '
+                    f"{_type_name(each['type'])}"
+                )
     return str(error) or type(error).__name__
 
 

@@ -72,7 +72,8 @@ class SchemaSource:
             for name, each in needed:
                 if each.schema_type != self.schema_type:
                     raise InvalidSchema(
-                        f"reference '{name[:80]}' is of type {each.schema_type}, the schema of type {self.schema_type}"
+                        f"reference '{name[:80]}' is of type {each.schema_type}, the schema of "
+                        f"type {self.schema_type}"
                     )
             known = form.parse(self.text, {name: each.parsed() for name, each in needed})
             _PARSED.put(self.digest, known, len(self.text) + 100)

@@ -250,7 +250,10 @@ class RuleRunner:
                 each: times for each, times in self._killed.items() if now_s - times[-1] < _WITHIN_S
             }
             self._killed[key] = [*self._killed.get(key, [])[-1:], now_s]
-        why = f"it takes more than {self._cpu_s:g} s of processor time, or more than {self._memory_mb} MB of memory"
+        why = (
+            f"it takes more than {self._cpu_s:g} s of processor time, or more than "
+            f"{self._memory_mb} MB of memory"
+        )
         return over_limit(f'rule "{rule}"' if rule else "the schema's rules", rule, why)
 
     def _may_be_tried(self, key: bytes) -> None:

@@ -72,7 +72,8 @@ def _namespace(before: SchemaType, after: SchemaType) -> Iterator[Warned]:
         yield Warned(
             "NAMESPACE_CHANGED",
             after.name,
-            f'{after.kind} "{before.name}" is now "{after.name}": generated classes and subjects by record move along',
+            f'{after.kind} "{before.name}" is now "{after.name}": generated classes and '
+            "subjects by record move along",
             f'keep the namespace "{before.namespace}"',
         )
 
@@ -116,7 +117,8 @@ def _fields(before: SchemaType, after: SchemaType) -> Iterator[Warned]:
             yield Warned(
                 "FIELD_RENAMED",
                 now.path,
-                f'field "{field.name}" seems to be "{now.name}" now, without an alias: old values are not found there',
+                f'field "{field.name}" seems to be "{now.name}" now, without an alias: old '
+                "values are not found there",
                 f'keep the name "{field.name}"'
                 if now.number is not None
                 else f'add "aliases": ["{field.name}"], or keep the name',
@@ -161,13 +163,15 @@ def _default(field: SchemaField, now: SchemaField) -> Iterator[Warned]:
         yield Warned(
             "DEFAULT_DROPPED",
             now.path,
-            f"the default {field.default[:80]} is gone: a later version could no longer add or remove the field",
+            f"the default {field.default[:80]} is gone: a later version could no longer "
+            "add or remove the field",
             "keep the default",
         )
     else:
         yield Warned(
             "DEFAULT_CHANGED",
             now.path,
-            f"the default was {field.default[:80]} and is {now.default[:80]}: events without the field read differently",
+            f"the default was {field.default[:80]} and is {now.default[:80]}: events without the "
+            "field read differently",
             "keep the default",
         )

@@ -8,4 +8,4 @@ apply.py       [edge] carry out the plan
 diff.py        [core] the differences of two schemas: ``avro_diff.py``, ``json_schema_diff.py``, ``protobuf_diff.py``
 search.py      [core] find schemas
 infer.py       [core] propose a schema for ``samples.py``
-"""
+"""  # noqa: E501

@@ -39,7 +39,8 @@ _LIMITS = (
 )
 _COMBINED = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else")
 _TOLD = {
-    *_LIMITS, *_COMBINED, "type", "enum", "properties", "required", "items", "additionalProperties", "default",
+    *_LIMITS, *_COMBINED, "type", "enum", "properties", "required", "items", "additionalProperties",
+    "default",
     "title", "description", "$ref", "$schema", "$id", "definitions", "$defs",
 }  # fmt: skip
 

@@ -10,8 +10,8 @@
 ``.avsc`` is Avro, ``.json`` JSON Schema, ``.proto`` Protobuf. References to other files of the folder are
 detected: a name that Avro does not know, a ``$ref``, an ``import``. Files are ordered by their references.
 
-A problem with one file is reported for that file and does not affect others; only problems that make the whole
-folder unreadable are raised.
+A problem with one file is reported for that file and does not affect others; only problems that make the
+whole folder unreadable are raised.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""[core] Differences between two Protobuf files: messages by name, fields by number, enum values by number."""
+"""[core] Differences between two Protobuf files:
+messages by name, fields by number, enum values by number."""
 
 from __future__ import annotations
 

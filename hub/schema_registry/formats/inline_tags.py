@@ -13,7 +13,7 @@ PROTOBUF   ``Order``, ``Order.Item``                   ``Order.mail``, ``Order.p
 =========  ==========================================  ============================================================
 
 Source: Confluent's AvroSchemaUtils (Apache-2.0); the documented behavior of its JSON and Protobuf providers.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """[edge] The registry's routes as OpenAPI 3.1, from ``openapi.yaml`` in this folder.
 
-The routes are served without a framework that could derive a description, so the file is written by hand. Tests
-compare it with the table of routes and with the code's enums, and run it against the registry.
+The routes are served without a framework that could derive a description, so the file is written by hand.
+Tests compare it with the table of routes and with the code's enums, and run it against the registry.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ which and in what order). A node's rules apply below it, and a child may only be
 sets ``override: any`` (its value may be replaced) or ``none`` (the rule may not be set again). Loading
 refuses a child that loosens an ancestor's rule. Two wildcard nodes can meet on a topic without one being
 above the other: there the stricter of both applies, and nothing is refused.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -271,7 +271,8 @@ def _node(name: str, model: NodeModel, where: Mapping[tuple[str, ...], str]) -> 
         if rule not in said and not isinstance(model.override, OverrideAll):
             raise ConfigError(
                 f'"{name}" has an override of {rule}, and does not declare {rule} itself',
-                hint=f"an override defines how nodes below may change this node's value: declare {rule} here as well",
+                hint=f"an override defines how nodes below may change this node's value: "
+                f"declare {rule} here as well",
                 where=where.get(("policies", name, "override", rule)),
                 code="HUB-1104",
             )

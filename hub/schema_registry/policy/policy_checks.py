@@ -96,7 +96,10 @@ def _owner(value: str, subject: str, schema_type: str, context: CheckContext) ->
         yield (
             "",
             f'subject "{subject}" has no owner',
-            "say `owner:` of the topic or above it in topics.yaml, or the property `owner` of the schema's metadata",
+            (
+                "say `owner:` of the topic or above it in topics.yaml, or the property `owner` of "
+                "the schema's metadata"
+            ),
         )
 
 

@@ -20,7 +20,7 @@ registrars          principals and teams                            fewer       
 max_fields          a number                                        smaller                      unlimited
 severity.<rule>     warn, block                                     block                        warn
 ==================  ==============================================  ===========================  ================
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -224,7 +224,8 @@ def _path(name: str) -> str:
 _Strict = ConfigDict(extra="forbid", frozen=True)
 _Regexes = Annotated[list[Annotated[str, AfterValidator(regex)]] | None, BeforeValidator(_nothing("any"))]
 FieldWord = Literal[
-    "optional", "any", "string", "int", "long", "float", "double", "boolean", "bytes", "timestamp", "date", "time",
+    "optional", "any", "string", "int", "long", "float", "double", "boolean", "bytes", "timestamp", "date",
+    "time",
     "decimal", "uuid", "record", "array", "map", "enum", "union",
 ]  # fmt: skip
 

@@ -1,4 +1,5 @@
-"""[core] The registry as a state machine: ``decide`` answers a command with facts; ``apply`` alone changes the state.
+"""[core] The registry as a state machine: ``decide`` answers a command with facts; ``apply`` alone changes
+the state.
 
 state_machine.py    decide and apply                   state.py      the state, and ``apply``
 commands.py         commands and their results         errors.py     refusals, with Confluent's error codes

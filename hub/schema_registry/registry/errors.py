@@ -70,7 +70,8 @@ def version_number(version: int | str) -> int:
         raise RequestRefused(
             422,
             42202,
-            f"The specified version '{str(version)[:80]}' is not a valid version id. Allowed values are between "
+            f"The specified version '{str(version)[:80]}' is not a valid version id. "
+            "Allowed values are between "
             '[1, 2^31-1] and the string "latest"',
         )
     return number

@@ -170,7 +170,8 @@ class RegistryQueries(IndexedState):
         schema_type: str,
         references: tuple[Reference, ...],
     ) -> list[int]:
-        """Return the versions with this schema in another registry's spelling. Each text is normalized once."""
+        """Return the versions with this schema in another registry's spelling.
+        Each text is normalized once."""
         return [
             number
             for number in index.numbers[-_MOST_RESPELLED:]

@@ -375,8 +375,10 @@ class RegistryNode:
         if end < known:
             self._writer = None
             raise HubFault(
-                f'topic "{SCHEMAS_TOPIC}" ends at {end}, and was read up to {self.position}: it is another one now',
-                hint="check whether it was deleted or restored from a backup; restart the registry to continue with its current content",
+                f'topic "{SCHEMAS_TOPIC}" ends at {end}, and was read up to {self.position}: '
+                "it is another one now",
+                hint="check whether it was deleted or restored from a backup; restart the registry to "
+                "continue with its current content",
             )
 
     def _take_in(self, records: Sequence[NewRecord], after: int) -> None:

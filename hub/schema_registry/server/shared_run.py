@@ -18,7 +18,8 @@ T = TypeVar("T")
 
 
 class SharedRun(Generic[T]):
-    """Share ``work`` among threads. After a failure all callers get the same error for ``failed_for_s`` seconds."""
+    """Share ``work`` among threads.
+    After a failure all callers get the same error for ``failed_for_s`` seconds."""
 
     def __init__(self, work: Callable[[], T], failed_for_s: float = 2.0) -> None:
         self._work = work

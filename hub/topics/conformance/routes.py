@@ -18,7 +18,8 @@ def create_router(results: ConformanceResults) -> APIRouter:
 
     @router.get("/audit")
     def audit(topic: str | None = None) -> Response:
-        """Return one row per topic: checked records, violations by reason and producer, quarantined records."""
+        """Return one row per topic: checked records, violations by reason and producer,
+        quarantined records."""
         rows = [row for row in results.rows() if sees_topic(row["topic"])]
         if topic is None:
             return _json({"topics": rows})

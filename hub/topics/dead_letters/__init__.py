@@ -1,7 +1,7 @@
 """Dead-letter records: events that a view or the conformance check rejected.
 
-Flow of an action: ``queue.py`` opens the writer, ``reader.py`` reads, ``event_builder.py`` builds and checks the
-events, ``actions.py`` decides what is written, and ``queue.py`` appends it in transactions.
+Flow of an action: ``queue.py`` opens the writer, ``reader.py`` reads, ``event_builder.py`` builds and checks
+the events, ``actions.py`` decides what is written, and ``queue.py`` appends it in transactions.
 
 - ``model.py`` [core] dead-letter records, their states and the actions taken.
 - ``record_format.py`` [core] parse records of dead-letter topics and of ``_hub.dlq``.

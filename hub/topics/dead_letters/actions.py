@@ -119,7 +119,8 @@ def _replayed_event(
     if letter.reason == TOO_LARGE and not found.is_repaired:
         raise CallerError(
             f"dead-letter record {letter.at} has no value to replay: its event was not unpacked",
-            hint="publish the event yourself in smaller records, and dismiss the dead-letter record; or raise largest_batch_mb and largest_record_mb in hub.yaml, and rebuild the view",
+            hint="publish the event yourself in smaller records, and dismiss the dead-letter record; or "
+            "raise largest_batch_mb and largest_record_mb in hub.yaml, and rebuild the view",
         )
     headers = [each for each in letter.headers if not each[0].startswith("hub.replay.")]
     headers += [(REPLAY_OF, str(letter.first).encode()), (REPLAY_LETTER, str(letter.at).encode())]
@@ -182,15 +183,16 @@ def check_replayable(
     if not as_is:
         raise CallerError(
             f'dead-letter record {letter.at} would be rejected again by view "{letter.by}": {letter.detail}',
-            hint="repair it first; a view that was changed has read it again from its topic, while it is there: "
-            "dismiss it then",
+            hint="repair it first; a view that was changed has read it again from its topic, while it is "
+            "there: dismiss it then",
             code="HUB-1331",
         )
     there = None if letter.of is None else original(letter.of)
     # After the topic was recreated, another event may be at this position.
     if there is not None and letter.of is not None and (there.key, there.value) == (letter.key, letter.value):
         raise CallerError(
-            f'dead-letter record {letter.at}: its event is in topic "{letter.of.topic}" still, where view "{letter.by}", '
+            f'dead-letter record {letter.at}: its event is in topic "{letter.of.topic}" still, '
+            f'where view "{letter.by}", '
             "when its file was changed, has read it again: a replay would count it twice",
             hint="dismiss it; --as-is is for events that retention has taken since",
             code="HUB-1331",

@@ -87,7 +87,8 @@ class EventBuilder:
         topic = self.topics.get(letter.of.topic)
         if topic is None or letter.of.partition >= topic.partitions:
             raise NotFound(
-                f"dead-letter record {letter.at}: {letter.of.topic} partition {letter.of.partition} no longer exists",
+                f"dead-letter record {letter.at}: {letter.of.topic} partition "
+                f"{letter.of.partition} no longer exists",
                 hint="create the topic again (hub topic apply), or dismiss the dead-letter record",
             )
         return letter.of.topic
@@ -125,7 +126,8 @@ class EventBuilder:
             violation = judge(event, self.schemas.of(f"{topic}-value"))
             if violation is not None:
                 raise CallerError(
-                    f'dead-letter record {letter.at}: its event does not conform to topic "{topic}": {violation.reason}: '
+                    f'dead-letter record {letter.at}: its event does not conform to topic "{topic}": '
+                    f"{violation.reason}: "
                     f"{violation.detail}",
                     hint=f"repair it: hub dlq repair {letter.at.named} --set FIELD=VALUE",
                     code="HUB-1330",
@@ -137,7 +139,8 @@ class EventBuilder:
         size = size_of(NewRecord(topic, key, value, letter.headers)) + _REPLAY_HEADER_BYTES
         if size > largest:
             raise CallerError(
-                f'dead-letter record {letter.at}: its event takes {size} bytes, topic "{topic}" accepts {largest}',
+                f"dead-letter record {letter.at}: its event takes {size} bytes, topic "
+                f'"{topic}" accepts {largest}',
                 hint="raise max.message.bytes of the topic, or make the event smaller",
                 code="HUB-1330",
             )
@@ -180,9 +183,11 @@ class EventBuilder:
         in_event = at_path(decoded.value, declared) if isinstance(decoded.value, Mapping) else None
         if str(in_event) != text_of(key):
             raise CallerError(
-                f'dead-letter record {letter.at}: the tree declares "{declared}" as the key of topic "{topic}"; it is '
+                f'dead-letter record {letter.at}: the tree declares "{declared}" as the key of '
+                f'topic "{topic}"; it is '
                 f"{in_event!r} in the event, and the record's key is {text_of(key)!r}",
-                hint=f"--set {declared}=…, or --key …: an event with another key belongs to another partition, publish it",
+                hint=f"--set {declared}=…, or --key …: an event with another key belongs to another "
+                "partition, publish it",
                 code="HUB-1330",
             )
 

@@ -293,8 +293,9 @@ class DeadLetters:
         found = self.letters(names) if names else FoundDeadLetters()
         if not found.complete:
             raise Conflict(
-                f"there are more than {reads.MOST_DEAD_LETTERS} dead-letter records, or their keys and headers have more than "
-                f"{reads.MOST_BYTES >> 20} MB, or they are not read in {reads.READ_S:.0f} s: "
+                f"there are more than {reads.MOST_DEAD_LETTERS} dead-letter records, or their keys and "
+                f"headers have more than {reads.MOST_BYTES >> 20} MB, or they are not read in "
+                f"{reads.READ_S:.0f} s: "
                 "those of one event cannot be combined",
                 hint=f"closed ones too are read: let old ones go, by retention.ms of {' and '.join(names)}",
             )

@@ -121,7 +121,8 @@ class DeadLetterReader:
     def between(
         self, places: Collection[RecordPlace], of: Callable[[Record], T], *, values: bool = False
     ) -> dict[RecordPlace, T]:
-        """Apply ``of`` to the records at these positions, in order. Records in between are read and skipped."""
+        """Apply ``of`` to the records at these positions, in order.
+        Records in between are read and skipped."""
         wanted = frozenset(places)
         spans: dict[TopicPartition, tuple[int, int]] = {}
         for place in wanted:
@@ -149,8 +150,9 @@ class DeadLetterReader:
         )
         if not complete:
             raise PeerError(
-                f"the dead-letter records from {begin} on are not all read: more than {MOST_DEAD_LETTERS} lie between the first and the "
-                f"last that are named, or these have more than {MOST_BYTES_AT_ONCE >> 20} MB, or it takes longer than {READ_S:.0f} s",
+                f"the dead-letter records from {begin} on are not all read: more than {MOST_DEAD_LETTERS} "
+                f"lie between the first and the last that are named, or these have more than "
+                f"{MOST_BYTES_AT_ONCE >> 20} MB, or it takes longer than {READ_S:.0f} s",
                 hint="name fewer that are nearer to each other, of one partition: -p N",
             )
         return dict(found)

@@ -45,8 +45,8 @@ _REASONS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         # event.
         (
             (
-                r"it does not fit its schema id|its schema id \d+ does not resolve|no JSON object of its columns"
-                r"|no line of CSV|its .+ is (?:not a valid|no) "
+                r"it does not fit its schema id|its schema id \d+ does not resolve|no JSON object of its "
+                r"columns|no line of CSV|its .+ is (?:not a valid|no) "
             ),
             "unfitting",
         ),
@@ -210,7 +210,8 @@ def entry_of(record: Record) -> DeadLetterAction:
         raise HubFault(
             f'topic "{record.topic}" partition {record.partition} offset {record.offset}: '
             f"not an action on a dead-letter record ({error})",
-            hint="a later version of the hub may have written it; the dead-letter records themselves are unchanged",
+            hint="a later version of the hub may have written it; the dead-letter records "
+            "themselves are unchanged",
         ) from None
 
 

@@ -22,12 +22,12 @@ _MISFIT_S = 1.0
 class EventEncoder:
     """Encoder of events by the latest schema of the subject ``<topic>-value``. Thread safe.
 
-    ``schema_age_s``: a subject's latest version is looked up again after this time, and for an event that does
-    not fit the known one, at most once a second. While the registry is unreachable, the known version stays in
-    use.
+    ``schema_age_s``: a subject's latest version is looked up again after this time, and for an event that
+    does not fit the known one, at most once a second. While the registry is unreachable, the known version
+    stays in use.
 
-    ``json_events``: events hold JSON values, so a time is a text such as "2026-01-01T09:00:00Z", as at the gateway.
-    Otherwise they hold Python's values.
+    ``json_events``: events hold JSON values, so a time is a text such as "2026-01-01T09:00:00Z", as at the
+    gateway. Otherwise they hold Python's values.
     """
 
     def __init__(
@@ -100,7 +100,8 @@ class EventEncoder:
 
 @dataclass(frozen=True, slots=True)
 class _Schema:
-    """``plain``: an Avro schema prepared to ``encode`` Python's values; None for other formats and for JSON values."""
+    """``plain``: an Avro schema prepared to ``encode`` Python's values;
+    None for other formats and for JSON values."""
 
     id: int
     plain: Any

@@ -12,7 +12,7 @@ server's threads stay free for reads.
 The parts: ``admission.py`` bounds what is in progress, ``produce_request.py`` parses, ``record_encoder.py``
 encodes, ``gateway_sender.py`` holds the producer, ``produce_batch.py`` collects the answer, and
 ``repeated_requests.py`` finds earlier tries of a request.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 

@@ -123,7 +123,8 @@ class RepeatedRequests:
             while not reader.position().covers(end):
                 if time.monotonic() > deadline:
                     raise PeerError(
-                        f'topic "{topic}": its last records are not read in {_SEARCH_S:g} s, so it is unknown whether '
+                        f'topic "{topic}": its last records are not read in {_SEARCH_S:g} s, so '
+                        "it is unknown whether "
                         "the request was written; nothing was written now",
                         hint="try again",
                         code="HUB-3043",

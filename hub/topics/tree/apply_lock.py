@@ -198,7 +198,8 @@ def _free_or_dead(cluster: Log, say: Callable[[str], None], beat_s: float, dead_
     if first is None:
         return None
     say(
-        f"{first.who} applies (`{first.command}`, since {_moment(first.since_ms)}): waiting for its next sign of life"
+        f"{first.who} applies (`{first.command}`, since {_moment(first.since_ms)}): waiting for "
+        "its next sign of life"
     )
     since_s = time.monotonic()
     while time.monotonic() - since_s < dead_s:
@@ -215,7 +216,8 @@ def _free_or_dead(cluster: Log, say: Callable[[str], None], beat_s: float, dead_
 def _under_way(holder: Holder) -> Conflict:
     return Conflict(
         f"`{holder.command}` of {holder.who} is under way since {_moment(holder.since_ms)}",
-        hint="wait until it has ended, then check the plan again; if that process was killed, the next apply continues after {DEAD_S:.0f} s",
+        hint="wait until it has ended, then check the plan again; if that process was killed, the next "
+        "apply continues after {DEAD_S:.0f} s",
         code="HUB-1916",
     )
 

@@ -76,7 +76,10 @@ class RegisterSchema:
     new: bool
 
     def __str__(self) -> str:
-        return f"{'+' if self.new else '~'} subject {self.topic.subject}  {'first' if self.new else 'next'} version"
+        return (
+            f"{'+' if self.new else '~'} subject {self.topic.subject}  "
+            f"{'first' if self.new else 'next'} version"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,9 +288,11 @@ def _moved_keys(steps: Sequence[Step]) -> Iterator[Caution]:
         if isinstance(step, AddPartitions):
             yield Caution(
                 step.topic.name,
-                f"adding partitions ({step.now} -> {step.topic.partitions}) moves keys: the events of a key are in"
+                f"adding partitions ({step.now} -> {step.topic.partitions}) moves keys: the "
+                "events of a key are in"
                 " order before and after, not across",
-                f"where order matters, create a new topic with {step.topic.partitions} partitions, mirror this one"
+                f"where order matters, create a new topic with {step.topic.partitions} "
+                "partitions, mirror this one"
                 " into it, and move producers and consumers over",
             )
 
@@ -310,7 +315,8 @@ def _refused(topic: TopicSpec, found: TopicDescription) -> Iterator[TreeRefusal]
             topic.name,
             f"partitions cannot shrink from {found.partitions} to {topic.partitions}"
             f" (set by {topic.set_by['partitions']})",
-            f"write {found.partitions} in the tree, or create a new topic with {topic.partitions} and mirror this one"
+            f"write {found.partitions} in the tree, or create a new topic with "
+            f"{topic.partitions} and mirror this one"
             " into it",
             "partitions",
             str(topic.partitions),
@@ -323,7 +329,8 @@ def _refused(topic: TopicSpec, found: TopicDescription) -> Iterator[TreeRefusal]
             topic.name,
             f"replication factor is {found.replication_factor}, the tree declares {topic.replication_factor}"
             f" (set by {topic.set_by['replication_factor']})",
-            f"write {found.replication_factor} in the tree, or move replicas with kafka-reassign-partitions and apply"
+            f"write {found.replication_factor} in the tree, or move replicas with "
+            "kafka-reassign-partitions and apply"
             " again",
             "replication_factor",
             str(topic.replication_factor),
@@ -451,7 +458,8 @@ def _schema_steps(
         refusals.append(
             TreeRefusal(
                 topic.name,
-                f"its schema is version {versions.index(wanted) + 1} of {len(versions)}, and later ones exist",
+                f"its schema is version {versions.index(wanted) + 1} of "
+                f"{len(versions)}, and later ones exist",
                 "versions go forward only: make the next one, or delete the later ones from the registry",
                 "schema",
                 f"version {versions.index(wanted) + 1}",
@@ -467,7 +475,8 @@ def _schema_steps(
             TreeRefusal(
                 topic.name,
                 f"its schema cannot be compared with the registered ones at {level}: {error.message}",
-                f"set the subject's level to {level} in the registry first, then the registry checks the schema",
+                f"set the subject's level to {level} in the registry first, then the "
+                "registry checks the schema",
                 "schema",
                 "a new version",
                 f"version {len(versions)}",

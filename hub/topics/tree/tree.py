@@ -533,7 +533,8 @@ def matches(pattern: str, topic: str) -> bool:
     """Return True if a topic matches a pattern of labels: ``*`` is exactly one label, ``**`` any number,
     including none.
 
-    >>> matches("nyc.*.departures", "nyc.jfk.departures"), matches("**.chat", "chat"), matches("nyc.*", "nyc.a.b")
+    >>> matches("nyc.*.departures", "nyc.jfk.departures"), matches("**.chat", "chat"), matches("nyc.*",
+    ... "nyc.a.b")
     (True, True, False)
     """
     return _compiled(pattern).fullmatch(f"{topic}.") is not None

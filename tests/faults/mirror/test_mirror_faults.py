@@ -2,11 +2,13 @@
 and links are cut, slow, half open or hold requests back. Every record is there once, in order, at the
 mapped offset.
 
-What it shows: processes may end or stop at any moment, and packets may be late or lost. It does not show power loss.
+What it shows: processes may end or stop at any moment, and packets may be late or lost. It does not show
+power loss.
 
     HUB_FAULT_SEEDS=30 ./run test tests/faults/mirror        the whole suite, an hour on two quiet cores
 
-A seed of the suite has 200,000 records or more; the sample, which runs with all the other tests, a few thousand.
+A seed of the suite has 200,000 records or more; the sample, which runs with all the other tests, a few
+thousand.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ from hub.record import Record, TopicPartition
 from hub.replication.verification.comparable import complete_tables
 
 SEEDS = int(os.environ.get("HUB_FAULT_SEEDS", "1"))
-"""A sample of one seed (a cut, kills, a freeze, a held commit); HUB_FAULT_SEEDS=30 is the suite, HUB_FAULT_FIRST=7 begins
-with the seventh."""
+"""A sample of one seed (a cut, kills, a freeze, a held commit); HUB_FAULT_SEEDS=30 is the suite,
+HUB_FAULT_FIRST=7 begins with the seventh."""
 FIRST = int(os.environ.get("HUB_FAULT_FIRST", "1" if "HUB_FAULT_SEEDS" in os.environ else "9"))
 RECORDS, MOST_AT_ONCE = (200_000, 60_000) if "HUB_FAULT_SEEDS" in os.environ else (0, 1_500)
 """At least so many in a seed, and at most so many between two faults."""
@@ -68,7 +70,8 @@ class Trial:
         self.world, self.nodes = world, nodes
         self.topics = [f"{world.label}.{name}" for name in ("chat", "loot")]
         self.filtered = seed % 3 == 0
-        """Of these, records of the first topic with one header are left out on the way: its batches are written anew."""
+        """Of these, records of the first topic with one header are left out on the way:
+        its batches are written anew."""
         self.number = 0
         self.done: Counter[str] = Counter()
         self.slots: list[Running] = []

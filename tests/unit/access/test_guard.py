@@ -346,7 +346,8 @@ def door_of(app: FastAPI) -> Any:
 
 
 def still(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stop the clock of an app's password throttle: on a slow machine no attempt is allowed again meanwhile."""
+    """Stop the clock of an app's password throttle:
+    on a slow machine no attempt is allowed again meanwhile."""
     app = client.app
     assert isinstance(app, FastAPI)
     now_s = time.monotonic()

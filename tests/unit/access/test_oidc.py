@@ -1,4 +1,5 @@
-"""Tokens and logins of an OpenID Connect provider: what is accepted, hostile tokens, rotation and outages of its keys."""
+"""Tokens and logins of an OpenID Connect provider:
+what is accepted, hostile tokens, rotation and outages of its keys."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Tokens that people make: never worth more than their owner, stored as hashes, ended by revocation, expiry and their
-owner's end.
+"""Tokens that people make: never worth more than their owner, stored as hashes, ended by revocation, expiry
+and their owner's end.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FILE = """\
 users:
   ana: {{password: "{ana}", grants: [{{role: read, topics: ["{over}"]}}, {{role: write, topics: [shop.orders]}}]}}
   root: {{password: "{root}", grants: [{{role: admin, topics: ["**"], views: ["**"], hub: true}}]}}
-"""
+"""  # noqa: E501
 READ_PAY = {"role": "read", "topics": ["shop.pay"]}
 
 

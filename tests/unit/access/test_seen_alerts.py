@@ -68,10 +68,13 @@ def desk_of(*those: RuleObservations) -> tuple[VisibleAlerts, StagedAlerts]:
 
 
 EVERY = (
-    seen("lag", about(consumer="billing", kind="group", topic="shop.orders"), about(consumer="pay", kind="group", topic="hr.salaries")),
-    seen("loss", about(consumer="hr_view", kind="view", topic="shop.orders"), about(consumer="customer_360", kind="view", topic="shop.orders")),
+    seen("lag", about(consumer="billing", kind="group", topic="shop.orders"), about(consumer="pay",
+    kind="group", topic="hr.salaries")),
+    seen("loss", about(consumer="hr_view", kind="view", topic="shop.orders"), about(consumer="customer_360",
+    kind="view", topic="shop.orders")),
     seen("view-freshness", about(view="customer_360"), about(view="hr_view")),
-    seen("mirror-lag", about(mirror="nyc-lon"), about(mirror="nyc-lon", topic="shop.orders"), about(mirror="nyc-lon", topic="hr.salaries")),
+    seen("mirror-lag", about(mirror="nyc-lon"), about(mirror="nyc-lon", topic="shop.orders"),
+    about(mirror="nyc-lon", topic="hr.salaries")),
     seen("connect-failed", about(connector="orders-sink")),
     seen("partitions-offline", about()),
     seen("canary", about(way="mirror:nyc-lon")),

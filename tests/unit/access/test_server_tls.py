@@ -1,4 +1,5 @@
-"""TLS of the server itself, by a real listener: certificates of clients, changed files, and files that do not fit."""
+"""TLS of the server itself, by a real listener:
+certificates of clients, changed files, and files that do not fit."""
 
 from __future__ import annotations
 

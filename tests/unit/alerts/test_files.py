@@ -29,7 +29,7 @@ routes:
   - {match: {severity: page}, to: [ops], continue: true}
   - {match: {topic: ["shop.**", "crm.*"]}, to: [shop], wait: 1m, by: [topic]}
   - {to: [mail]}
-"""
+"""  # noqa: E501
 
 
 def write(path: Path, text: str) -> Path:
@@ -95,7 +95,10 @@ HOOK = 'channels:\n  ops: {webhook: {url: "https://ops.example.com/hook"}}\n'
         ("channels:\n  a: {webhook: {url: 'https://host/x', bearer: abc}}\n", "2:48", "${NAME}"),
         ("channels:\n  a: {}\n", "2:6", "one of webhook, slack and email"),
         (
-            'channels:\n  a: {email: {server: "x:25", from: h@x.org, to: [y@x.org], tls: off, user: u, password: "${P}"}}\n',
+            (
+                'channels:\n  a: {email: {server: "x:25", from: h@x.org, to: [y@x.org], tls: off, user: u, '
+                'password: "${P}"}}\n'
+            ),
             "2:14",
             "not sent without TLS",
         ),

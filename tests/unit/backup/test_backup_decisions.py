@@ -1,4 +1,5 @@
-"""Decisions of backups: what a run reads, where a time cuts, what a restore creates, and the objects' bytes."""
+"""Decisions of backups: what a run reads, where a time cuts, what a restore creates,
+and the objects' bytes."""
 
 from __future__ import annotations
 

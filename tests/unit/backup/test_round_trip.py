@@ -1,4 +1,5 @@
-"""A log in memory, saved and restored into another one: the same committed records, whatever happened to either."""
+"""A log in memory, saved and restored into another one:
+the same committed records, whatever happened to either."""
 
 from __future__ import annotations
 

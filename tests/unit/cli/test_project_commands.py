@@ -117,7 +117,8 @@ def test_logs_are_merged_by_time_and_keep_what_follows_a_line_beside_it(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (home / "logs/server.log").write_text(
-        "2026-01-01 10:00:00,000 INFO hub: one\n2026-01-01 10:00:02,000 ERROR hub: three\nTraceback: in three\n"
+        "2026-01-01 10:00:00,000 INFO hub: one\n2026-01-01 10:00:02,000 ERROR hub: "
+        "three\nTraceback: in three\n"
     )
     (home / "logs/kafka.log").write_text("[2026-01-01 10:00:01,500] INFO two\nhalf a line")
     assert run("logs") == 0

@@ -1,4 +1,5 @@
-"""``hub schema`` without a registry: check in CI against git and a backup, its annotations, infer and its exit codes."""
+"""``hub schema`` without a registry: check in CI against git and a backup, its annotations,
+infer and its exit codes."""
 
 from __future__ import annotations
 
@@ -168,7 +169,8 @@ def test_a_link_is_compared_with_what_it_led_to(run: Run, tmp_path: Path) -> Non
 def test_one_file_is_registered_and_checked_as_its_name_and_its_bytes_say(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A JSON schema was sent as Avro; a mark of byte order, which editors of Windows write, as a part of the schema."""
+    """A JSON schema was sent as Avro; a mark of byte order, which editors of Windows write,
+    as a part of the schema."""
     asked: list[tuple[str, str, str]] = []
 
     def registered(_: Any, subject: str, text: str, kind: str = "AVRO") -> int:
@@ -222,7 +224,7 @@ def test_the_rules_of_the_tree_are_asked_before_the_registry_is(run: Run, tmp_pa
     rules = """
 policies:
   shop: {compatibility: NONE, naming: {fields: UPPER_CASE}, doc: every_field, severity: {doc: warn}, registrars: [x]}
-"""
+"""  # noqa: E501
     (tmp_path / "policies.yaml").write_text(rules)
     git(tmp_path, "init", "-q")
     git(tmp_path, "add", ".")

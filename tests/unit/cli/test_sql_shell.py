@@ -1,4 +1,5 @@
-"""``hub sql``: the shell through prompt_toolkit's own input, scripts without a terminal, what rows look like."""
+"""``hub sql``: the shell through prompt_toolkit's own input, scripts without a terminal,
+what rows look like."""
 
 from __future__ import annotations
 
@@ -163,7 +164,8 @@ def test_toggles_parameters_and_files(server: Server, tmp_path: Path) -> None:
     file = tmp_path / "out.txt"
     shown = typed(
         server,
-        f"\\x\r\\timing\r\\set city 'New York'\rSELECT :city;\r\\o {file}\rSELECT 2;\r\\o\r\\unset city\rSELECT 3;\r\\q\r",
+        f"\\x\r\\timing\r\\set city 'New York'\rSELECT :city;\r\\o {file}\rSELECT 2;\r\\o\r\\unset "
+        "city\rSELECT 3;\r\\q\r",
     )
     assert "-[ RECORD 1 ]" in shown and "Time: " in shown
     assert server.asked[0] == ("SELECT :city", {"city": "New York"})
@@ -359,7 +361,7 @@ try:
 except SystemExit:
     pass
 print([name for name in ("prompt_toolkit", "pygments", "sqlglot", "sqlalchemy") if name in sys.modules], file=sys.stderr)
-"""
+"""  # noqa: E501
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )

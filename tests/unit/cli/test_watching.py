@@ -1,4 +1,5 @@
-"""``--watch`` and ``-o json`` of everything that is looked at: again and again until Ctrl-C, over a server that comes and goes."""
+"""``--watch`` and ``-o json`` of everything that is looked at:
+again and again until Ctrl-C, over a server that comes and goes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Words of the command line: a short option has one meaning in all commands, every command shows an example, and a
-renamed command names its new word.
+"""Words of the command line: a short option has one meaning in all commands, every command shows an example,
+and a renamed command names its new word.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ _ENDS = {"|", "&&", ";", ">", "<", "||", "2>", "&"}
 
 
 def trouble(command: str) -> str:
-    """Why ``hub …`` is none that can be typed; "" when it can, as far as words show it. What a person fills in (``TOPIC``) may be
-    of any kind, and arguments that prose leaves out may be missing."""
+    """Why ``hub …`` is none that can be typed; "" when it can, as far as words show it. What a person fills
+    in (``TOPIC``) may be of any kind, and arguments that prose leaves out may be missing."""
     try:
         # [--what may be left out], one|of|several
         words = shlex.split(re.sub(r"[\[\]]", "", command), comments=True)[1:]

@@ -1,4 +1,5 @@
-"""Changes without a socket: any cut of the bytes, and the law: what a client holds ends equal to the table."""
+"""Changes without a socket: any cut of the bytes, and the law:
+what a client holds ends equal to the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The client's spans: a write is one, its context goes with each of its requests, a program's own span is the parent."""
+"""The client's spans: a write is one, its context goes with each of its requests,
+a program's own span is the parent."""
 
 from __future__ import annotations
 

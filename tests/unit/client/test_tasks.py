@@ -1,4 +1,5 @@
-"""The client for tasks over a wire that is none: calls that are given up, copies that are closed, many lines at once."""
+"""The client for tasks over a wire that is none:
+calls that are given up, copies that are closed, many lines at once."""
 
 from __future__ import annotations
 

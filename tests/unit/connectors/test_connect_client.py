@@ -1,4 +1,5 @@
-"""The client of Connect's REST API: what is asked again, what is whose fault, and that no credentials are shown."""
+"""The client of Connect's REST API: what is asked again, what is whose fault,
+and that no credentials are shown."""
 
 from __future__ import annotations
 

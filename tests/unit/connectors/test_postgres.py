@@ -46,7 +46,8 @@ def test_each_lack_has_the_sql_that_resolves_it() -> None:
         "wal_senders": "ALTER SYSTEM SET max_wal_senders = 20;  -- then restart Postgres",
         "read": 'GRANT USAGE ON SCHEMA "public" TO "hub"; GRANT SELECT ON "public"."Odd log" TO "hub";',
         "publication": 'ALTER PUBLICATION "hub_crm" ADD TABLE "public"."Odd log";',
-        "replica identity": 'ALTER TABLE "public"."Odd log" REPLICA IDENTITY FULL;  -- or give it a primary key',
+        "replica identity": 'ALTER TABLE "public"."Odd log" REPLICA IDENTITY FULL;  -- or '
+        "give it a primary key",
     }
 
 

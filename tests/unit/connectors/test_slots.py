@@ -22,7 +22,7 @@ connectors:
     topics: [crm.**]
     config: {database.hostname: 127.0.0.1, database.port: 1, database.dbname: d, database.user: u, database.password: "${CRM_PW}"}
   out: {kind: file, topics: [a], config: {file: f}}
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""The sample events: repeatable, with every disturbance a real feed has, valid under their schemas; the oracle's laws."""
+"""The sample events: repeatable, with every disturbance a real feed has, valid under their schemas;
+the oracle's laws."""
 
 from __future__ import annotations
 

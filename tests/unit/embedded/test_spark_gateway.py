@@ -1,4 +1,5 @@
-"""Starting Spark's JVM, with a stand-in for java that is a shell script: what happens around the start is ours."""
+"""Starting Spark's JVM, with a stand-in for java that is a shell script:
+what happens around the start is ours."""
 
 from __future__ import annotations
 

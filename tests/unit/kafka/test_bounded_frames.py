@@ -1,4 +1,5 @@
-"""Answers of brokers as the read proxy passes them on: other addresses, older versions, and stand-ins for large batches."""
+"""Answers of brokers as the read proxy passes them on:
+other addresses, older versions, and stand-ins for large batches."""
 
 from __future__ import annotations
 

@@ -20,7 +20,8 @@ SHAKEN = f"{AT}SSL handshake failed: "
         (
             AUTH,
             (
-                f"{AT}SASL authentication error: Authentication failed during authentication due to invalid credentials with SASL "
+                f"{AT}SASL authentication error: Authentication failed during authentication due to invalid "
+                "credentials with SASL "
                 "mechanism SCRAM-SHA-512 (after 374ms in state AUTH_REQ)"
             ),
             "password is wrong (due to invalid credentials with SASL mechanism SCRAM-SHA-512)",
@@ -28,14 +29,18 @@ SHAKEN = f"{AT}SSL handshake failed: "
         ),
         (
             AUTH,
-            f"{AT}SASL authentication error: Authentication failed: Invalid username or password (after 301ms in state AUTH_REQ)",
+            (
+                f"{AT}SASL authentication error: Authentication failed: Invalid username or password (after "
+                "301ms in state AUTH_REQ)"
+            ),
             "password is wrong (Invalid username or password)",
             "variable that the password",
         ),
         (
             AUTH,
             (
-                f"{AT}SASL SCRAM-SHA-512 mechanism handshake failed: Broker: Unsupported SASL mechanism: broker's supported "
+                f"{AT}SASL SCRAM-SHA-512 mechanism handshake failed: Broker: Unsupported SASL mechanism: "
+                "broker's supported "
                 "mechanisms: PLAIN,SCRAM-SHA-256 (after 300ms in state AUTH_HANDSHAKE)"
             ),
             "does not offer SCRAM-SHA-512",
@@ -44,7 +49,8 @@ SHAKEN = f"{AT}SSL handshake failed: "
         (
             AUTH,
             (
-                f"{AT}SASL SCRAM-SHA-512 mechanism handshake failed: Broker: Request not valid in current SASL state: broker's "
+                f"{AT}SASL SCRAM-SHA-512 mechanism handshake failed: Broker: Request not valid in current "
+                "SASL state: broker's "
                 "supported mechanisms:  (after 1ms in state AUTH_HANDSHAKE)"
             ),
             "this port does not offer SASL",
@@ -59,7 +65,8 @@ SHAKEN = f"{AT}SSL handshake failed: "
         (
             TLS,
             (
-                f"{SHAKEN}error:0A000086:SSL routines::certificate verify failed: broker certificate could not be verified, verify "
+                f"{SHAKEN}error:0A000086:SSL routines::certificate verify failed: broker certificate could "
+                "not be verified, verify "
                 "that ssl.ca.location is correctly configured (after 22ms in state SSL_HANDSHAKE)"
             ),
             "certificate is not trusted",
@@ -68,7 +75,8 @@ SHAKEN = f"{AT}SSL handshake failed: "
         (
             TRANSPORT,
             (
-                f"{SHAKEN}Disconnected: SSL connection closed by peer: connecting to a PLAINTEXT broker listener? (after 14ms in "
+                f"{SHAKEN}Disconnected: SSL connection closed by peer: connecting to a PLAINTEXT broker "
+                "listener? (after 14ms in "
                 "state SSL_HANDSHAKE)"
             ),
             "does not speak TLS",
@@ -77,8 +85,8 @@ SHAKEN = f"{AT}SSL handshake failed: "
         (
             TRANSPORT,
             (
-                "ssl://127.0.0.1:9093/bootstrap: Receive failed: error:0A000412:SSL routines::ssl/tls alert bad certificate: SSL "
-                "alert number 42 (after 0ms in state APIVERSION_QUERY)"
+                "ssl://127.0.0.1:9093/bootstrap: Receive failed: error:0A000412:SSL routines::ssl/tls alert "
+                "bad certificate: SSL alert number 42 (after 0ms in state APIVERSION_QUERY)"
             ),
             "does not take the hub's certificate",
             "tls.certificate",

@@ -20,7 +20,8 @@ _ANSWER = b"all that it knows"
 
 @pytest.fixture
 def broker() -> Iterator[tuple[int, list[int]]]:
-    """The port of a broker with SASL PLAIN, and the kinds of requests that it was asked once it had let somebody in."""
+    """The port of a broker with SASL PLAIN, and the kinds of requests that it was asked once
+    it had let somebody in."""
     heard: list[int] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
 

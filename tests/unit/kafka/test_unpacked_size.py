@@ -1,4 +1,5 @@
-"""Sizes of batches without unpacking them: the upper limit holds for every codec, and the judgement names what is too much."""
+"""Sizes of batches without unpacking them: the upper limit holds for every codec,
+and the judgement names what is too much."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Schemas for reading and writing, checked with Apache's own Avro implementation (fastavro resolves fewer cases)."""
+"""Schemas for reading and writing, checked with Apache's own Avro implementation (fastavro
+resolves fewer cases)."""
 
 from __future__ import annotations
 

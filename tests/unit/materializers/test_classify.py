@@ -62,59 +62,79 @@ CASES: list[tuple[str, tuple[str, ...], str, str]] = [
     ("SELECT id, x FROM e", ("id",), "stateless", "stateless"),
     ("SELECT id, x + 1 AS y FROM e WHERE x > 3 AND kind IN ('a', 'b')", ("id",), "stateless", "stateless"),
     ("SELECT id, address.city AS city, tags[0] AS tag FROM e", ("id",), "stateless", "stateless"),
-    ("SELECT id, item.sku AS sku FROM e LATERAL VIEW explode(items) i AS item", ("id", "sku"), "stateless", "stateless"),
+    (("SELECT id, item.sku AS sku FROM e LATERAL VIEW "
+    "explode(items) i AS item"), ("id", "sku"), "stateless", "stateless"),
     ("SELECT id, explode(tags) AS tag FROM e", ("id", "tag"), "stateless", "stateless"),
     ("SELECT id, transform(tags, x -> upper(x)) AS tags FROM e", ("id",), "stateless", "stateless"),
     ("SELECT id FROM e UNION ALL SELECT id FROM raw", ("id",), "stateless", "UNION ALL"),
     ("SELECT id, y FROM (SELECT id, x * 2 AS y FROM e) s WHERE y > 2", ("id",), "stateless", "stateless"),
-    ("WITH big AS (SELECT id, x FROM e WHERE x > 9) SELECT id, x FROM big", ("id",), "stateless", "stateless"),
+    (("WITH big AS (SELECT id, x FROM e WHERE x > 9) "
+    "SELECT id, x FROM big"), ("id",), "stateless", "stateless"),
     ("SELECT id, name FROM c360_changes", ("id",), "stateless", "stateless"),
     ("SELECT id, count(*) AS n FROM e GROUP BY id", (), "aggregate", "by key"),
     ("SELECT id, max_by(x, t) AS x FROM e GROUP BY id", (), "aggregate", "by key"),
     ("SELECT id, max_by(x, t, 3) AS top FROM e GROUP BY 1", (), "aggregate", "by key"),
-    ("SELECT upper(id) AS u, approx_count_distinct(x) AS n FROM raw GROUP BY upper(id)", (), "aggregate", "by key"),
+    (("SELECT upper(id) AS u, approx_count_distinct(x) AS n FROM "
+    "raw GROUP BY upper(id)"), (), "aggregate", "by key"),
     ("SELECT id AS k, hll_sketch_agg(x) AS n FROM raw GROUP BY k", (), "aggregate", "by key"),
     ("SELECT id, sum(x) FILTER (WHERE x > 0) AS s FROM e GROUP BY id", (), "aggregate", "by key"),
-    ("SELECT a, b, grouping_id() AS g, count(*) AS n FROM raw GROUP BY ROLLUP (a, b)", (), "aggregate", "by key"),
+    (("SELECT a, b, grouping_id() AS g, count(*) AS n FROM raw "
+    "GROUP BY ROLLUP (a, b)"), (), "aggregate", "by key"),
     (f"SELECT {HOUR}.start AS h, count(*) AS n FROM e GROUP BY {HOUR}", (), "aggregate", "tumbling"),
-    ("SELECT window.end AS h, id, count(*) AS n FROM e GROUP BY window(t, '1 hour', '10 minutes'), id", (), "aggregate", "hopping"),
-    (f"SELECT {HOUR}.start AS h, sort_array(collect_set(x)) AS xs FROM e GROUP BY {HOUR}", (), "aggregate", "tumbling"),
-    ("SELECT window(at, '1 hour').start AS h, count(*) AS n FROM raw GROUP BY window(at, '1 hour')", (), "aggregate", "without a watermark"),
+    (("SELECT window.end AS h, id, count(*) AS n FROM e GROUP BY window(t, '1 "
+    "hour', '10 minutes'), id"), (), "aggregate", "hopping"),
+    ((f"SELECT {HOUR}.start AS h, sort_array(collect_set(x)) AS xs "
+    f"FROM e GROUP BY {HOUR}"), (), "aggregate", "tumbling"),
+    (("SELECT window(at, '1 hour').start AS h, count(*) AS n FROM raw GROUP "
+    "BY window(at, '1 hour')"), (), "aggregate", "without a watermark"),
     ("SELECT DISTINCT id, kind FROM e", (), "aggregate", "DISTINCT"),
-    ("SELECT id, n + 1 AS m FROM (SELECT id, count(*) AS n FROM e GROUP BY id) s", ("id",), "aggregate", "by key"),
-    ("SELECT id, session_window(t, '5 minutes').start AS s, count(*) AS n FROM e GROUP BY id, session_window(t, '5 minutes')", (), "session", "closed"),
+    (("SELECT id, n + 1 AS m FROM (SELECT id, count(*) AS n "
+    "FROM e GROUP BY id) s"), ("id",), "aggregate", "by key"),
+    (("SELECT id, session_window(t, '5 minutes').start AS s, count(*) AS n FROM e GROUP BY id, "
+    "session_window(t, '5 minutes')"), (), "session", "closed"),
     (f"SELECT e.id, p.cents FROM e JOIN p ON {WITHIN}", ("id",), "join", "inner join"),
     (f"SELECT e.id, p.cents FROM e LEFT JOIN p ON {WITHIN}", ("id",), "join", "left join"),
     (f"SELECT p.id, e.x FROM e RIGHT OUTER JOIN p ON {WITHIN}", ("id",), "join", "right join"),
     (f"SELECT coalesce(e.id, p.id) AS id FROM e FULL OUTER JOIN p ON {WITHIN}", ("id",), "join", "full join"),
     (f"SELECT e.id FROM e LEFT SEMI JOIN p ON {WITHIN}", ("id",), "join", "left semi join"),
-    ("SELECT e.id FROM e JOIN p ON e.id = p.id AND p.paid_at >= e.t AND p.paid_at < e.t + INTERVAL 1 HOUR", ("id",), "join", "inner join"),
+    (("SELECT e.id FROM e JOIN p ON e.id = p.id AND p.paid_at >= e.t AND p.paid_at < "
+    "e.t + INTERVAL 1 HOUR"), ("id",), "join", "inner join"),
     ("SELECT e.id FROM e JOIN p ON e.id = p.id AND e.t = p.paid_at", ("id",), "join", "inner join"),
-    ("WITH f AS (SELECT id, t AS at FROM e WHERE x > 1) SELECT f.id FROM f JOIN p ON f.id = p.id AND p.paid_at BETWEEN f.at AND f.at + INTERVAL 1 HOUR", ("id",), "join", "inner join"),
-    (f"SELECT window(e.t, '1 hour').start AS h, count(*) AS n FROM e JOIN p ON {WITHIN} GROUP BY window(e.t, '1 hour')", (), "join", "window over"),
+    (("WITH f AS (SELECT id, t AS at FROM e WHERE x > 1) SELECT f.id FROM f JOIN p ON f.id = p.id AND "
+    "p.paid_at BETWEEN f.at AND f.at + INTERVAL 1 HOUR"), ("id",), "join", "inner join"),
+    ((f"SELECT window(e.t, '1 hour').start AS h, count(*) AS n FROM e JOIN p ON {WITHIN} GROUP BY "
+    "window(e.t, '1 hour')"), (), "join", "window over"),
     ("SELECT e.id, names.name FROM e LEFT JOIN names ON e.c = names.c", ("id",), "join", "static"),
     ("SELECT e.id, names.name FROM e JOIN names USING (c)", ("id",), "join", "static"),
     ("SELECT id, name FROM c360", ("id",), "incremental", "rows change and disappear"),
     ("SELECT city, count(*) AS n FROM c360 GROUP BY city", (), "incremental", "rows change and disappear"),
-    ("SELECT e.id, c360.name FROM e JOIN c360 ON e.c = c360.c", ("id",), "incremental", "rows change and disappear"),
+    (("SELECT e.id, c360.name FROM e "
+    "JOIN c360 ON e.c = c360.c"), ("id",), "incremental", "rows change and disappear"),
     ("SELECT id, count(*) AS n FROM e GROUP BY id HAVING count(*) > 1", (), "incremental", "HAVING"),
     ("SELECT id, count(DISTINCT x) AS n FROM e GROUP BY id", (), "incremental", "every value"),
-    ("SELECT id, row_number() OVER (PARTITION BY id ORDER BY t) AS r FROM e", ("id", "r"), "incremental", "OVER"),
-    ("SELECT id, x FROM e QUALIFY row_number() OVER (PARTITION BY id ORDER BY t DESC) = 1", ("id",), "incremental", "QUALIFY"),
+    (("SELECT id, row_number() OVER (PARTITION BY id "
+    "ORDER BY t) AS r FROM e"), ("id", "r"), "incremental", "OVER"),
+    (("SELECT id, x FROM e QUALIFY row_number() OVER (PARTITION BY "
+    "id ORDER BY t DESC) = 1"), ("id",), "incremental", "QUALIFY"),
     ("SELECT id, x FROM e ORDER BY x DESC LIMIT 10", ("id",), "incremental", "LIMIT"),
-    ("SELECT n, count(*) AS m FROM (SELECT id, count(*) AS n FROM e GROUP BY id) s GROUP BY n", (), "incremental", "over an aggregate"),
-    ("SELECT id, n FROM (SELECT id, count(*) AS n FROM e GROUP BY id) s WHERE n > 2", ("id",), "incremental", "WHERE over an aggregate"),
+    (("SELECT n, count(*) AS m FROM (SELECT id, count(*) AS n FROM e "
+    "GROUP BY id) s GROUP BY n"), (), "incremental", "over an aggregate"),
+    (("SELECT id, n FROM (SELECT id, count(*) AS n FROM e "
+    "GROUP BY id) s WHERE n > 2"), ("id",), "incremental", "WHERE over an aggregate"),
     ("SELECT e.id, p.cents FROM e JOIN p ON e.id = p.id", ("id",), "incremental", "no interval"),
     ("SELECT e.id, raw.x FROM e JOIN raw ON e.id = raw.id", ("id",), "incremental", "no watermark"),
     ("SELECT e.id, p.id AS pid FROM e CROSS JOIN p", ("id", "pid"), "incremental", "without an equality"),
     ("SELECT e.id FROM e LEFT ANTI JOIN p ON e.id = p.id", ("id",), "incremental", "ANTI"),
     (f"SELECT e.id FROM e JOIN p ON {WITHIN} JOIN q ON q.id = p.id", ("id",), "incremental", "more than two"),
-    (f"SELECT e.id, count(*) AS n FROM e JOIN p ON {WITHIN} GROUP BY e.id", (), "incremental", "without a window"),
-    ("SELECT names.c, count(*) AS n FROM names LEFT JOIN e ON e.c = names.c GROUP BY names.c", (), "incremental", "begins with the static"),
+    ((f"SELECT e.id, count(*) AS n FROM e JOIN p ON "
+    f"{WITHIN} GROUP BY e.id"), (), "incremental", "without a window"),
+    (("SELECT names.c, count(*) AS n FROM names LEFT JOIN e ON e.c = "
+    "names.c GROUP BY names.c"), (), "incremental", "begins with the static"),
     ("SELECT id FROM e WHERE id IN (SELECT id FROM p)", ("id",), "incremental", "within an expression"),
     ("SELECT id FROM e UNION SELECT id FROM p", ("id",), "incremental", "UNION compares"),
     ("SELECT id FROM e EXCEPT SELECT id FROM p", ("id",), "incremental", "EXCEPT compares"),
-    ("SELECT id, sort_array(collect_list(x)) AS xs FROM e GROUP BY id", (), "incremental", "without a window"),
+    ("SELECT id, sort_array(collect_list(x)) AS xs FROM e GROUP BY id", (), "incremental",
+    "without a window"),
     (f"SELECT DISTINCT e.id FROM e JOIN p ON {WITHIN}", ("id",), "incremental", "DISTINCT over"),
     ("SELECT c, name FROM names", ("c",), "incremental", "only a static"),
 ]  # fmt: skip
@@ -133,7 +153,8 @@ REFUSED: list[tuple[str, tuple[str, ...], str, str]] = [
     # (SQL, key, part of the message, part of the hint)
     ("SELECT id, now() AS n FROM e", ("id",), "`now` gives another value", "event's time"),
     ("SELECT id, current_timestamp AS n FROM e", ("id",), "`current_timestamp` gives another", "_timestamp"),
-    ("SELECT id FROM e WHERE t > current_date() - 3", ("id",), "`current_date` gives another", "when you read"),
+    ("SELECT id FROM e WHERE t > current_date() - 3", ("id",), ("`current_date` gives "
+    "another"), "when you read"),
     ("SELECT id, unix_timestamp() AS n FROM e", ("id",), "`unix_timestamp` gives another", "_timestamp"),
     ("SELECT id, rand() AS n FROM e", ("id",), "`rand` gives another", "hash(id)"),
     ("SELECT id, `uuid`() AS n FROM e", ("id",), "`uuid` gives another", "hash(id)"),
@@ -156,27 +177,41 @@ REFUSED: list[tuple[str, tuple[str, ...], str, str]] = [
     ("SELECT id, x FROM e", ("ide",), 'key "ide" is not a column', 'did you mean "id"?'),
     ("SELECT count(*) AS n FROM e", ("n",), "one row and no key", "GROUP BY scope"),
     ("SELECT count(*) AS n FROM e GROUP BY id", (), "not in the SELECT list", "key:"),
-    ("SELECT id, kind, count(*) AS n FROM e GROUP BY id, kind", ("id",), "several rows have it", "key: [id, kind]"),
-    ("SELECT id, count(*) AS n FROM e GROUP BY id, kind", ("id",), "makes one of each kind as well", "select kind with a name"),
-    (f"SELECT id, count(*) AS n FROM e GROUP BY id, {HOUR}", ("id",), "makes one of each window(t,", "with a name"),
-    ("SELECT id, n FROM (SELECT id, kind, count(*) AS n FROM e GROUP BY id, kind) s", ("id",), "makes one of each kind", "select kind"),
-    ("WITH s(i, n) AS (SELECT id, count(*) FROM e GROUP BY id, kind) SELECT i AS id, n FROM s", ("id",), "makes one of each kind", "select kind"),
-    ("SELECT id, n FROM (SELECT id, kind, count(*) AS n FROM e GROUP BY 1, 2) s", ("id",), "makes one of each kind", "select kind"),
-    ("SELECT a, b, count(*) AS n FROM raw GROUP BY ROLLUP (a, b)", (), "a total and a row whose own value is null", "grouping_id() AS"),
-    ("SELECT a, b, count(*) AS n FROM raw GROUP BY a, b WITH CUBE", ("a", "b"), "a total and a row", "grouping_id() AS"),
-    ("SELECT a, n FROM (SELECT a, count(*) AS n FROM raw GROUP BY GROUPING SETS ((a), ())) s", ("a",), "a total and a row", "grouping_id() AS"),
-    ("SELECT a, b, grouping_id() AS g, count(*) AS n FROM raw GROUP BY CUBE (a, b)", ("a", "b"), "makes one of each g as well", "key: [a, b, g]"),
+    (("SELECT id, kind, count(*) AS n "
+    "FROM e GROUP BY id, kind"), ("id",), "several rows have it", "key: [id, kind]"),
+    ("SELECT id, count(*) AS n FROM e GROUP BY id, kind", ("id",), ("makes one of each kind as "
+    "well"), "select kind with a name"),
+    (f"SELECT id, count(*) AS n FROM e GROUP BY id, {HOUR}", ("id",), ("makes one of each "
+    "window(t,"), "with a name"),
+    (("SELECT id, n FROM (SELECT id, kind, count(*) AS n FROM "
+    "e GROUP BY id, kind) s"), ("id",), "makes one of each kind", "select kind"),
+    (("WITH s(i, n) AS (SELECT id, count(*) FROM e GROUP BY id, kind) "
+    "SELECT i AS id, n FROM s"), ("id",), "makes one of each kind", "select kind"),
+    (("SELECT id, n FROM (SELECT id, kind, count(*) AS n "
+    "FROM e GROUP BY 1, 2) s"), ("id",), "makes one of each kind", "select kind"),
+    (("SELECT a, b, count(*) AS n FROM raw "
+    "GROUP BY ROLLUP (a, b)"), (), "a total and a row whose own value is null", "grouping_id() AS"),
+    (("SELECT a, b, count(*) AS n FROM raw "
+    "GROUP BY a, b WITH CUBE"), ("a", "b"), "a total and a row", "grouping_id() AS"),
+    (("SELECT a, n FROM (SELECT a, count(*) AS n FROM raw GROUP BY "
+    "GROUPING SETS ((a), ())) s"), ("a",), "a total and a row", "grouping_id() AS"),
+    (("SELECT a, b, grouping_id() AS g, count(*) AS n FROM "
+    "raw GROUP BY CUBE (a, b)"), ("a", "b"), "makes one of each g as well", "key: [a, b, g]"),
     ("SELECT id, count(*) AS n FROM e GROUP BY ALL", (), "hides the key", "name the columns"),
-    ("SELECT session_window(at, '5 minutes').start AS s, count(*) AS n FROM raw GROUP BY session_window(at, '5 minutes')", (), "only when a watermark", "declare event_time"),
-    ("SELECT id FROM e, parquet.`/etc`", ("id",), 'source "parquet./etc" does not exist', "declare it under sources"),
+    (("SELECT session_window(at, '5 minutes').start AS s, count(*) AS n FROM raw GROUP BY "
+    "session_window(at, '5 minutes')"), (), "only when a watermark", "declare event_time"),
+    ("SELECT id FROM e, parquet.`/etc`", ("id",), ('source "parquet./etc" does not '
+    'exist'), "declare it under sources"),
     ("SELECT id FROM e JOIN ee ON e.id = ee.id", ("id",), 'source "ee" does not exist', 'did you mean "e"?'),
     ("SELECT e.id FROM e NATURAL JOIN p", ("id",), "follows the columns' names", "name them"),
-    ("SELECT id FROM range(10) JOIN e ON id = x", ("id",), "is not a source", "FROM reads the view's sources"),
+    ("SELECT id FROM range(10) JOIN e ON id = x", ("id",), "is not a source",
+    "FROM reads the view's sources"),
     ("SELECT 1 AS id", ("id",), "without FROM", "FROM one of"),
     ("SELECT id FROM e PIVOT (sum(x) FOR kind IN ('a'))", ("id",), "PIVOT", "sum(IF("),
     ("SELECT id, x FORM e", ("id",), "Unexpected token", "one SELECT"),
     ("SELECT id, 'x FROM e", ("id",), "not SQL", "quote"),
-    ("WITH RECURSIVE r AS (SELECT id FROM e UNION ALL SELECT id FROM r) SELECT id FROM r", ("id",), "recursive", "fixed depth"),
+    ("WITH RECURSIVE r AS (SELECT id FROM e UNION ALL SELECT id FROM r) SELECT id FROM r", ("id",),
+    "recursive", "fixed depth"),
 ]  # fmt: skip
 
 
@@ -215,7 +250,8 @@ def test_which_events_are_late() -> None:
     hourly = classified(f"SELECT {HOUR}.start AS h, count(*) AS n FROM e GROUP BY {HOUR}")
     assert hourly.late == (LateRule("e", "t", "window(`t`, '1 hour')"),)
     renamed = classified(
-        "SELECT window(at, '1 hour').start AS h, count(*) AS n FROM (SELECT t AS at FROM e) s GROUP BY window(at, '1 hour')"
+        "SELECT window(at, '1 hour').start AS h, count(*) AS n FROM (SELECT t AS at FROM e) s GROUP BY "
+        "window(at, '1 hour')"
     )
     assert renamed.late == (LateRule("e", "t", "window(`t`, '1 hour')"),)
     joined = classified(f"SELECT e.id FROM e JOIN p ON {WITHIN}", "id")
@@ -232,7 +268,10 @@ def test_which_events_are_late() -> None:
         "SELECT city AS town, upper(product) AS city, count(*) AS n FROM raw GROUP BY city, upper(product)",
         "SELECT city, n FROM (SELECT lower(city) AS city, count(*) AS n FROM raw GROUP BY city) s",
         "SELECT lower(s.city) AS city, count(*) AS n FROM (SELECT city FROM raw) s GROUP BY city",
-        "SELECT upper(item) AS item, count(*) AS n FROM raw LATERAL VIEW explode(split(city, ',')) l AS item GROUP BY item",
+        (
+            "SELECT upper(item) AS item, count(*) AS n FROM raw LATERAL VIEW explode(split(city, ',')) l "
+            "AS item GROUP BY item"
+        ),
     ],
 )
 def test_a_name_in_group_by_that_is_a_column_is_not_the_alias(sql: str) -> None:
@@ -251,7 +290,10 @@ def test_a_name_in_group_by_that_is_a_column_is_not_the_alias(sql: str) -> None:
         "SELECT lower(city) AS city, count(*) AS n FROM raw GROUP BY lower(city)",
         "SELECT lower(city) AS city, count(*) AS n FROM raw GROUP BY 1",
         "SELECT lower(s.city) AS city, count(*) AS n FROM (SELECT city FROM raw) s GROUP BY lower(s.city)",
-        "SELECT city AS city, count(*) AS n FROM raw LATERAL VIEW explode(split(product, ',')) l AS city GROUP BY city",
+        (
+            "SELECT city AS city, count(*) AS n FROM raw LATERAL VIEW explode(split(product, ',')) l "
+            "AS city GROUP BY city"
+        ),
         "SELECT lower(town) AS city, count(*) AS n FROM (SELECT city AS town FROM raw) s GROUP BY city",
     ],
 )
@@ -263,13 +305,17 @@ def test_a_name_in_group_by_that_means_one_thing_is_taken(sql: str) -> None:
     ("sql", "key", "source", "watermark"),
     [
         (f"SELECT {HOUR}.start AS h, count(*) AS n FROM e GROUP BY {HOUR}", (), "e", True),
-        (f"SELECT h, n FROM (SELECT {HOUR}.start AS h, count(*) AS n FROM e GROUP BY {HOUR}) s", ("h",), "e", True),
-        ("SELECT id, session_window(t, '5 minutes').start AS s, count(*) AS n FROM e GROUP BY id, session_window(t, '5 minutes')", (), "e", True),
+        ((f"SELECT h, n FROM (SELECT {HOUR}.start AS h, count(*) AS n "
+        f"FROM e GROUP BY {HOUR}) s"), ("h",), "e", True),
+        (("SELECT id, session_window(t, '5 minutes').start AS s, count(*) AS n FROM e GROUP BY id, "
+        "session_window(t, '5 minutes')"), (), "e", True),
         (f"SELECT e.id FROM e LEFT JOIN p ON {WITHIN}", ("id",), "p", True),
-        (f"SELECT window(e.t, '1 hour').start AS h, count(*) AS n FROM e JOIN p ON {WITHIN} GROUP BY window(e.t, '1 hour')", (), "p", True),
+        ((f"SELECT window(e.t, '1 hour').start AS h, count(*) AS n FROM e JOIN p ON {WITHIN} GROUP BY "
+        "window(e.t, '1 hour')"), (), "p", True),
         ("SELECT id, t, count(*) AS n FROM e GROUP BY id, t", (), "e", False),
         ("SELECT DISTINCT id, t FROM e", (), "e", False),
-        (f"SELECT {HOUR}.start AS h, count(*) AS n FROM (SELECT t FROM e UNION ALL SELECT paid_at FROM p) u GROUP BY {HOUR}", (), "p", False),
+        ((f"SELECT {HOUR}.start AS h, count(*) AS n FROM (SELECT t FROM e UNION ALL SELECT paid_at "
+        f"FROM p) u GROUP BY {HOUR}"), (), "p", False),
         ("SELECT id, x FROM e", ("id",), "e", False),
         ("SELECT e.id, names.name FROM e LEFT JOIN names ON e.c = names.c", ("id",), "e", False),
     ],
@@ -291,7 +337,8 @@ def test_spark_gets_a_watermark_only_where_late_events_are_told(
     [
         ("SELECT id, t, count(*) AS n FROM e GROUP BY id, t", True),
         ("SELECT DISTINCT id, t FROM e", True),
-        (f"SELECT {HOUR}.start AS h, count(*) AS n FROM (SELECT t FROM e UNION ALL SELECT paid_at FROM p) u GROUP BY {HOUR}", True),
+        ((f"SELECT {HOUR}.start AS h, count(*) AS n FROM (SELECT t FROM e UNION ALL SELECT paid_at "
+        f"FROM p) u GROUP BY {HOUR}"), True),
         (f"SELECT {HOUR}.start AS h, count(*) AS n FROM e GROUP BY {HOUR}", False),
         ("SELECT id, max_by(x, t) AS x FROM e GROUP BY id", False),
         ("SELECT DISTINCT id, kind FROM e", False),
@@ -313,8 +360,10 @@ def test_a_view_of_which_spark_dropped_events_is_computed_anew_and_no_other(sql:
         ("SELECT id, coalesce(at, paid_at) AS at FROM raw, p", ("id", "at"), True),
         ("SELECT id, at, x FROM raw", ("id",), False),
         ("SELECT id, t, count(*) AS n FROM e GROUP BY id, t", (), False),  # milliseconds
-        ("SELECT window(at, '1 hour').start AS at, count(*) AS n FROM raw GROUP BY window(at, '1 hour')", (), False),
-        ("SELECT date_trunc('HOUR', at) AS h, count(*) AS n FROM raw GROUP BY date_trunc('HOUR', at)", (), False),
+        ("SELECT window(at, '1 hour').start AS at, count(*) AS n FROM raw GROUP BY window(at, '1 hour')", (),
+        False),
+        ("SELECT date_trunc('HOUR', at) AS h, count(*) AS n FROM raw GROUP BY date_trunc('HOUR', at)", (),
+        False),
     ],
 )  # fmt: skip
 def test_a_view_whose_key_s_text_may_be_another_is_computed_anew_and_no_other(
@@ -336,7 +385,10 @@ def test_a_view_whose_key_s_text_may_be_another_is_computed_anew_and_no_other(
             ("k",),
         ),
         (
-            "SELECT concat(s.id, s.kind) AS k, n FROM (SELECT id, kind, count(*) AS n FROM e GROUP BY id, kind) s",
+            (
+                "SELECT concat(s.id, s.kind) AS k, n FROM (SELECT id, kind, count(*) AS n FROM "
+                "e GROUP BY id, kind) s"
+            ),
             ("k",),
         ),
         ("WITH s(i, k) AS (SELECT id, kind FROM e GROUP BY id, kind) SELECT i, k FROM s", ("i", "k")),
@@ -347,11 +399,17 @@ def test_a_view_whose_key_s_text_may_be_another_is_computed_anew_and_no_other(
         ("SELECT e.id AS k, count(*) AS n FROM e GROUP BY id", ("k",)),
         ("SELECT lower(id) AS k, count(*) AS n FROM e GROUP BY lower(e.id)", ()),
         (
-            "SELECT id, date_format(window.start, 'HH') AS h, count(*) AS n FROM e GROUP BY id, window(e.t, '1 hour')",
+            (
+                "SELECT id, date_format(window.start, 'HH') AS h, count(*) AS n FROM e GROUP BY id, "
+                "window(e.t, '1 hour')"
+            ),
             ("id", "h"),
         ),
         (
-            "SELECT a, g, n FROM (SELECT a, grouping_id() AS g, count(*) AS n FROM raw GROUP BY ROLLUP (a)) s",
+            (
+                "SELECT a, g, n FROM (SELECT a, grouping_id() AS g, count(*) AS n FROM raw "
+                "GROUP BY ROLLUP (a)) s"
+            ),
             ("a", "g"),
         ),
     ],

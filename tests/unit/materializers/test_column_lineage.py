@@ -34,8 +34,10 @@ def test_an_entity_view_through_its_computed_columns() -> None:
     ("example", "column", "expected"),
     [
         ("sql-views/orders_with_customers", "name", {("market.customers", "name")}),
-        ("sql-views/orders_with_customers", "", {("market.orders", "customer_id"), ("market.customers", "customer_id")}),
-        ("sql-views/best_of_region", "place", {("views.orders_with_customers", each) for each in ("region", "amount_cents", "order_id")}),
+        ("sql-views/orders_with_customers", "", {("market.orders", "customer_id"), ("market.customers",
+        "customer_id")}),
+        ("sql-views/best_of_region", "place", {("views.orders_with_customers", each) for each in ("region",
+        "amount_cents", "order_id")}),
         ("flights/departures_by_hour", "scheduled", set()),
         ("formats/order_lines", "product", {("shop.orders", "lines")}),
     ],
@@ -70,6 +72,7 @@ def test_a_window_as_the_first_thing_that_is_grouped_by() -> None:
     view = SqlView(
         view="sums",
         sources={"b": SqlSource(topic="nexmark.bid", event_time="at", watermark="4 seconds")},
-        sql="SELECT window(at, '10 seconds').end AS ended, sum(price) AS paid FROM b GROUP BY window(at, '10 seconds')",
+        sql="SELECT window(at, '10 seconds').end AS ended, sum(price) AS paid FROM b GROUP BY "
+        "window(at, '10 seconds')",
     )
     assert made_of(body_of(view))["paid"] == (("nexmark.bid", "price"),)

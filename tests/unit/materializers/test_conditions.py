@@ -1,4 +1,5 @@
-"""Conditions and pages over truths, decimals and bytes: a pull query and a subscription take the same and mean the same."""
+"""Conditions and pages over truths, decimals and bytes:
+a pull query and a subscription take the same and mean the same."""
 
 from __future__ import annotations
 

@@ -116,9 +116,18 @@ LOADING = "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred during load
         f"{LOADING}\njava.io.EOFException",
         f"{LOADING}\n[CANNOT_LOAD_STATE_STORE.AUTO_SNAPSHOT_REPAIR_FAILED] Failed to load snapshot version 4",
         f"{LOADING}\norg.rocksdb.RocksDBException: Corruption: block checksum mismatch",
-        "[CANNOT_LOAD_STATE_STORE.CANNOT_READ_STREAMING_STATE_FILE] Error reading streaming state file of x does not exist.",
-        "[CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED] Checksum verification failed, the file may be corrupted.",
-        "[STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY] Cannot restart streaming query with stateful operators",
+        (
+            "[CANNOT_LOAD_STATE_STORE.CANNOT_READ_STREAMING_STATE_FILE] Error reading streaming state "
+            "file of x does not exist."
+        ),
+        (
+            "[CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED] Checksum verification failed, the "
+            "file may be corrupted."
+        ),
+        (
+            "[STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY] Cannot restart streaming query "
+            "with stateful operators"
+        ),
         "Checksum error: file:/h/checkpoints/v/1/state/0/0/_metadata/schema at 0 exp: 1 got: 2",
         "java.io.FileNotFoundException: File /h/checkpoints/v/1/state/0/1/2_a.zip does not exist",
     ],
@@ -131,9 +140,15 @@ def test_spark_says_that_a_state_is_not_as_it_was_written(said: str) -> None:
     "said",
     [
         f"{LOADING}\njava.io.IOException: No space left on device",
-        f"{LOADING}\njava.io.FileNotFoundException: /h/checkpoints/v/1/state/0/1/4_a.zip (Too many open files)",
+        (
+            f"{LOADING}\njava.io.FileNotFoundException: /h/checkpoints/v/1/state/0/1/4_a.zip "
+            "(Too many open files)"
+        ),
         f"{LOADING}\njava.io.FileNotFoundException: /h/checkpoints/v/1/state/0/1/4_a.zip (Permission denied)",
-        f"{LOADING}\n[CANNOT_LOAD_STATE_STORE.AUTO_SNAPSHOT_REPAIR_FAILED] Failed\njava.io.IOException: No space left on device",
+        (
+            f"{LOADING}\n[CANNOT_LOAD_STATE_STORE.AUTO_SNAPSHOT_REPAIR_FAILED] Failed\njava.io.IOException: No "  # noqa: E501
+            "space left on device"
+        ),
         "[CANNOT_LOAD_STATE_STORE.ROCKSDB_STORE_PROVIDER_OUT_OF_MEMORY] Could not load RocksDB state store",
         "[CANNOT_LOAD_STATE_STORE.UNRELEASED_THREAD_ERROR] RocksDB instance could not be acquired",
         f"{LOADING}\njava.lang.OutOfMemoryError: Java heap space",

@@ -50,8 +50,10 @@ def view(sql: str, sources: dict[str, Any], **more: Any) -> SqlView:
 
 def test_avro_types_as_spark_reads_them() -> None:
     assert spark_types(ORDER) == {
-        "orderId": "bigint", "customer": "int", "status": "string", "before": "string", "price": "decimal(9,2)",
-        "at": "timestamp", "day": "date", "hours": "", "either": "", "lines": "", "tags": "map<string,double>",
+        "orderId": "bigint", "customer": "int", "status": "string", "before": "string",
+        "price": "decimal(9,2)",
+        "at": "timestamp", "day": "date", "hours": "", "either": "", "lines": "",
+        "tags": "map<string,double>",
     }  # fmt: skip
 
 
@@ -64,8 +66,8 @@ def test_keys_columns_and_kinds_of_the_inputs() -> None:
     }
     sql = (
         "SELECT o.customer, count(DISTINCT r.day) AS days, max(s._timestamp) AS at, max(w._key) AS last "
-        "FROM o JOIN r ON o.customer = r.customer JOIN s ON s.customer = o.customer JOIN w ON w.customer = o.customer "
-        "GROUP BY o.customer"
+        "FROM o JOIN r ON o.customer = r.customer JOIN s ON s.customer = o.customer JOIN w ON w.customer = "
+        "o.customer GROUP BY o.customer"
     )
     query = checked(view(sql, sources), dict.fromkeys(sources, ORDER))
     o, r, s, w = tables(query, {name: spark_types(ORDER) for name in sources})
@@ -81,13 +83,15 @@ def test_keys_columns_and_kinds_of_the_inputs() -> None:
 
 
 def test_an_input_of_which_nothing_is_read_still_has_rows_to_count() -> None:
-    query = checked(view("SELECT 'all' AS k, count(*) AS n FROM o GROUP BY 'all'", {"o": {"topic": "t", "as": "table"}}), {"o": ORDER})  # fmt: skip
+    query = checked(view("SELECT 'all' AS k, count(*) AS n FROM o GROUP BY 'all'", {"o": {"topic": "t",
+        "as": "table"}}), {"o": ORDER})  # fmt: skip
     (table,) = tables(query, {"o": spark_types(ORDER)})
     assert dict(table.columns) == {"_key": "string"}
 
 
 def test_a_kept_row_is_never_deleted() -> None:
-    query = checked(view("SELECT customer, count(*) AS n FROM o WHERE NOT _deleted GROUP BY customer", {"o": {"topic": "t", "as": "table"}}), {"o": ORDER})  # fmt: skip
+    query = checked(view("SELECT customer, count(*) AS n FROM o WHERE NOT _deleted GROUP BY customer",
+        {"o": {"topic": "t", "as": "table"}}), {"o": ORDER})  # fmt: skip
     with pytest.raises(ConfigError, match="never `_deleted`"):
         tables(query, {"o": spark_types(ORDER)})
 

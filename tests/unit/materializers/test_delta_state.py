@@ -69,7 +69,8 @@ def test_a_damaged_file_is_said(state: DeltaState, tmp_path: Path) -> None:
 
 
 def test_two_keys_with_one_text_are_said_and_nothing_is_deleted(state: DeltaState) -> None:
-    """Consumers know a row by its record's key alone: of two rows with one text, the deletion of one would take both."""
+    """Consumers know a row by its record's key alone:
+    of two rows with one text, the deletion of one would take both."""
     run = run_of(
         state, "SELECT id, name FROM o", [Table("o", {"id": "bigint", "name": "string"}, ("id",))], "id"
     )
@@ -79,7 +80,8 @@ def test_two_keys_with_one_text_are_said_and_nothing_is_deleted(state: DeltaStat
     def fresh(*rows: tuple[int, str]) -> None:
         listed = ", ".join(f"({number}, '{text}')" for number, text in rows)
         state.db.execute(
-            f"CREATE OR REPLACE TEMP TABLE fresh AS SELECT id, 'n' AS name, text AS {RECORD_KEY} FROM (VALUES {listed}) v(id, text)"
+            f"CREATE OR REPLACE TEMP TABLE fresh AS SELECT id, 'n' AS name, text AS {RECORD_KEY} FROM "
+            f"(VALUES {listed}) v(id, text)"
         )
 
     fresh((1, "same"), (2, "same"))
@@ -100,7 +102,8 @@ VERSIONED = Table("v", {"name": "string"}, ("_key",), versioned=True)
 def changed(
     run: DeltaRun, *rows: tuple[str, str | None, int], below: int = 0, images: bool = True
 ) -> list[tuple[str, int]]:
-    """The table after a batch of (key, name or None of a tombstone, version): its rows' names and versions."""
+    """The table after a batch of (key, name or None of a tombstone, version):
+    its rows' names and versions."""
     given = pa.table(
         {
             "name": pa.array([name for _, name, _ in rows], pa.string()),

@@ -135,7 +135,8 @@ def test_when_a_batch_took_its_events_is_told_where_spark_notes_it_and_never_of_
 def test_a_catch_up_that_ended_is_told_live_with_its_events_and_its_time(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, same: bool, rows: int
 ) -> None:
-    """The checkpoint's files have neither; and the next word of a view that has caught up replaces the one before."""
+    """The checkpoint's files have neither; and the next word of a view that has caught up
+    replaces the one before."""
     reached = Positions.of([("in", 0, 10)])
     told = spark.CommittedBatch(3, reached if same else Positions.of([("in", 0, 9)]), 1_000, 250)
     monkeypatch.setattr(spark, "last_batch", lambda query, seen: told)

@@ -48,7 +48,10 @@ CASES = [
         "SELECT try_multiply(a % b , c) || d, try_subtract(a / b , 1) FROM t",
     ),
     (
-        "WITH w AS (SELECT k, n + 1 AS n FROM t) SELECT k, w.n * 2 AS n FROM w WHERE n - 1 IN (SELECT a + 2 FROM u)",
+        (
+            "WITH w AS (SELECT k, n + 1 AS n FROM t) SELECT k, w.n * 2 AS n FROM w WHERE n - 1 IN "
+            "(SELECT a + 2 FROM u)"
+        ),
         (
             "WITH w AS (SELECT k, try_add(n , 1) AS n FROM t) SELECT k, try_multiply(w.n , 2) AS n FROM w"
             " WHERE try_subtract(n , 1) IN (SELECT try_add(a , 2) FROM u)"

@@ -1,4 +1,5 @@
-"""The queries of the examples are ones that the hub answers: names, types and functions, on both databases."""
+"""The queries of the examples are ones that the hub answers:
+names, types and functions, on both databases."""
 
 from __future__ import annotations
 

@@ -143,7 +143,10 @@ def test_without_a_ttl_nothing_is_added_to_the_fold() -> None:
     assert [each for each in lasting.aggregates if each not in plain.aggregates] == [
         (
             "_last_at",
-            "TIMESTAMP_MILLIS(UNIX_MILLIS(GREATEST(MAX(LEAST(n_crm._order, n_crm._timestamp)), MAX(n_web._timestamp))))",
+            (
+                "TIMESTAMP_MILLIS(UNIX_MILLIS(GREATEST(MAX(LEAST(n_crm._order, n_crm._timestamp)), "
+                "MAX(n_web._timestamp))))"
+            ),
         ),
         ("_cutoff", "MAX(s__expiry.cutoff)"),
     ], "an order that is a time counts, but not past the record's own; one that is none does not"
@@ -247,8 +250,8 @@ def test_the_rows_that_are_due_are_found_by_an_index(tmp_path: Path) -> None:
     assert isinstance(store, Store)
     with store.engine.connect() as connection:
         plan = connection.exec_driver_sql(
-            f"EXPLAIN QUERY PLAN SELECT key, {LAST_EVENT_AT} FROM view_v WHERE _deleted IS 0 AND {LAST_EVENT_AT} <= 5 "
-            f"ORDER BY {LAST_EVENT_AT}, key LIMIT 9"
+            f"EXPLAIN QUERY PLAN SELECT key, {LAST_EVENT_AT} FROM view_v WHERE _deleted IS 0 AND "
+            f"{LAST_EVENT_AT} <= 5 ORDER BY {LAST_EVENT_AT}, key LIMIT 9"
         ).fetchall()
     assert "USING INDEX ix_view_v.last_event_at" in str(plan), plan
     store.close()

@@ -109,7 +109,8 @@ def of_property(node: Any, **beside: Any) -> str:
         ({"$ref": "#/definitions/money"}, "struct<cents:bigint>"),
         ({"allOf": [{"$ref": "#/definitions/money"}, {"properties": {"of": {"type": "string"}}}]},
          "struct<cents:bigint,of:string>"),
-        ({"oneOf": [{"$ref": "#/definitions/money"}, {"type": "object", "properties": {"of": {"type": "string"}}}]},
+        ({"oneOf": [{"$ref": "#/definitions/money"}, {"type": "object",
+        "properties": {"of": {"type": "string"}}}]},
          "struct<cents:bigint,of:string>"),
         ({"$ref": "#/definitions/tree"}, "struct<of:array<string>>"),
     ],
@@ -275,7 +276,8 @@ def test_defaults_of_properties_and_whether_null_is_a_value_beside_them() -> Non
 def test_a_view_that_began_before_defaults_were_known_goes_on_without_them() -> None:
     """A note in its checkpoint keeps its meaning: columns without defaults, as in its state."""
     avro = {"type": "record", "name": "O", "fields": [
-        {"name": "a", "type": "long", "aliases": ["b"]}, {"name": "c", "type": "string", "default": "EUR"}]}  # fmt: skip
+        {"name": "a", "type": "long", "aliases": ["b"]}, {"name": "c", "type": "string",
+        "default": "EUR"}]}  # fmt: skip
     plain = without_defaults(avro)["fields"]
     assert plain == [
         {"name": "a", "type": "long", "default": None},

@@ -93,7 +93,8 @@ def named(name: str, *fields: str) -> Any:
         ({"items": {"type": "array", "items": named("Item", "qty", "price")}}, []),
         ({"items": {"type": "array", "items": named("Item", "price")}},
          ["view v reads orders.items.qty, which version 4 removes"]),
-        ({"items": "string"}, ["view v reads orders.items, which version 4 changes from array of record `shop.Item` to string"]),
+        ({"items": "string"}, [("view v reads orders.items, which version 4 changes from array of record "
+        "`shop.Item` to string")]),
     ],
 )  # fmt: skip
 def test_what_breaks(changes: dict[str, Any], expected: list[str]) -> None:

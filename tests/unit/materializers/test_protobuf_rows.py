@@ -143,7 +143,8 @@ def test_a_message_inside_itself_further_down_is_left_out_as_its_columns_say() -
     schema = of_registry(
         SchemaSource.of(
             "PROTOBUF",
-            'syntax = "proto3"; message Order { Item item = 1; } message Item { string sku = 1; Links links = 2; } '
+            'syntax = "proto3"; message Order { Item item = 1; } message Item { string sku = '
+            "1; Links links = 2; } "
             "message Links { repeated Order orders = 1; string title = 2; }",
         )
     )

@@ -388,7 +388,8 @@ def test_recent_events_are_a_table_and_the_answer_says_what_it_scanned(hub: Hub,
         hub.departure(number, schema_id=1 if number < 5 else 2)
     body = ask(
         http,
-        f'SELECT delay, "at", crew->>1 AS c, gate, late, _offset, _key, _topic FROM "{FLIGHTS}" ORDER BY delay DESC LIMIT 1',
+        f'SELECT delay, "at", crew->>1 AS c, gate, late, _offset, _key, _topic FROM "{FLIGHTS}" ORDER '
+        "BY delay DESC LIMIT 1",
     )
     assert body["rows"] == [
         {
@@ -437,7 +438,8 @@ def test_events_beside_views_in_one_query(hub: Hub, http: TestClient) -> None:
         hub.departure(number)
     body = ask(
         http,
-        f'SELECT p.city, sum(d.delay) AS delay FROM "{FLIGHTS}" d JOIN plant p ON p.key = d.plant GROUP BY p.city ORDER BY 1',
+        f'SELECT p.city, sum(d.delay) AS delay FROM "{FLIGHTS}" d JOIN plant p ON p.key = d.plant '
+        "GROUP BY p.city ORDER BY 1",
     )
     assert body["rows"] == [
         {"city": "Oslo", "delay": 14},

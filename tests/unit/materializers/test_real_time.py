@@ -83,13 +83,19 @@ def test_it_takes_stateless_views_and_one_aggregation(sql: str, key: tuple[str, 
             "an entity view",
         ),
         (
-            "SELECT a.id, b.x FROM timed a JOIN other b ON a.id = b.id AND b.t BETWEEN a.t AND a.t + INTERVAL 1 HOUR",
+            (
+                "SELECT a.id, b.x FROM timed a JOIN other b ON a.id = b.id AND b.t BETWEEN a.t AND "
+                "a.t + INTERVAL 1 HOUR"
+            ),
             ("id",),
             "join, inner join of two streams",
             "an entity view",
         ),
         (
-            "SELECT id, session_window(t, '9 minutes').start AS s FROM timed GROUP BY id, session_window(t, '9 minutes')",
+            (
+                "SELECT id, session_window(t, '9 minutes').start AS s FROM timed GROUP BY id, "
+                "session_window(t, '9 minutes')"
+            ),
             (),
             "session: a session is written when the watermark has closed it",
             "window(event_time, '10 minutes')",

@@ -25,17 +25,23 @@ EVENT = {
 }
 
 NEVER = [
-    "localtimestamp()", "localtime()", "current_timestamp", "getdate()", "curdate()", "unix_timestamp()", "current_timezone()",
+    "localtimestamp()", "localtime()", "current_timestamp", "getdate()", "curdate()", "unix_timestamp()",
+    "current_timezone()",
     "uniform(1, 2)", "randstr(3)", "random()", "uuid()", "shuffle(array(x))", "monotonically_increasing_id()",
-    "spark_partition_id()", "input_file_name()", "current_user()", "session_user()", "user()", "version()", "current_schema()",
+    "spark_partition_id()", "input_file_name()", "current_user()", "session_user()", "user()", "version()",
+    "current_schema()",
     "first(x)", "any_value(x)", "mode(x)", "mode(x, false)", "listagg(x)", "aes_encrypt(x, 'k')",
     "reflect('java.lang.System', 'exit', 1)", "raise_error('no')",
-    "TIMESTAMP 'now'", "DATE 'today'", "CAST(' Yesterday ' AS DATE)", "TIMESTAMP_NTZ 'tomorrow CET'", "try_cast('now' AS timestamp)",
-    "to_date('today')", "to_timestamp_ntz('now')", "date_add('today', 1)", "year('now')", "x > 'today'", "x BETWEEN 'today' AND 'z'",
+    "TIMESTAMP 'now'", "DATE 'today'", "CAST(' Yesterday ' AS DATE)", "TIMESTAMP_NTZ 'tomorrow CET'",
+    "try_cast('now' AS timestamp)",
+    "to_date('today')", "to_timestamp_ntz('now')", "date_add('today', 1)", "year('now')", "x > 'today'",
+    "x BETWEEN 'today' AND 'z'",
 ]  # fmt: skip
 TAKEN = [
-    "unix_timestamp(x)", "mode(x, true)", "mode() WITHIN GROUP (ORDER BY x)", "aes_encrypt(x, 'k', 'ECB')", "hash(x)",
-    "if(x = 'now', 1, 0)", "x IN ('today', 'later')", "concat('today ', x)", "date_format(x, 'yyyy')", "DATE '2024-01-01'",
+    "unix_timestamp(x)", "mode(x, true)", "mode() WITHIN GROUP (ORDER BY x)", "aes_encrypt(x, 'k', 'ECB')",
+    "hash(x)",
+    "if(x = 'now', 1, 0)", "x IN ('today', 'later')", "concat('today ', x)", "date_format(x, 'yyyy')",
+    "DATE '2024-01-01'",
     "'now' AS version", "x >= 'Nowak'", "CAST('now' AS STRING)", "x.user", "version",
 ]  # fmt: skip
 

@@ -1,4 +1,5 @@
-"""A view compiled: what reads the latest event, what reads every event, and what is refused, with the way out."""
+"""A view compiled: what reads the latest event, what reads every event, and what is refused,
+with the way out."""
 
 from __future__ import annotations
 

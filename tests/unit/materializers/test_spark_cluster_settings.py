@@ -23,6 +23,9 @@ def test_a_driver_listens_where_its_executors_look_for_it(host: str, bound: str)
 
 
 def test_javas_own_words_are_told() -> None:
-    said = "An error occurred while calling None.X.\n: java.lang.IllegalStateException: stopped\n\tat a.b(C.java:1)"
+    said = (
+        "An error occurred while calling None.X.\n: java.lang.IllegalStateException: "
+        "stopped\n\tat a.b(C.java:1)"
+    )
     assert java_message(Py4JError(said)) == "java.lang.IllegalStateException: stopped"
     assert java_message(Py4JError("no answer")) == "no answer"

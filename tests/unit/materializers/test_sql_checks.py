@@ -50,13 +50,17 @@ def check(file: Path, sql: str | None, field: str | None = None) -> None:
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
-        ("SELECT id, lenght(name) AS x FROM s", r"function lenght\(\) does not exist.*did you mean length\(\)\?"),
-        ("SELECT id, count(*) AS x FROM s WHERE uper(name) = 'A' GROUP BY id", r"function uper\(\) does not exist"),
+        ("SELECT id, lenght(name) AS x FROM s", (r"function lenght\(\) does not exist.*did "
+        r"you mean length\(\)\?")),
+        (("SELECT id, count(*) AS x FROM s WHERE "
+        "uper(name) = 'A' GROUP BY id"), r"function uper\(\) does not exist"),
         ("SELECT id, max(count(n)) AS x FROM s GROUP BY id", r"`MAX\(COUNT\(n\)\)` aggregates an aggregate"),
-        ("SELECT id, max(try_sum(n) FILTER (WHERE n > 1)) AS x FROM s GROUP BY id", r"aggregates an aggregate"),
+        (("SELECT id, max(try_sum(n) FILTER (WHERE n > 1)) "
+        "AS x FROM s GROUP BY id"), r"aggregates an aggregate"),
         ("SELECT id, sum(items) AS x FROM s GROUP BY id", r"`SUM\(items\)` adds a list"),
         ("SELECT id, count(*) AS x FROM s GROUP BY id, window(at, '0 seconds')", r"the length of a window"),
-        ("SELECT id, count(*) AS x FROM s GROUP BY id, window(at, '5 minutes', '0 minutes')", r"the slide of"),
+        ("SELECT id, count(*) AS x FROM s GROUP BY id, window(at, '5 minutes', '0 minutes')",
+        r"the slide of"),
         ("SELECT id, count(*) AS x FROM s GROUP BY id, session_window(at, '-1 minute')", r"the gap of"),
         ("SELECT id, count(*) AS x FROM s GROUP BY id, window(at, INTERVAL '0' HOUR)", r"the length of"),
     ],

@@ -49,7 +49,10 @@ def test_every_reader_of_sql_says_that_it_is_too_deep(kind: str, tmp_path: Path)
     for text in (make(times), make(8 * times)):
         for body in (
             f"view: v\n{_SOURCES}}}}}\nsql: SELECT s.id, {text} AS n FROM s\nkey: id\n",
-            f"view: v\n{_SOURCES}, table: {{key: id, delete_when: '{text}'}}}}}}\nsql: SELECT s.id, s.n FROM s\nkey: id\n",
+            (
+                f"view: v\n{_SOURCES}, table: {{key: id, delete_when: '{text}'}}}}}}\nsql: SELECT s.id, "
+                "s.n FROM s\nkey: id\n"
+            ),
             f"view: v\n{_SOURCES}, key: id}}}}\nfields: {{n: '{text.replace('n', 's.n')}'}}\n",
             f"view: v\n{_SOURCES}, key: id, where: '{text}'}}}}\nfields: {{n: s.n}}\n",
         ):

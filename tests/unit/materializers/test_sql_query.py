@@ -265,7 +265,10 @@ def test_a_part_of_like_with_any_character_is_no_longer_than_its_text_allows() -
 
 
 def test_trim_is_what_it_says(queries: QueryExecutor) -> None:
-    sql = "SELECT trim('xyaxy', 'yx'), ltrim('xyaxy', 'yx'), rtrim('xyaxy', 'yx'), trim('xax', ''), trim(NULL, 'x')"
+    sql = (
+        "SELECT trim('xyaxy', 'yx'), ltrim('xyaxy', 'yx'), rtrim('xyaxy', 'yx'), "
+        "trim('xax', ''), trim(NULL, 'x')"
+    )
     assert ask(queries, sql).rows == [["a", "axy", "xya", "xax", None]]
     assert ask(queries, "SELECT trim(' x '), trim(LEADING 'x' FROM 'xax'), trim('x', :c)", c=None).rows == [
         ["x", "ax", None]
@@ -285,7 +288,7 @@ def test_no_text_does_anything_but_parse_or_be_refused(text: str) -> None:
 
 
 WORDS = """select from where ( ) , * + - = 'x' "y" 1 1.5 plant n city join on and or not in case when then else end union
-all with as group by order limit : :: [ ] { } -> ->> . ; null is like between exists over partition"""
+all with as group by order limit : :: [ ] { } -> ->> . ; null is like between exists over partition"""  # noqa: E501
 words = st.lists(st.sampled_from(WORDS.split()), max_size=40)
 
 

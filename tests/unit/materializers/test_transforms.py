@@ -82,7 +82,8 @@ def project(
     (folder / "words.py").write_text(code)
     file = folder / "v.yaml"
     file.write_text(
-        f"view: v\ntransforms: words.py\nsources:\n  o: {{topic: shop.orders, key: id{source}}}\nfields: {{{fields}}}\n"
+        f"view: v\ntransforms: words.py\nsources:\n  o: {{topic: shop.orders, key: "
+        f"id{source}}}\nfields: {{{fields}}}\n"
     )
     return load_view(file)
 

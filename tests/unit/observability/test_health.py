@@ -1,4 +1,5 @@
-"""The cluster's health: what is offline, what lacks replicas, what is away; folders off the wire; rules and series."""
+"""The cluster's health: what is offline, what lacks replicas, what is away; folders off the wire;
+rules and series."""
 
 from __future__ import annotations
 

@@ -62,19 +62,23 @@ CASES: list[tuple[str, list[LagReading], ReaderState, LagState, str]] = [
     ("stands, and members are there", STANDS, ALIVE, LagState.STALLED, "2 members are connected"),
     ("stands, and batches are committed", STANDS, COMMITS, LagState.STALLED, "batches are committed"),
     ("not applied", STANDS, replace(COMMITS, why_stuck=UNAPPLIED), LagState.STALLED, "the applier"),
-    ("not applied, and no batch since", STANDS, replace(COMMITS, committed_at_ms=NOW - 90_000, why_stuck=UNAPPLIED), LagState.STALLED, "the applier"),
+    ("not applied, and no batch since", STANDS, replace(COMMITS, committed_at_ms=NOW - 90_000,
+    why_stuck=UNAPPLIED), LagState.STALLED, "the applier"),
     ("no batch for long", STANDS, ReaderState(committed_at_ms=NOW - 90_000), LagState.STOPPED, "no batch"),
     ("stands for less than a minute", [reading(9, 59, idle_s=59.0)], NOBODY, LagState.BEHIND, ""),
     ("between checkpoints", [reading(1, 50, idle_s=50.0)], ReaderState(interval_s=60.0), LagState.OK, "70 s"),
-    ("a checkpoint is missing", [reading(1, 130, idle_s=130.0)], ReaderState(interval_s=60.0), LagState.STOPPED, ""),
-    ("it reports a failure", [reading(0, 0)], ReaderState("failed", "no topic"), LagState.STOPPED, "no topic"),
+    ("a checkpoint is missing", [reading(1, 130, idle_s=130.0)], ReaderState(interval_s=60.0),
+    LagState.STOPPED, ""),
+    ("it reports a failure", [reading(0, 0)], ReaderState("failed", "no topic"), LagState.STOPPED,
+    "no topic"),
     ("it reports a retry", WAITS, ReaderState("retrying", "Kafka"), LagState.STALLED, "retrying: Kafka"),
     ("it reports nothing", WAITS, ReaderState(silent="not heard for 40 s"), LagState.UNKNOWN, "not heard"),
     ("it reports nothing, all read", [reading(0, 0)], ReaderState(silent="not heard"), LagState.UNKNOWN, ""),
     ("went back", [reading(9, 3, rewound=5)], ALIVE, LagState.REWOUND, "5 records are read again"),
     ("deleted unread", [reading(9, 3, lost=5)], ALIVE, LagState.LOST, "5 records were deleted"),
     ("nearly deleted by age", [reading(9, 900, retention_s=1_000.0)], ALIVE, LagState.AT_RISK, "15 min old"),
-    ("deleted within the hour", [replace(STANDS[0], retention_s=3_000.0)], NOBODY, LagState.AT_RISK, "lost in"),
+    ("deleted within the hour", [replace(STANDS[0], retention_s=3_000.0)], NOBODY, LagState.AT_RISK,
+    "lost in"),
 ]  # fmt: skip
 
 
@@ -134,8 +138,8 @@ def test_the_overview_lag_lineage_and_alerts_show_one_state(state: LagState) -> 
 
 
 def test_a_cause_belongs_to_the_numbers_beside_it() -> None:
-    """The monitor measures every ten seconds, and a state takes several readings to change; the numbers of the
-    overview are a second old. Both once showed "everything is read" beside records that waited.
+    """The monitor measures every ten seconds, and a state takes several readings to change; the numbers of
+    the overview are a second old. Both once showed "everything is read" beside records that waited.
     """
     watched = watch(WatchedConsumer(), reading(0, 0, ago_s=10), ALIVE, NOW - 10_000, RULES)
     assert watched.shown.cause == "everything is read"

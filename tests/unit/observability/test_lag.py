@@ -51,7 +51,8 @@ def histories(draw: st.DrawFn) -> tuple[Ring, list[int], int, int]:
     """Draw the anchors of a log whose events arrived at known times, the arrival times, a position, and
     now.
 
-    Arrivals, polls and the time a poll takes are of one scale, so that events also arrive while a poll is under way.
+    Arrivals, polls and the time a poll takes are of one scale, so that events also arrive while a poll is
+    under way.
     """
     scale = draw(st.sampled_from([1, 100, 20_000]))
     arrivals, at = [], NOW

@@ -333,7 +333,8 @@ def test_a_line_of_the_table_has_dashes_for_what_is_not_known() -> None:
 
 
 def test_connectors_stand_between_topics_and_systems() -> None:
-    """A sink takes the place of its consumer group, with the group's lag; a source's lag is unknown, not zero."""
+    """A sink takes the place of its consumer group, with the group's lag;
+    a source's lag is unknown, not zero."""
     flows = [
         ConnectorFlow("crm", True, "db/crm", ("crm.orders",), "crm-team"),
         ConnectorFlow("search", False, "search:9200", ("crm.orders", "crm.new")),

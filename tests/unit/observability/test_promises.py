@@ -26,7 +26,8 @@ def row(kind: str, **said: Any) -> LagRow:
 @pytest.mark.parametrize(
     ("said", "verdict"),
     [
-        # Right after a start what waits has waited for a second at least, and an alert that fires must not end by that.
+        # Right after a start what waits has waited for a second at least, and an alert that fires must not
+        # end by that.
         ({"seconds": 1.0, "error_s": None, "state": "BEHIND"}, Verdict.UNKNOWN),
         ({"seconds": 61.0, "error_s": None, "state": "BEHIND"}, Verdict.BAD),
         ({"seconds": 1.0, "error_s": 0.5, "state": "BEHIND"}, Verdict.GOOD),

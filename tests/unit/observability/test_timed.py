@@ -117,7 +117,8 @@ def test_by_hand() -> None:
 
 
 def test_a_poll_and_an_answer_of_the_same_moment_are_not_told_apart_by_ends_that_may_be_unknown() -> None:
-    """The broker's clock and ours show the same millisecond; of a compacted topic the answer's end is unknown."""
+    """The broker's clock and ours show the same millisecond;
+    of a compacted topic the answer's end is unknown."""
     facts = LagTopicFacts(append_time=True, compacted=True)
     found, basis = oldest(Bracket(NOW, NOW + 100, 5, 9), [(NOW, 5), (NOW + 50, 9)], 6, facts, 9)
     assert (found.after_ms, basis) == (NOW, "arrival")

@@ -432,7 +432,10 @@ def test_the_checklist_says_why_a_target_could_not_take_over() -> None:
         ({"trouble": {"nyc.new": "foreign data"}}, "1 topic is not mirrored, first nyc.new: foreign data"),
         (
             {"partitions": [{**ready["partitions"][0], "engine_why": "mask email (hash)"}]},
-            f"1 copy is masked, first {ORDERS}: not a replacement for the original; records written there are not copied back",
+            (
+                f"1 copy is masked, first {ORDERS}: not a replacement for the original; records written there "  # noqa: E501
+                "are not copied back"
+            ),
         ),
     ):
         (found,) = [each for each in checks({**ready, **said}) if each.state != "ok"]

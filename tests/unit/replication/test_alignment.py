@@ -138,8 +138,8 @@ def sources(draw: st.DrawFn, kinds: st.SearchStrategy[int]) -> list[Print]:
 
 
 def copy_of(draw: st.DrawFn, source: list[Print], reached: int) -> list[Print]:
-    """The first ``reached`` records, with markers between and stretches that come again: a copier that was killed a few
-    times, and each time began again a little further back."""
+    """The first ``reached`` records, with markers between and stretches that come again: a copier that was
+    killed a few times, and each time began again a little further back."""
     ends = [*sorted(draw(st.lists(st.integers(0, reached), max_size=4))), reached]
     found: list[Print] = []
     there = begin = 0

@@ -203,7 +203,8 @@ def test_a_patched_batch_is_ours_and_its_records_are_untouched(
 def test_what_our_memory_damages_after_the_check_is_seen_by_the_target(
     value: bytes, data: st.DataObject
 ) -> None:
-    """The sum is corrected for the new header only, so it still vouches for the records as the source had them."""
+    """The sum is corrected for the new header only, so it still vouches for the records
+    as the source had them."""
     buffer = log_batch([RawRecord(0, 1, 0, rest_of(b"key", value, []))], base=1_000)
     batch = only(buffer)
     assert is_intact(batch)

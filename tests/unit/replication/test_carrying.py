@@ -24,7 +24,8 @@ PLACE = TopicPartition("shop.orders", 0)
 
 @dataclass
 class Groups(MemoryCluster):
-    """Kafka as to groups; ``meanwhile`` happens to a worker whose positions are in the groups' log and do not count yet."""
+    """Kafka as to groups; ``meanwhile`` happens to a worker whose positions are in the groups' log
+    and do not count yet."""
 
     meanwhile: Callable[[], None] = lambda: None
     members: dict[str, int | None] = field(default_factory=dict)
@@ -115,7 +116,8 @@ EMPTY = TopicPartition("shop.orders", 1)
 def test_who_reads_a_partition_that_has_nothing_has_a_position_there_too(
     end: int, expected: dict[TopicPartition, tuple[str, int | None]]
 ) -> None:
-    """Its records are gone at the source, and none was ever mirrored; unless the target has somebody else's."""
+    """Its records are gone at the source, and none was ever mirrored;
+    unless the target has somebody else's."""
     group = {"readers": Positions({EMPTY: 40})}
     source: Any = SimpleNamespace(
         groups=lambda: ["readers"],
@@ -144,7 +146,8 @@ def test_who_reads_a_partition_that_has_nothing_has_a_position_there_too(
 def test_what_was_looked_at_before_the_shard_was_taken_is_looked_at_again(kafka: Groups) -> None:
     """A change of ownership placed the groups in between, permanently."""
     chores: Any = SimpleNamespace(
-        _writer=None, shard=Shard("link", -1), link=SimpleNamespace(name="link"), target=SimpleNamespace(kafka=kafka)
+        _writer=None, shard=Shard("link", -1), link=SimpleNamespace(name="link"),
+        target=SimpleNamespace(kafka=kafka)
     )  # fmt: skip
     looked_at = found(kafka, 100)
     carried(kafka, kafka.writer(), 900)

@@ -1,4 +1,5 @@
-"""Checkpoints, gaps and map records are read as they were written; the newest counts; folding loses no run."""
+"""Checkpoints, gaps and map records are read as they were written; the newest counts;
+folding loses no run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Workers with different files: which links are the same, whose definition is in force, and who divides the shards."""
+"""Workers with different files: which links are the same, whose definition is in force,
+and who divides the shards."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ def test_a_definition_is_what_decides_about_the_topics_of_a_mirror_and_nothing_e
     moved = {**CLUSTERS, "nyc": {**CLUSTERS["nyc"], "bootstrap": "elsewhere:9"}}
     other = {"source": "nyc", "target": "lon", "topics": ["nyc.loot"]}
     assert digest(moved) == plain == digest(other=other)
-    for changed in ({"topics": ["nyc.**"]}, {"shards": 4}, {"only": [{"topics": ["nyc.chat"], "where": {"header": "h", "in": ["x"]}}]}):  # fmt: skip
+    for changed in ({"topics": ["nyc.**"]}, {"shards": 4}, {"only": [{"topics": ["nyc.chat"],
+        "where": {"header": "h", "in": ["x"]}}]}):  # fmt: skip
         assert digest(m={**MIRROR, **changed}) != plain
     # Another mirror, or owner, of one of its topics.
     assert digest(other={"source": "nyc", "target": "tok", "topics": ["nyc.*"]}) != plain

@@ -180,7 +180,8 @@ def test_after_an_abort_another_may_begin() -> None:
 
 @pytest.mark.parametrize("undone", [True, False])
 def test_a_side_that_was_down_at_the_end_of_a_change_learns_of_the_next(undone: bool) -> None:
-    """nyc goes in the middle of a switchover, which is undone and made a failover, or goes on to its end without nyc."""
+    """nyc goes in the middle of a switchover, which is undone and made a failover,
+    or goes on to its end without nyc."""
     switch = begun(Control(), "switchover", id="1")
     while switch.next is not None and switch.next.name != ("drain" if undone else "take_ownership"):
         switch = done(switch, switch.next.name)
@@ -265,7 +266,8 @@ def test_after_a_failover_nothing_is_mirrored_until_the_failback_has_settled_the
     for tail, replays in (("replay", True), ("discard", False)):
         back = states("failback", away, "nyc", tail=tail)
         assert back["settle_tail"] == (True, False, replays)
-        # Not before whoever carried the tail is fenced, or what he had under way would be taken for born away.
+        # Not before whoever carried the tail is fenced, or what he had under way would be taken for born
+        # away.
         assert back["start_back"] == (True, False, False)
         assert back["catch_up"] == (True, True, False)
         assert back["place_groups"] == (False, False, False)

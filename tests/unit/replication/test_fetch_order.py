@@ -1,4 +1,5 @@
-"""Order of a fetch: an answer is filled in the order of the request, so each partition is first in its turn."""
+"""Order of a fetch: an answer is filled in the order of the request,
+so each partition is first in its turn."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ def test_each_partition_of_a_broker_is_first_in_its_turn() -> None:
 
 
 def test_who_had_no_room_in_an_answer_is_first_in_the_next() -> None:
-    """Eight partitions with much to catch up, and answers that have room for three: all have got something after
-    three."""
+    """Eight partitions with much to catch up, and answers that have room for three: all have got something
+    after three."""
     brokers = MemoryBrokers(ManualClock())
     names = [f"t{number}" for number in range(8)]
     for name in names:

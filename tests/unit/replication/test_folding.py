@@ -1,4 +1,5 @@
-"""The map made shorter while mirrors write it: every reader translates as if it had not been, wherever anybody stops."""
+"""The map made shorter while mirrors write it:
+every reader translates as if it had not been, wherever anybody stops."""
 
 from __future__ import annotations
 
@@ -120,8 +121,8 @@ STEP = st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(1, 3))
 def test_a_folded_map_translates_as_the_unfolded_one(
     steps: list[tuple[int, int, int]], data: st.DataObject
 ) -> None:
-    """Mirrors write, chores fold in between, a cleaner comes by, and somebody reads on all the while: and a reader may
-    see but a part of the chores' transaction, which is more than Kafka allows."""
+    """Mirrors write, chores fold in between, a cleaner comes by, and somebody reads on all the while: and a
+    reader may see but a part of the chores' transaction, which is more than Kafka allows."""
     news = mirrored(steps, data.draw(st.lists(st.sampled_from([1, 2]), min_size=40, max_size=40)))
     folding, plain, follower = (
         OffsetMapCompaction("m", least=3, longest_runs=8),

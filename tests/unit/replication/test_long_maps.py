@@ -15,7 +15,8 @@ from hub.replication.clusters.clusters import ClusterHandle, OnwardReader, read_
 
 
 class Slow(MemoryCluster):
-    """So slow that it takes longer than the time for one answer; and from a record on it says nothing more."""
+    """So slow that it takes longer than the time for one answer;
+    and from a record on it says nothing more."""
 
     now_s = 0.0
     silent_from = 10**9

@@ -51,7 +51,8 @@ def test_a_report_counts_what_is_lost_and_read_again() -> None:
 
 
 def test_where_the_sides_differ_in_order_a_report_counts_what_is_read_again() -> None:
-    """Home has h0 h1 h2 h3 t0 t1, away has h0 h1 h2 t0 t1 h3: t0 and t1 were born away, h3 was carried over after them."""
+    """Home has h0 h1 h2 h3 t0 t1, away has h0 h1 h2 t0 t1 h3:
+    t0 and t1 were born away, h3 was carried over after them."""
     forward = OffsetMap.of([Run(0, 0, 3), Run(3, 5, 1)], source_next=6)
     both = TwoWayOffsetMap(forward, OffsetMap.of([Run(3, 4, 2)]))
     report = assess({P: MirroredPartition(forward, 6, 6, joint=both)}, [GroupSides("g", {P: 4}, {})], {})
@@ -95,8 +96,8 @@ def test_a_source_that_does_not_answer_gives_a_bound() -> None:
     assert (report.redelivered, report.redelivered_at_least, report.redelivered_at_most) == (None, 5, 12)
     assert report.heard_at_ms == 9_000
     assert report.words("nyc", 69_000) == (
-        "Lost: unknown, at least 3 offsets. nyc does not answer; its last report was 60 s ago (1970-01-01 00:00:09 UTC). "
-        "Records written there since cannot be counted.\n"
+        "Lost: unknown, at least 3 offsets. nyc does not answer; its last report was 60 s ago (1970-01-01 "
+        "00:00:09 UTC). Records written there since cannot be counted.\n"
         "Read again: unknown, from 5 to 12 records."
     )
 
@@ -105,7 +106,8 @@ def test_a_source_that_does_not_answer_gives_a_bound() -> None:
 def test_of_a_source_that_was_never_heard_nothing_is_zero(
     partitions: dict[TopicPartition, MirroredPartition],
 ) -> None:
-    """No partition with a checkpoint, or one of which no worker told an end, is not a proof that nothing is lost."""
+    """No partition with a checkpoint, or one of which no worker told an end,
+    is not a proof that nothing is lost."""
     report = assess(partitions, [], {}, source_answers=False)
     assert (report.lost, report.redelivered, report.is_exact, report.heard_at_ms) == (None, None, False, None)
     assert "Lost: unknown" in report.words("nyc", 0) and "never reported" in report.words("nyc", 0)

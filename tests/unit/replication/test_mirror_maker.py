@@ -1,4 +1,5 @@
-"""MirrorMaker 2's records, by bytes written by hand from the schemas of OffsetSync.java, Checkpoint.java, Heartbeat.java."""
+"""MirrorMaker 2's records, by bytes written by hand from the schemas of OffsetSync.java, Checkpoint.java,
+Heartbeat.java."""
 
 from __future__ import annotations
 

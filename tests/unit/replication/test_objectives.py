@@ -136,7 +136,8 @@ def test_lag_tells_what_a_failover_would_cost() -> None:
     groups = [GroupStatus("m", name, places, 49_000).record() for name in ("readers", "writers")]
     (found,) = seen(status(partition(source_end=130, lag_s=301.0), *groups))["mirror-lag"].observations
     assert found.detail == (
-        f"{T} partition 0 lacks 30 offsets; a failover now would lose 7 records to group readers and 1 more group something"
+        f"{T} partition 0 lacks 30 offsets; a failover now would lose 7 records to group readers and "
+        "1 more group something"
     )
 
 

@@ -51,7 +51,8 @@ AWAY = Control(
 
 @dataclass
 class Side:
-    """A cluster with topics by name: their ids, and how far they reach. ``wrote``: what mirrors wrote there."""
+    """A cluster with topics by name: their ids, and how far they reach.
+    ``wrote``: what mirrors wrote there."""
 
     name: str
     topics_: dict[str, tuple[str, int]]
@@ -176,7 +177,8 @@ def test_a_tail_is_discarded_of_what_is_still_the_topic_that_was_mirrored(
 def test_before_one_direction_begins_the_other_is_fenced(
     monkeypatch: pytest.MonkeyPatch, step: failover.StepName, at: str, link: str
 ) -> None:
-    """A worker that hung with a transaction under way: what it commits later is in no map that was read before."""
+    """A worker that hung with a transaction under way:
+    what it commits later is in no map that was read before."""
     sides = {name: Side(name, {"nyc.chat": (name, 9)}) for name in ("nyc", "lon")}
     made = operator(monkeypatch, FAN, AWAY, *sides.values())
     monkeypatch.setattr(made, "tell", lambda *_: None)

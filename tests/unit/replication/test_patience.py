@@ -1,4 +1,5 @@
-"""For how long a broker may be silent: a half-open link is noticed soon, and a broker that is merely slow gets its turn."""
+"""For how long a broker may be silent: a half-open link is noticed soon,
+and a broker that is merely slow gets its turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Rules of a mirror that are changed later: noticed before a record is made under them, and every stretch known by its own."""
+"""Rules of a mirror that are changed later: noticed before a record is made under them,
+and every stretch known by its own."""
 
 from __future__ import annotations
 
@@ -162,7 +163,8 @@ def planned(then: FilterVersion, *, secrets: dict[str, str] | None = None, **sai
     )
     here, there = (ClusterSide({T: TopicDescription(T, of, 1, 1, {})}) for of in ("s", "t"))
     return plan(
-        "nyc-lon", mirror(**said), [T], here, there, None, [mark], {PLACE: then}, KEY if secrets is None else secrets
+        "nyc-lon", mirror(**said), [T], here, there, None, [mark], {PLACE: then}, KEY
+        if secrets is None else secrets
     )  # fmt: skip
 
 

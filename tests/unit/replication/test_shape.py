@@ -106,10 +106,13 @@ def batch(records: list[RawRecord]) -> RecordBatch:
     [
         ('{"email": "a@b", "n": 1.50}', '{"email": "***", "n": 1.50}'),
         ('{"n":123456789012345678901234567890,"email":7}', '{"n":123456789012345678901234567890,"email":0}'),
-        ('{ "email" :"a", "email": [1], "x": {"email": "y"}}', '{ "email" :"***", "email": [], "x": {"email": "y"}}'),
+        ('{ "email" :"a", "email": [1], "x": {"email": "y"}}', ('{ "email" :"***", "email": '
+        '[], "x": {"email": "y"}}')),
         (r'{"\u0065mail": "a\"}", "s": "\u00e9"}', r'{"\u0065mail": "***", "s": "\u00e9"}'),
-        ('{"home": [{"street": "x"}, {"no": 1}, 4], "email": null}', '{"home": [{"street": "***"}, {"no": 1}, 4], "email": null}'),
-        ('{"home.street": "x", "home": {"street": true}}', '{"home.street": "***", "home": {"street": false}}'),
+        ('{"home": [{"street": "x"}, {"no": 1}, 4], "email": null}',
+        '{"home": [{"street": "***"}, {"no": 1}, 4], "email": null}'),
+        ('{"home.street": "x", "home": {"street": true}}',
+        '{"home.street": "***", "home": {"street": false}}'),
         ('[{"email": {"a": "]"}}, [], {}]', '[{"email": {}}, [], {}]'),
         ('"email"', '"email"'),
         ("  {} ", "  {} "),
@@ -130,7 +133,8 @@ def test_what_is_no_json_is_not_let_through(text: str) -> None:
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["a", "b", 'q"', "é"]) | st.text(max_size=3), inner, max_size=4),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["a", "b", 'q"',
+    "é"]) | st.text(max_size=3), inner, max_size=4),
     max_leaves=20,
 )  # fmt: skip
 
@@ -231,7 +235,8 @@ def test_only_what_is_masked_changes_in_avro() -> None:
         "email": "***",
         "phone": None,
         "home": {"street": "***", "no": 1},
-        "others": [{"street": street, "no": each["no"]} for street, each in zip(streets, PERSON["others"], strict=True)],
+        "others": [{"street": street, "no": each["no"]} for street, each in zip(streets, PERSON["others"],
+        strict=True)],
         "tags": {"secret": "***", "open": "o"},
         "born": 0,
         "ref": made["ref"],
@@ -450,7 +455,7 @@ mirrors:
     only: [{topics: [nyc.chat], where: {header: region, in: [eu]}}]
     mask: [{topics: ["nyc.**"], fields: [email, address.street], with: hash, key: "${MASK}"}, {topics: [nyc.a], fields: [x], with: null}]
     schema_ids: rewrite
-"""
+"""  # noqa: E501
 
 
 def test_the_file_says_it_shortly(tmp_path: Path) -> None:
@@ -459,7 +464,8 @@ def test_the_file_says_it_shortly(tmp_path: Path) -> None:
     file = load(path)
     shape = shape_of(file.mirrors["nyc-lon"], "nyc.chat")
     assert str(shape) == (
-        "only where header region in [eu]; mask email (hash); mask address.street (hash); schema ids of the target"
+        "only where header region in [eu]; mask email (hash); mask address.street (hash); "
+        "schema ids of the target"
     )
     assert mask_secrets(file, {"MASK": "s"}) == {"${MASK}": "s"}
     with pytest.raises(ConfigError, match="MASK, the key of a mask, is not set"):

@@ -85,7 +85,8 @@ def test_leases_settle_without_two_holders(start: set[str], changes: list[tuple[
 def test_whoever_holds_what_at_first_in_the_end_each_shard_has_one_holder(
     members: set[str], doubled: set[tuple[Shard, int]]
 ) -> None:
-    """Two that hold the same shard (one stood still while the other took it), and nothing that fences either."""
+    """Two that hold the same shard (one stood still while the other took it),
+    and nothing that fences either."""
     names = sorted(members)
     held = {(shard, names[number % len(names)]) for shard, number in doubled}
     for _ in range(4):
@@ -119,7 +120,8 @@ def test_a_shard_without_lag_is_well_however_long() -> None:
 
 
 def test_a_shard_of_which_some_always_wait_their_turn_is_not_restarted() -> None:
-    """Much to catch up over a slow line: each look finds one of them where it was, and none stands for long."""
+    """Much to catch up over a slow line: each look finds one of them where it was,
+    and none stands for long."""
     state, end = Watch(0, {A: 0, B: 0}), {A: 10**6, B: 10**6}
     for look in range(1, 30):
         positions = {A: 5 * (look // 2), B: 5 * ((look + 1) // 2)}

@@ -1,12 +1,13 @@
 """Seeded simulation: mirrors, groups and changes of ownership over in-memory clusters, with crashes
 between any two steps.
 
-Every actor is a generator that yields where it may die, be paused for ever, or be paused and come back as a zombie. What
-carries records is the engine itself, over clusters in memory: it may be interrupted before every request and before every
-answer. A log has, beside records, what a real one has: markers of transactions, aborted records, a start that moves.
+Every actor is a generator that yields where it may die, be paused for ever, or be paused and come back as a
+zombie. What carries records is the engine itself, over clusters in memory: it may be interrupted before every
+request and before every answer. A log has, beside records, what a real one has: markers of transactions,
+aborted records, a start that moves.
 
-Invariants: no record twice, none missing but for declared gaps, order kept, translations exact in both directions,
-no group skips a record that it has not read.
+Invariants: no record twice, none missing but for declared gaps, order kept, translations exact in both
+directions, no group skips a record that it has not read.
 """
 
 from __future__ import annotations
@@ -82,8 +83,8 @@ class Killed(BaseException):
 
 
 class Stepped:
-    """A function in a thread that runs only while it is resumed, from one ``pause`` to the next. One thread of a
-    simulation runs at a time, so that a seed always gives the same run."""
+    """A function in a thread that runs only while it is resumed, from one ``pause`` to the next. One thread
+    of a simulation runs at a time, so that a seed always gives the same run."""
 
     here = threading.local()
     alive: ClassVar[set[Stepped]] = set()
@@ -339,7 +340,8 @@ class World:
             stepped.kill()
 
     def work(self, shard: Shard) -> None:
-        """One shard on one worker: an engine for each assignment, as shard_thread.py has it. Raises WriterFenced."""
+        """One shard on one worker: an engine for each assignment, as shard_thread.py has it.
+        Raises WriterFenced."""
         while True:
             assignment = self.assignment(shard)
             if assignment.partitions:
@@ -613,7 +615,8 @@ class World:
     # ---- running them
 
     def run(self, actors: dict[str, object], steps: int) -> None:
-        """``actors``: names to functions that begin one anew. Any may die; workers may also come back as zombies."""
+        """``actors``: names to functions that begin one anew.
+        Any may die; workers may also come back as zombies."""
         running, zombies = self.running, self.zombies
         for name, begin in actors.items():
             if name not in running:
@@ -688,7 +691,8 @@ class World:
     # ---- invariants
 
     def check_link(self, link: str) -> None:
-        """Every source record is in the target once, in its order, at the offset that the map says; or in a gap."""
+        """Every source record is in the target once, in its order, at the offset that the map says;
+        or in a gap."""
         mirror = self.file.mirrors[link]
         source, target = self.nodes[mirror.source], self.nodes[mirror.target]
         opposite = self.link(mirror.target, mirror.source)

@@ -69,7 +69,8 @@ def mark(
     link: str, source_id: str, target_id: str, source: tuple[int, int], target: tuple[int, int]
 ) -> Checkpoint:
     return Checkpoint(
-        link, 0, *CHAT, source_id, source[1], -1, target[1], target_id, source_start=source[0], target_start=target[0],
+        link, 0, *CHAT, source_id, source[1], -1, target[1], target_id, source_start=source[0],
+        target_start=target[0],
         generation=int(source_id in ("new", "again")),
     )  # fmt: skip
 
@@ -111,7 +112,8 @@ def test_what_came_twice_or_was_not_compared_does_not_go_home(monkeypatch: pytes
 
 
 def test_what_was_born_away_goes_to_a_home_that_was_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The copy ended at 100, 50 more were born away: home's new topic is appended behind, and its map begins before them."""
+    """The copy ended at 100, 50 more were born away:
+    home's new topic is appended behind, and its map begins before them."""
     forth = mark("nyc-lon", "old", "lon", (0, 100), (0, 100))
     made = seeded(monkeypatch, FORTH, Side("new", 0, 3), Side("lon", 0, 150, forth.record()))
     assert (made.topic_id, made.source_next, made.target_start, made.target_next) == ("new", 0, 100, 100)
@@ -123,7 +125,8 @@ def test_what_was_born_away_goes_to_a_home_that_was_made_anew(monkeypatch: pytes
 def test_a_side_that_has_another_topic_now_gets_all_that_the_other_has(
     monkeypatch: pytest.MonkeyPatch, home_id: str, away_id: str
 ) -> None:
-    """The map is of a log that is gone: home was lost with its data, or away's topic was made anew while it acted."""
+    """The map is of a log that is gone: home was lost with its data,
+    or away's topic was made anew while it acted."""
     forth = mark("nyc-lon", "nyc", "lon", (0, 100), (0, 100))
     runs = MapRecord("nyc-lon", "chat", "nyc", 0, (Run(0, 0, 100),))
     away, home = Side(away_id, 0, 150, forth.record(), runs.record()), Side(home_id, 0, 3)

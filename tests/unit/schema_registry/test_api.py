@@ -1,4 +1,5 @@
-"""Confluent's REST API, path by path: exact status, error code and body, over the HTTP app and the in-memory log."""
+"""Confluent's REST API, path by path: exact status, error code and body,
+over the HTTP app and the in-memory log."""
 
 from __future__ import annotations
 
@@ -321,7 +322,8 @@ def referring(subject: str = "base", version: int = 1) -> dict[str, Any]:
 
 
 def test_references_are_followed_once_and_sixteen_levels_deep(http: Http) -> None:
-    """Four references to the schema below, on each of sixteen levels, are four thousand million ways to the lowest."""
+    """Four references to the schema below, on each of sixteen levels,
+    are four thousand million ways to the lowest."""
     http.register("l0", "{}", schemaType="JSON")
 
     def level(number: int) -> dict[str, Any]:
@@ -667,7 +669,10 @@ PROTO_AB = 'syntax = "proto3"; message P {int32 a = 1;} message Q {int32 b = 1; 
         ),
         (
             "JSON",
-            '{"$ref": "#/definitions/A", "definitions": {"A": {"properties": {"c": {}}}}, "properties": {"b": {}}}',
+            (
+                '{"$ref": "#/definitions/A", "definitions": {"A": {"properties": {"c": {}}}}, '
+                '"properties": {"b": {}}}'
+            ),
             "b",
             "c",
         ),
@@ -808,7 +813,8 @@ def test_compatibility_of_an_import_is_judged_as_it_is(http: Http) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_what_compatibility_says_of_a_new_schema_is_what_registration_does(http: Http, seed: int) -> None:
-    """With any settings and metadata. A schema that is a version already is not judged when it is registered again."""
+    """With any settings and metadata.
+    A schema that is a version already is not judged when it is registered again."""
     chance = random.Random(seed)
     settings: list[dict[str, Any]] = [
         {"compatibilityGroup": "major"},

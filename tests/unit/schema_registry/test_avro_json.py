@@ -1,4 +1,5 @@
-"""JSON to Avro, with fastavro as the one who reads; and the checker of bytes, with fastavro as the one who writes."""
+"""JSON to Avro, with fastavro as the one who reads;
+and the checker of bytes, with fastavro as the one who writes."""
 
 from __future__ import annotations
 
@@ -75,9 +76,11 @@ B = record({"name": "a", "type": "int"}, {"name": "b", "type": "int", "default":
         ({"type": "map", "values": "int"}, {"a": 1}, {"a": 1}),
         (NODE, {"id": 1, "next": {"id": 2}}, {"id": 1, "next": {"id": 2, "next": None}}),
         # logical types
-        (of("timestamp-millis"), "2024-02-29T12:30:00.125Z", dt.datetime(2024, 2, 29, 12, 30, 0, 125_000, UTC)),
+        (of("timestamp-millis"), "2024-02-29T12:30:00.125Z", dt.datetime(2024, 2, 29, 12, 30, 0, 125_000,
+        UTC)),
         (of("timestamp-millis"), "2024-02-29T12:30:00+02:00", dt.datetime(2024, 2, 29, 10, 30, tzinfo=UTC)),
-        (of("timestamp-millis"), "1969-12-31t23:59:59.999z", dt.datetime(1969, 12, 31, 23, 59, 59, 999_000, UTC)),
+        (of("timestamp-millis"), "1969-12-31t23:59:59.999z", dt.datetime(1969, 12, 31, 23, 59, 59, 999_000,
+        UTC)),
         (of("timestamp-millis"), 86_400_000, dt.datetime(1970, 1, 2, tzinfo=UTC)),
         (of("timestamp-micros"), "1970-01-01T00:00:00.000001Z", dt.datetime(1970, 1, 1, 0, 0, 0, 1, UTC)),
         (of("local-timestamp-millis"), "1970-01-01T00:00:01", dt.datetime(1970, 1, 1, 0, 0, 1)),
@@ -85,7 +88,8 @@ B = record({"name": "a", "type": "int"}, {"name": "b", "type": "int", "default":
         (of("date", "int"), 1, dt.date(1970, 1, 2)),
         (of("time-millis", "int"), "12:30:00.5", dt.time(12, 30, 0, 500_000)),
         (of("time-micros"), "12:30:00", dt.time(12, 30)),
-        (of("uuid", "string"), "6BA7B810-9dad-11d1-80b4-00c04fd430c8", uuid.UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8")),
+        (of("uuid", "string"), "6BA7B810-9dad-11d1-80b4-00c04fd430c8",
+        uuid.UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8")),
         (of("decimal", "bytes", precision=6, scale=2), "-12.5", Decimal("-12.50")),
         (of("decimal", "bytes", precision=6, scale=2), "1E+3", Decimal("1000.00")),
         (of("decimal", "bytes", precision=6, scale=2), "0.000", Decimal("0.00")),
@@ -142,7 +146,8 @@ ORDER = record(
         "name": "items",
         "type": {
             "type": "array",
-            "items": record({"name": "price", "type": "double"}, {"name": "color", "type": ["null", COLOR], "default": None}, name="Item"),
+            "items": record({"name": "price", "type": "double"}, {"name": "color", "type": ["null", COLOR],
+            "default": None}, name="Item"),
         },
     },
     {"name": "notes", "type": {"type": "map", "values": "int"}, "default": {}},
@@ -182,14 +187,18 @@ ORDER = record(
         (of("decimal", "bytes", precision=4, scale=2), "NaN", "decimal(4, 2) as text", None),
         (["null", of("decimal", "bytes", precision=4, scale=2)], 1.5, "as text", "write it as text"),
         (["null", "int"], "x", 'v: is the text "x", the schema requires null or int', None),
-        (["null", "int", "boolean"], 1 << 40, "v: is the integer 1099511627776, the schema requires int", None),
+        (["null", "int", "boolean"], 1 << 40, ("v: is the integer 1099511627776, "
+        "the schema requires int"), None),
         (["null", A, B], {"a": 1}, 'fits record "n.A" and record "n.B"', 'say which: {"n.B": …}'),
         (["null", A, B], {"c": 1}, "fits no branch", None),
         (["null", A, B], {"n.A": {"a": "x"}}, 'v["n.A"].a: is the text "x", the schema requires int', None),
-        (ORDER, {"id": "1", "items": [{"price": 1}, {"price": "x"}]}, 'v.items[1].price: is the text "x", the schema requires double', None),
-        (ORDER, {"id": "1", "items": [{"price": 1, "color": "BLUE"}]}, 'v.items[0].color: is the text "BLUE"', "it has RED, GREEN"),
+        (ORDER, {"id": "1", "items": [{"price": 1}, {"price": "x"}]}, ('v.items[1].price: is the text "x", '
+        'the schema requires double'), None),
+        (ORDER, {"id": "1", "items": [{"price": 1, "color": "BLUE"}]}, ('v.items[0].color: is the text '
+        '"BLUE"'), "it has RED, GREEN"),
         (ORDER, {"id": "1", "items": [], "notes": {"a b": "x"}}, 'v.notes["a b"]: is the text "x"', None),
-        (ORDER, {"id": "1", "items": [], "note": {}}, 'v: record "Order" has no field "note"', 'did you mean "notes"?'),
+        (ORDER, {"id": "1", "items": [], "note": {}}, 'v: record "Order" has no field "note"',
+        'did you mean "notes"?'),
         (ORDER, {"id": "1"}, 'v: record "Order" needs field "items", which has no default', None),
         (ORDER, {"idd": "1"}, 'has no field "idd"', 'did you mean "id"?'),
         (ORDER, [], 'is an array of 0, the schema requires record "Order"', None),
@@ -232,7 +241,8 @@ def test_half_a_surrogate_is_unfit(schema: Any) -> None:
 
 
 def test_decimals_of_many_digits_cost_what_they_have() -> None:
-    """Zeros at the end once were taken off one by one, each with a copy of all the others: a megabyte took minutes."""
+    """Zeros at the end once were taken off one by one, each with a copy of all the others:
+    a megabyte took minutes."""
     short, long = (
         of("decimal", "bytes", precision=9, scale=2),
         of("decimal", "bytes", precision=10**9, scale=2),
@@ -377,7 +387,8 @@ def _turned_dict(pairs: dict[str, tuple[Any, Any]]) -> tuple[Any, Any]:
 
 
 def _tagged(item: Any, pair: tuple[Any, Any]) -> tuple[Any, Any]:
-    """Objects within unions with their tag: one of a single field named like the branch would be taken for it."""
+    """Objects within unions with their tag: one of a single field named like the branch
+    would be taken for it."""
     if isinstance(pair[0], dict):
         return {item["name"] if item["type"] == "record" else item["type"]: pair[0]}, pair[1]
     return pair

@@ -1,4 +1,5 @@
-"""Resolution decided before decoding, against the two libraries that resolve while they decode: Apache's and fastavro."""
+"""Resolution decided before decoding, against the two libraries that resolve while they decode:
+Apache's and fastavro."""
 
 from __future__ import annotations
 
@@ -15,8 +16,9 @@ from avro_evolutions import EVOLUTIONS, OURS, Evolution, record
 
 from hub.schema_registry.codecs.avro_resolution import resolve
 
-# Apache's library for Python knows neither aliases nor defaults of enums, and promotes nothing within lists or to and from
-# bytes. (Its library for Java, which Spark has, does: tests/integration/test_schema_evolution.py.)
+# Apache's library for Python knows neither aliases nor defaults of enums, and promotes nothing within lists
+# or to and from bytes. (Its library for Java, which Spark has, does:
+# tests/integration/test_schema_evolution.py.)
 _NOT_FOR_APACHE = {
     "a field is renamed by its alias, and another one is dropped",
     "a nested record and its field are renamed",
@@ -109,7 +111,8 @@ def test_columns_that_are_not_wanted_are_skipped_and_what_only_the_writer_has_ca
 
 
 def test_one_type_in_two_places_is_resolved_for_each() -> None:
-    """The writer has one record twice, the reader two records: libraries that go by name would read one as the other."""
+    """The writer has one record twice, the reader two records:
+    libraries that go by name would read one as the other."""
     money = record("Money", cents="long")
     writer = record("O", net=money, gross="shop.Money")
     reader = record(

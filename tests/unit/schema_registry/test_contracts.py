@@ -47,7 +47,7 @@ ORDER = json.dumps(
     separators=(",", ":"),
 )
 INT = '{"type":"record","name":"R","fields":[{"name":"a","type":"int","default":0}]}'
-TWO = '{"type":"record","name":"R","fields":[{"name":"a","type":"int","default":0},{"name":"b","type":"int","default":0}]}'
+TWO = '{"type":"record","name":"R","fields":[{"name":"a","type":"int","default":0},{"name":"b","type":"int","default":0}]}'  # noqa: E501
 
 
 class Http:
@@ -404,7 +404,7 @@ def test_schemas_are_listed_with_their_aliases_and_by_them(http: Http) -> None:
 
 
 def test_avro_is_resolved_with_all_that_it_references(http: Http) -> None:
-    money = '{"type":"record","name":"Money","namespace":"base","doc":"cents","fields":[{"name":"cents","type":"long"}]}'
+    money = '{"type":"record","name":"Money","namespace":"base","doc":"cents","fields":[{"name":"cents","type":"long"}]}'  # noqa: E501
     http.register(money, "money")
     text = (
         '{"type":"record","name":"Bill","namespace":"shop","fields":['

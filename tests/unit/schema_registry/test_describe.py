@@ -25,7 +25,7 @@ def record(*fields: dict[str, Any], name: str = "acme.Order", **more: Any) -> di
 def types(view: SchemaView) -> dict[str, str]:
     """Map each path to its type, with its logical type, and "?" when it is optional."""
     return {
-        each.path: f"{each.type}{f' {each.shape.logical}' if each.shape.logical else ''}{'?' * each.shape.optional}"
+        each.path: f"{each.type}{f' {each.shape.logical}' if each.shape.logical else ''}{'?' * each.shape.optional}"  # noqa: E501
         for _, each in view.fields()
     }
 
@@ -364,7 +364,8 @@ def test_protobuf_docs_are_comments_and_tags_confluents_option() -> None:
     file.source_code_info.location.add(path=[4, 0], leading_comments=" An order.\n")
     file.source_code_info.location.add(path=[4, 0, 2, 0], leading_comments=" Which.\n")
     file.source_code_info.location.add(path=[5, 0], leading_comments=" How far.\n")
-    # (confluent.field_meta) = {doc: "d", tags: ["PII", "X"]}: field 1088, then fields 1 and 3, all length-delimited
+    # (confluent.field_meta) = {doc: "d", tags: ["PII", "X"]}: field 1088, then fields 1 and 3, all
+    # length-delimited
     meta = b"\x0a\x01d\x1a\x03PII\x1a\x01X"
     file.message_type[0].field[1].options.MergeFromString(b"\x82\x44" + bytes([len(meta)]) + meta)
     view = describe("PROTOBUF", file)

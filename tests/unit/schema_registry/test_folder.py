@@ -226,7 +226,8 @@ def test_references_are_found_and_come_first_whatever_the_names(tmp_path: Path) 
             "country.avsc": json.dumps({"type": "enum", "name": "shop.Country", "symbols": ["NO"]}),
             "order.json": '{"properties": {"to": {"$ref": "common/address.json#/definitions/a"}}}',
             "common/address.json": '{"definitions": {"a": {"type": "string"}}}',
-            "p/order.proto": 'syntax = "proto3"; import "p/money.proto"; import "google/protobuf/empty.proto";'
+            "p/order.proto": 'syntax = "proto3"; import "p/money.proto"; import '
+            '"google/protobuf/empty.proto";'
             " message O { M m = 1; }",
             "p/money.proto": 'syntax = "proto3"; /* import "no.proto"; */ message M {}',
         },
@@ -318,13 +319,15 @@ BREAKS = record("R", ("a", "int"), ("c", "string"))
         (json.dumps(json.loads(V1)), versions(V1), Status.unchanged, 1, ""),
         (V2, versions(V1), Status.changed, 2, "field `b` (string, default \"\") is added"),
         (BREAKS, versions(V1), Status.refused, 2, "READER_FIELD_MISSING_DEFAULT_VALUE"),
-        (BREAKS, versions(V1, level="NONE"), Status.changed, 2, "field `c` (string, without a default) is added"),
+        (BREAKS, versions(V1, level="NONE"), Status.changed, 2, ("field `c` (string, "
+        "without a default) is added")),
         (V1, versions(V1, V2), Status.unchanged, 1, "it is version 1, the registry has 2"),
         (V2, versions(V1, level="FORWARD"), Status.changed, 2, ""),
         (BREAKS, versions(V1, level="FORWARD"), Status.changed, 2, ""),
         (V1, versions(V2, level="FORWARD"), Status.changed, 2, ""),
         (V1, versions(BREAKS, level="FORWARD"), Status.refused, 2, "fix: give `c` a default"),
-        (record("R", ("a", "int"), ("d", "int")), versions(BREAKS, V1, level="FORWARD_TRANSITIVE"), Status.refused, 3,
+        (record("R", ("a", "int"), ("d", "int")), versions(BREAKS, V1, level="FORWARD_TRANSITIVE"),
+        Status.refused, 3,
          "(version 1)"),
     ],
 )  # fmt: skip

@@ -69,7 +69,8 @@ def test_both_implementations_answer_alike(node: RegistryNode) -> None:
         "domainRules": [{"name": "n", "kind": "CONDITION", "type": "CEL", "mode": "WRITE", "expr": "true"}]
     }
     referring = RegisterSchema(
-        "o-value", REFERS, references=(Reference("r", "t-value", 1),), metadata={"properties": {"owner": "x"}},
+        "o-value", REFERS, references=(Reference("r", "t-value", 1),),
+        metadata={"properties": {"owner": "x"}},
         rule_set=rules,
     )  # fmt: skip
     third = node.submit(referring)[0].schema_id

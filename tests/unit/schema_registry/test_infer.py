@@ -1,4 +1,5 @@
-"""A schema from samples: what each kind of value becomes, the law that samples fit their schema, and files as samples."""
+"""A schema from samples: what each kind of value becomes, the law that samples fit their schema,
+and files as samples."""
 
 from __future__ import annotations
 
@@ -155,8 +156,10 @@ def test_no_sample_is_refused() -> None:
 
 TEXTS = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
-    st.sampled_from(["placed", "shipped", "2024-01-01", "2024-01-01T10:00:00Z", "9999-12-31T23:59:59-10:00", "12",
-                     "0001-01-01T00:00:00+10:00", "true", "a@b.example", "2024-01-01 10:00:00.123456", *UUIDS]),
+    st.sampled_from(["placed", "shipped", "2024-01-01", "2024-01-01T10:00:00Z", "9999-12-31T23:59:59-10:00",
+    "12",
+                     "0001-01-01T00:00:00+10:00", "true", "a@b.example", "2024-01-01 10:00:00.123456",
+                     *UUIDS]),
 )  # fmt: skip
 VALUES = st.recursive(
     st.one_of(
@@ -242,7 +245,7 @@ def test_csv_takes_its_names_from_the_first_line_and_empty_is_missing() -> None:
 
 def test_xml_records_are_the_children_of_the_root() -> None:
     text = """<?xml version="1.0"?><orders xmlns:o="urn:o"><o:order id="1"><item>a</item><item>b</item><note/></o:order>
-    <order id="2"><item>c</item><price currency="NOK">5.5</price></order></orders>"""
+    <order id="2"><item>c</item><price currency="NOK">5.5</price></order></orders>"""  # noqa: E501
     first, second = read("xml", text)
     assert first == {"id": "1", "item": ["a", "b"], "note": None}
     assert second == {"id": "2", "item": "c", "price": {"currency": "NOK", "text": "5.5"}}

@@ -75,7 +75,8 @@ def tree(value: Any) -> dict[str, Any]:
 
 
 def masked(first: str, second: str) -> dict[str, Any]:
-    """T0 -> T2 -> T0 is a circle, entered within a oneOf: what is believed of it must not outlive the belief."""
+    """T0 -> T2 -> T0 is a circle, entered within a oneOf:
+    what is believed of it must not outlive the belief."""
 
     def node(kind: str, target: str) -> dict[str, Any]:
         return opened({"id": {"type": kind}, "ref": one_of({"$ref": f"#/definitions/{target}"})})
@@ -716,10 +717,10 @@ def test_a_difference_says_where_what_and_the_way_out() -> None:
             "OPTIONAL_PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL",
             "#/properties/note",
             "note",
-            "the reader expects string in `note`; the writer does not define it and, being open to additional "
-            "properties, may have written anything there",
-            "let `note` take any value ({}), or let the writer's schema be closed (additionalProperties: false) "
-            "before a property is added",
+            "the reader expects string in `note`; the writer does not define it and, being open to "
+            "additional properties, may have written anything there",
+            "let `note` take any value ({}), or let the writer's schema be closed (additionalProperties: "
+            "false) before a property is added",
         ),
     ]
 

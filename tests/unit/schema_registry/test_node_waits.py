@@ -1,4 +1,5 @@
-"""A node's waits are bounded, also those of a write behind another; one try is made however late its turn comes."""
+"""A node's waits are bounded, also those of a write behind another;
+one try is made however late its turn comes."""
 
 from __future__ import annotations
 

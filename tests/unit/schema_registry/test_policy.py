@@ -1,4 +1,5 @@
-"""Rules on the tree: patterns and their order, what is inherited, what is refused, every rule's words, and the laws."""
+"""Rules on the tree: patterns and their order, what is inherited, what is refused, every rule's words,
+and the laws."""
 
 from __future__ import annotations
 
@@ -877,13 +878,14 @@ def test_what_is_wrong_in_a_file_has_its_place(tmp_path: Path, text: str, place:
 def test_a_loosening_names_both_places_and_the_way_out(tmp_path: Path) -> None:
     file = written(
         tmp_path,
-        "policies:\n  retail:\n    fields: {id: uuid}\n  retail.orders:\n    fields:\n      id: [uuid, string]\n",
+        "policies:\n  retail:\n    fields: {id: uuid}\n  retail.orders:\n    fields:\n     "
+        " id: [uuid, string]\n",
     )
     with pytest.raises(ConfigError) as refused:
         load_policies(file)
     assert str(refused.value) == (
-        f'{file}:6:7: "retail.orders" declares fields.id: string or uuid, which is not as strict as uuid of "retail" '
-        f'({file}:3:14)\nHint: say uuid, or stricter; or let "retail" say override: {{fields: any}}'
+        f'{file}:6:7: "retail.orders" declares fields.id: string or uuid, which is not as strict as uuid of '
+        f'"retail" ({file}:3:14)\nHint: say uuid, or stricter; or let "retail" say override: {{fields: any}}'
     )
 
 

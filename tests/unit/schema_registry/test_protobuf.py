@@ -83,7 +83,10 @@ HOME = 'syntax = "proto3"; package home; message Home { int32 id = 1; bool on = 
 HOME_WIDER = 'syntax = "proto3"; package home; message Home { int64 id = 1; bool on = 2; string name = 3; }'
 HOME_BROKEN = 'syntax = "proto3"; package home; message Home { string id = 1; bool on = 2; }'
 HOME_MOVED = 'syntax = "proto3"; package house; message Home { int32 id = 1; bool on = 2; }'
-HOME_LOOP = 'syntax = "proto3"; package home; message Home { Home up = 1; Room room = 2; } message Room { Home home = 1; int32 a = 2; }'
+HOME_LOOP = (
+    'syntax = "proto3"; package home; message Home { Home up = 1; Room room = 2; } message Room { '
+    "Home home = 1; int32 a = 2; }"
+)
 HOME_LOOP_BROKEN = HOME_LOOP.replace("int32 a", "string a")
 USES_HOME = proto3('import "home.proto"; message M { home.Home h = 1; }')
 USES_HOUSE = proto3('import "house.proto"; message M { house.Home h = 1; }')
@@ -398,7 +401,8 @@ CASES = [
         USES_STREET,
         USES_STREET,
         *both(
-            "FIELD_NAMED_TYPE_CHANGED #/M/1, FIELD_NAMED_TYPE_CHANGED #/Street/1, FIELD_SCALAR_KIND_CHANGED #/Home/1"
+            "FIELD_NAMED_TYPE_CHANGED #/M/1, FIELD_NAMED_TYPE_CHANGED #/Street/1, "
+            "FIELD_SCALAR_KIND_CHANGED #/Home/1"
         ),
         {"home.proto": HOME, "street.proto": STREET},
         {"home.proto": HOME_BROKEN, "street.proto": STREET},
@@ -417,8 +421,8 @@ CASES = [
         USES_HOME,
         USES_HOME,
         *both(
-            "FIELD_NAMED_TYPE_CHANGED #/M/1, FIELD_NAMED_TYPE_CHANGED #/Home/1, FIELD_NAMED_TYPE_CHANGED #/Home/2, "
-            "FIELD_NAMED_TYPE_CHANGED #/Room/1, FIELD_SCALAR_KIND_CHANGED #/Room/2"
+            "FIELD_NAMED_TYPE_CHANGED #/M/1, FIELD_NAMED_TYPE_CHANGED #/Home/1, FIELD_NAMED_TYPE_CHANGED "
+            "#/Home/2, FIELD_NAMED_TYPE_CHANGED #/Room/1, FIELD_SCALAR_KIND_CHANGED #/Room/2"
         ),
         {"home.proto": HOME_LOOP},
         {"home.proto": HOME_LOOP_BROKEN},
@@ -556,7 +560,7 @@ RICH = proto3(
       rpc Get(Order) returns (stream Empty) { option idempotency_level = NO_SIDE_EFFECTS; }
       rpc Put(stream Order) returns (Empty);
     }
-    """
+    """  # noqa: E501
 )
 ITEM = proto3(
     'package item; import "google/protobuf/any.proto"; message Item { google.protobuf.Any any = 1; }'
@@ -634,7 +638,10 @@ TEXTS: dict[str, tuple[str, dict[str, str]]] = {
     "an option and a field of one name": (IN_THE_WAY, {}),
     "no message": (proto3("package a;"), {}),
     "edition 2024": (
-        'edition = "2024"; package x; export message M { E e = 1; } local enum E { A = 0; } message N { local message O {} }',
+        (
+            'edition = "2024"; package x; export message M { E e = 1; } local enum E { A = 0; } message N { '
+            "local message O {} }"
+        ),
         {},
     ),
 }
@@ -748,7 +755,8 @@ service Orders {
 def test_comments_white_space_option_order_and_the_spelling_of_names_do_not_matter() -> None:
     one = proto3("package p; message M { M.N n = 1 [deprecated = true, json_name = 'x']; message N {} }")
     other = proto3(
-        'package p;\n// why\nmessage M {\n .p.M.N n = 1 [json_name = "x", deprecated = true];\n message N {} }'
+        'package p;\n// why\nmessage M {\n .p.M.N n = 1 [json_name = "x", deprecated = '
+        "true];\n message N {} }"
     )
     assert canonical(parse(one)) == canonical(parse(other))
 

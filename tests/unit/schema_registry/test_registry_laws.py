@@ -1,5 +1,5 @@
-"""Laws of the registry, by random commands: replay, compaction and a second node give the same state; indexes say
-what a scan would say; no id is given to two schemas, ever."""
+"""Laws of the registry, by random commands: replay, compaction and a second node give the same state; indexes
+say what a scan would say; no id is given to two schemas, ever."""
 
 from __future__ import annotations
 

@@ -146,7 +146,8 @@ def test_an_alias_and_its_subject_are_not_two_files(registry: RemoteRegistry, tm
 def test_the_registry_is_asked_with_the_metadata_of_the_folder(
     registry: RemoteRegistry, tmp_path: Path
 ) -> None:
-    """Tags that schemas.yaml brings were not sent along, and the registry refused the schema for want of them."""
+    """Tags that schemas.yaml brings were not sent along,
+    and the registry refused the schema for want of them."""
     registry.register("shop.a-value", record("A"), "AVRO", (), {"properties": {"owner": "us"}})
     registry.set_level("shop.a-value", "NONE")
     text = record("A", ("mail", "string"))
@@ -166,7 +167,8 @@ def test_the_registry_is_asked_with_the_metadata_of_the_folder(
 
 
 def test_subjects_of_contexts_refer_to_what_is_meant(registry: RemoteRegistry, tmp_path: Path) -> None:
-    """`address` in a context is the context's own there: the plan looked for the default one's, apply for the other."""
+    """`address` in a context is the context's own there:
+    the plan looked for the default one's, apply for the other."""
     address, order = record("Address", ("x", "int")), record("Order", ("to", "Address"))
     registry.register(":.eu:address", address, "AVRO", (), None)
     body = {"schema": order, "references": [{"name": "Address", "subject": "address", "version": 1}]}

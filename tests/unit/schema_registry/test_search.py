@@ -23,10 +23,14 @@ ORDER = json.dumps(
     }
 )
 LATEST = [
-    ("crm.customer-value", SubjectVersion(3, '"string"', metadata={"properties": {"owner": "crm-team", "tags": "a,b"}})),
-    ("shop.orders-value", SubjectVersion(1, ORDER, metadata={"tags": {"**": ["gold"]}, "properties": {"owner": "shop"}})),
-    ("web", SubjectVersion(2, '{"title": "Visit", "properties": {"customer": {"description": "who"}}}', "JSON")),
-    ("proto", SubjectVersion(1, 'message Payment { repeated string customer = 1; map<string, int32> m = 2; }', "PROTOBUF")),
+    ("crm.customer-value", SubjectVersion(3, '"string"', metadata={"properties": {"owner": "crm-team",
+    "tags": "a,b"}})),
+    ("shop.orders-value", SubjectVersion(1, ORDER, metadata={"tags": {"**": ["gold"]},
+    "properties": {"owner": "shop"}})),
+    ("web", SubjectVersion(2, '{"title": "Visit", "properties": {"customer": {"description": "who"}}}',
+    "JSON")),
+    ("proto", SubjectVersion(1, 'message Payment { repeated string customer = 1; map<string, int32> m = 2; }',
+    "PROTOBUF")),
     ("broken", SubjectVersion(1, "{", "AVRO")),
 ]  # fmt: skip
 
@@ -117,7 +121,7 @@ def test_protobuf_has_symbols_docs_and_tags_and_texts_are_no_code() -> None:
       int32 d = 6 [(confluent.field_meta) = {tags: ["K", "L"]}, (mine).tags = "other"];
     }
     enum E { option allow_alias = true; NONE = 0; OLD = -1 [deprecated = true]; HEX = 0x2; }
-    """
+    """  # noqa: E501
     found = texts(text, "PROTOBUF")
     assert [each for kind, each in found if kind == "field"] == ["u", "b", "c", "d"]
     assert [each for kind, each in found if kind == "name"] == ["A", "E"]

@@ -138,10 +138,12 @@ def message(schema: str, value: dict[str, Any]) -> bytes:
         ("repeated int32 n = 1;", "int32 n = 1;", {"n": [1, 2]}, "n: 2 is read as 0"),  # they were packed
         ("int32 n = 1;", "repeated int32 n = 1;", {"n": 2}, None),
         ("repeated int32 n = 1;", "repeated string n = 1;", {"n": [1, 2]}, "n: 1 of 2 values are read"),
-        ("map<string, int64> m = 1;", "map<string, int32> m = 1;", {"m": {"a": 1 << 33}}, "m: 8589934592 is read as 0"),
+        ("map<string, int64> m = 1;", "map<string, int32> m = 1;", {"m": {"a": 1 << 33}}, ("m: 8589934592 is "
+        "read as 0")),
         ("map<string, int64> m = 1;", "map<string, int64> m = 1;", {"m": {"a": 3}}, None),
         ("map<string, int64> m = 1;", "repeated int64 m = 1;", {"m": {"a": 3}}, "m: is no longer a map"),
-        ("int32 a = 1; int32 b = 2;", "oneof o { int32 a = 1; int32 b = 2; }", {"a": 1, "b": 2}, "a: 1 is read as 0"),
+        ("int32 a = 1; int32 b = 2;", ("oneof o { int32 "
+        "a = 1; int32 b = 2; }"), {"a": 1, "b": 2}, "a: 1 is read as 0"),
         ("int32 a = 1; int32 b = 2;", "oneof o { int32 a = 1; int32 b = 2; }", {"b": 2}, None),
         ("message I { int64 q = 1; } repeated I i = 1;", "message I { int32 q = 1; } repeated I i = 1;",
          {"i": [{"q": "1"}, {"q": str(1 << 40)}]}, "i.q: 1099511627776 is read as 0"),

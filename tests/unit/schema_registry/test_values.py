@@ -1,4 +1,5 @@
-"""JSON values in the formats' own bytes: what a serializer of that format would read, and what is refused, by path."""
+"""JSON values in the formats' own bytes: what a serializer of that format would read,
+and what is refused, by path."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ SALE = SchemaSource.of(
     """syntax = "proto3";
     import "price.proto"; import "google/protobuf/timestamp.proto";
     message Sale { string id = 1; a.Price price = 2; google.protobuf.Timestamp at = 3; message Line { int32 n = 1; } }
-    message Other { bool yes = 1; }""",
+    message Other { bool yes = 1; }""",  # noqa: E501
     (("price.proto", PRICE),),
 )
 

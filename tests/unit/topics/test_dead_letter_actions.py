@@ -1,4 +1,5 @@
-"""Replays of dead-letter records as values: what is appended, what is closed, what is refused. Needs no log."""
+"""Replays of dead-letter records as values: what is appended, what is closed, what is refused.
+Needs no log."""
 
 from __future__ import annotations
 

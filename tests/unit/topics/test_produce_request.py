@@ -40,8 +40,9 @@ from hub.topics.gateway.produce_request import (
 )
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(1 << 53), 1 << 53) | st.text(st.characters(exclude_categories=["Cs"])),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner, max_size=3),
+    st.none() | st.booleans() | st.integers(-(1 << 53),
+    1 << 53) | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner, max_size=3),  # noqa: E501
     max_leaves=8,
 )  # fmt: skip
 OBJECTS = st.lists(st.dictionaries(st.text("ab"), JSON, max_size=3), min_size=1, max_size=5)
@@ -134,7 +135,8 @@ def test_a_record_with_all_its_parts() -> None:
     asked = record_of(
         {
             "partition_id": 3,
-            "headers": [{"name": "a", "value": "AP8="}, {"name": "b", "value": None}, {"name": "hub.producer", "value": "eA=="}],
+            "headers": [{"name": "a", "value": "AP8="}, {"name": "b", "value": None}, {"name": "hub.producer",
+            "value": "eA=="}],
             "key": {"type": "STRING", "data": "k"},
             "value": {"schema_id": 7, "data": {"x": 1}},
             "timestamp": "1970-01-01T01:00:00.5+01:00",

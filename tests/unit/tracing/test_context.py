@@ -1,4 +1,5 @@
-"""Trace contexts in and out of headers, requests as spans by route, and an outbox that never waits for a dead collector."""
+"""Trace contexts in and out of headers, requests as spans by route,
+and an outbox that never waits for a dead collector."""
 
 from __future__ import annotations
 
@@ -146,7 +147,10 @@ def test_without_a_collector_nothing_is_traced_and_nothing_loaded(monkeypatch: p
     assert wanted()
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
     assert not wanted("http://c:4318")
-    script = "import sys, hub.cli, hub.client, hub.tracing; print([m for m in sys.modules if 'opentelemetry' in m])"
+    script = (
+        "import sys, hub.cli, hub.client, hub.tracing; print([m for m in sys.modules if "
+        "'opentelemetry' in m])"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

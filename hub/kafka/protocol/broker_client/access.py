@@ -49,9 +49,9 @@ class ClusterAccess:
 
 
 class Patience:
-    """For how long the brokers of one cluster may be silent: ``silence_s`` at first, twice that after each time that it was
-    exceeded, and ``request_timeout_s`` at most, so that a broker that is merely slow gets its turn. After two minutes without that
-    it is as at first.
+    """For how long the brokers of one cluster may be silent: ``silence_s`` at first, twice that after each
+    time that it was exceeded, and ``request_timeout_s`` at most, so that a broker that is merely slow gets
+    its turn. After two minutes without that it is as at first.
     """
 
     def __init__(self, access: ClusterAccess, clock: Callable[[], float] = time.monotonic) -> None:

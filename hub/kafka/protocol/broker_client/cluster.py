@@ -134,7 +134,8 @@ class BrokerCluster:
         }
 
     def leader(self, tp: TopicPartition) -> Leader:
-        """Return the leader of a partition. Raises BrokerBusy when the partition is unknown or has no leader."""
+        """Return the leader of a partition.
+        Raises BrokerBusy when the partition is unknown or has no leader."""
         topic = self.topics.get(tp.topic)
         found = topic.leaders.get(tp.partition) if topic is not None else None
         if found is None or found.node < 0:
@@ -154,7 +155,8 @@ class BrokerCluster:
     def offsets(
         self, wanted: Iterable[TopicPartition], at: int = LATEST, isolation: int = READ_UNCOMMITTED
     ) -> dict[TopicPartition, int]:
-        """LATEST (the end, or the last stable offset with READ_COMMITTED) or EARLIEST of each; topics as refreshed."""
+        """LATEST (the end, or the last stable offset with READ_COMMITTED) or EARLIEST of each;
+        topics as refreshed."""
         by_node: dict[int, dict[str, list[TopicPartition]]] = {}
         for tp in wanted:
             by_node.setdefault(self.leader(tp).node, {}).setdefault(tp.topic, []).append(tp)

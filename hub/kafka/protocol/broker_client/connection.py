@@ -119,7 +119,8 @@ class BrokerConnection:
         version = min(wanted, high)
         if version < max(low, least):
             raise BrokerRefused(
-                f"broker {self.where} speaks versions {low} to {high} of request {api}, {least} to {wanted} are needed",
+                f"broker {self.where} speaks versions {low} to {high} of request {api}, {least} "
+                f"to {wanted} are needed",
                 hint=OLD_BROKER,
                 kafka_code=UNSUPPORTED_VERSION,
             )
@@ -234,9 +235,9 @@ class BrokerConnection:
         """Read ``size`` bytes into the beginning of ``spare`` if it is large enough, else into a new buffer.
         Ends at ``deadline``, or after ``silence_s`` without any bytes.
 
-        A short answer is taken with all that is behind it. Of a large one the kernel wakes us once a megabyte, not for each
-        piece that arrives: it compares that with what has arrived and was not taken, which only a plain socket shows; what
-        TLS has taken would be waited for again.
+        A short answer is taken with all that is behind it. Of a large one the kernel wakes us once a
+        megabyte, not for each piece that arrives: it compares that with what has arrived and was not taken,
+        which only a plain socket shows; what TLS has taken would be waited for again.
         """
         try:
             if size <= _AHEAD_BYTES:

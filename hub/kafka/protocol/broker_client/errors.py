@@ -76,10 +76,11 @@ REFUSED_HINTS: Final[dict[int, str | None]] = {
     MESSAGE_TOO_LARGE: "raise max.message.bytes of the topic in the target cluster",
     17: None,  # INVALID_TOPIC_EXCEPTION
     18: "raise segment.bytes of the topic in the target cluster",
-    29: "let the mirror's user read and describe the topic in the source, write and describe it in the target",
+    29: "let the mirror's user read and describe the topic in the source, write and "
+    "describe it in the target",
     31: "let the mirror's user write idempotently (IdempotentWrite on the cluster)",
-    32: "set message.timestamp.type=CreateTime and widen message.timestamp.before.max.ms and after.max.ms of the "
-    "topic in the target cluster",
+    32: "set message.timestamp.type=CreateTime and widen message.timestamp.before.max.ms and after.max.ms "
+    "of the topic in the target cluster",
     33: "take one of the mechanisms that the brokers offer",
     UNSUPPORTED_VERSION: OLD_BROKER,
     42: None,  # INVALID_REQUEST
@@ -89,7 +90,8 @@ REFUSED_HINTS: Final[dict[int, str | None]] = {
     53: "let the mirror's user write transactional ids that begin with hub.mirror.",
     SASL_FAILED: "look at the user's name and password for this cluster",
     76: "this broker is too old for the codec of the source's records",
-    87: "the target's topic requires keys (it is compacted), or its brokers check records: compare the settings",
+    87: "the target's topic requires keys (it is compacted), or its brokers check "
+    "records: compare the settings",
 }
 
 

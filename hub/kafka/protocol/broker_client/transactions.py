@@ -105,7 +105,8 @@ class Transactions:
             raise
 
     def end(self, producer: Producer, *, commit: bool) -> None:
-        """Commit or abort. After any error except Refused the outcome is unknown; ``initialize`` resolves it."""
+        """Commit or abort. After any error except Refused the outcome is unknown;
+        ``initialize`` resolves it."""
 
         def ask(connection: BrokerConnection) -> tuple[int, Any]:
             answer = connection.ask(

@@ -1,4 +1,5 @@
-"""[core] Fingerprints of plans: equal for two plans exactly when one can continue from the other's checkpoint."""
+"""[core] Fingerprints of plans: equal for two plans exactly when one can continue from
+the other's checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""[shell] Choose the generation of a version: continue from its checkpoint, or begin from the start of the log.
+"""[shell] Choose the generation of a version: continue from its checkpoint, or begin from the start of the
+log.
 
 ``judge_state`` and ``next_beginning`` decide; ``GenerationChoice`` reads the files and writes the result.
 """

@@ -30,12 +30,13 @@ class SchemaWatch:
 
     @property
     def extra_ids(self) -> list[int]:
-        """Ids of the registry that events named, in order. No subject of the view's topics has to have them."""
+        """Ids of the registry that events named, in order.
+        No subject of the view's topics has to have them."""
         return sorted(self._asked & self._answered.ids)
 
     def answers(self) -> SchemaAnswers:
-        """Return the answers for the plan's query. An id that is not a usable writer schema counts as unknown to
-        the registry."""
+        """Return the answers for the plan's query. An id that is not a usable writer schema counts as unknown
+        to the registry."""
         return SchemaAnswers(
             self._answered.ids - self._asked, self._answered.until, self._unknown.ids, self._unknown.above
         )

@@ -1,4 +1,5 @@
-"""Parts of the incremental engine's planner: from a view's SQL to the values that suffice for each of its tables.
+"""Parts of the incremental engine's planner: from a view's SQL to the values that suffice for each of its
+tables.
 
 query_reader.py   [core] the SQL as relations
 relations.py      [core] relations as a tree, and constraints on their rows

@@ -34,8 +34,10 @@ def is_within(of: exp.Expr, aliases: set[str]) -> bool:
 # slightly different form, and one unknown to sqlglot may be an aggregate or generate rows.
 _VERBATIM: tuple[type[exp.Expr], ...] = (
     exp.Column, exp.Identifier, exp.Dot, exp.Literal, exp.Null, exp.Boolean, exp.Paren, exp.Var, exp.DataType,
-    exp.Cast, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg, exp.Abs, exp.Sign, exp.Floor, exp.Ceil,
-    exp.Coalesce, exp.Lower, exp.Upper, exp.TimestampTrunc, exp.DateTrunc, exp.Year, exp.Quarter, exp.Month, exp.Day,
+    exp.Cast, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg, exp.Abs, exp.Sign, exp.Floor,
+    exp.Ceil,
+    exp.Coalesce, exp.Lower, exp.Upper, exp.TimestampTrunc, exp.DateTrunc, exp.Year, exp.Quarter, exp.Month,
+    exp.Day,
     exp.Hour, exp.Minute, exp.Second, exp.TimeStrToTime, exp.UnixMicros, exp.UnixMillis, exp.UnixSeconds,
 )  # fmt: skip
 # Pattern of date_format in sqlglot's form: yyyy, MM, dd, HH, mm and ss.

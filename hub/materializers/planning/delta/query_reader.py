@@ -32,8 +32,8 @@ from hub.materializers.sql_rules.determinism import refused
 
 
 class QueryReader:
-    """Reads one SQL text as relations. ``leaves``: its occurrences of tables; ``cuts``: its derived tables that
-    may become stages.
+    """Reads one SQL text as relations. ``leaves``: its occurrences of tables; ``cuts``: its derived tables
+    that may become stages.
     """
 
     def __init__(

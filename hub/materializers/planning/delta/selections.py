@@ -333,19 +333,31 @@ def obstacle(rel: SelectRelation, name: str) -> tuple[str, str] | None:
         if isinstance(node, exp.Anonymous) and node.name.lower() == "session_window":
             return (
                 f"which session a row is in, its neighbours decide: {sql_text(node)}",
-                "group by a column as well, such as the user whose sessions they are, and make it part of the key",
+                (
+                    "group by a column as well, such as the user whose sessions they are, and "
+                    "make it part of the key"
+                ),
             )
         if is_window(node):
             spans = spans_of(node)
             if spans is not None and hops_of(spans) is None:
                 return (
-                    f"a row is in {-(-spans[0] // spans[1])} windows, more than {MOST_HOPS}: {sql_text(node)}",
-                    "take windows that are shorter or further apart, or group by a column as well and make it part of the key",
+                    (
+                        f"a row is in {-(-spans[0] // spans[1])} windows, more than "
+                        f"{MOST_HOPS}: {sql_text(node)}"
+                    ),
+                    (
+                        "take windows that are shorter or further apart, or group by a column as well and "
+                        "make it part of the key"
+                    ),
                 )
             if spans is not None and spans[0] != spans[1] and node.parent is not of:
                 return (
                     f"a row is in several windows: {sql_text(node)}",
-                    "select its .start or its .end as it is and make that the key, or take windows that do not overlap",
+                    (
+                        "select its .start or its .end as it is and make that the key, or take "
+                        "windows that do not overlap"
+                    ),
                 )
             if not isinstance(node.parent, exp.Dot):
                 return (

@@ -31,7 +31,8 @@ Format = Literal["json", "ndjson", "csv"]
 
 
 class QueryBody(BaseModel):
-    """A query. ``events``: how many events of each partition of a topic, the last ones; ``since``: or those since then.
+    """A query. ``events``: how many events of each partition of a topic, the last ones; ``since``: or those
+    since then.
     ``cut``: its views must be at one place of the log."""
 
     model_config = ConfigDict(extra="forbid")

@@ -81,8 +81,8 @@ class QueryService:
     ) -> tuple[QueryAnswer, list[ScannedRange]]:
         """Return the answer and the offsets that were scanned. Raises SqlError, PeerError, Forbidden.
 
-        ``token``: a position that the answer must include. ``gone`` is polled; when it returns True, the query
-        is stopped. ``take`` receives the rows of the database.
+        ``token``: a position that the answer must include. ``gone`` is polled; when it returns True, the
+        query is stopped. ``take`` receives the rows of the database.
         """
         running = running or RunningQuery(self.deadline(body.timeout_ms))
         deadline = running.deadline

@@ -137,7 +137,8 @@ def _select(w: SqlWriter, tree: Any, parent: QueryScope | None, ctes: Ctes) -> C
     query = CompiledQuery(text, columns, max(1, scope.weight), sizes)
     if query.weight > MOST_TABLES:
         raise w.fail(
-            f"the query reads {query.weight} tables, each WITH counted where it is used; {MOST_TABLES} are allowed",
+            f"the query reads {query.weight} tables, each WITH counted where it is used; "
+            f"{MOST_TABLES} are allowed",
             tree.args.get("from_") or tree,
         )
     if distinct:

@@ -1,7 +1,7 @@
 """[core] Kinds of values in a query: conversion to a kind that an operand needs, and literals of a kind.
 
-Times are whole milliseconds and dates whole days, as the stores keep them (stores/columns.py). Texts compare by code
-point. A decimal stays text until an operation computes with it.
+Times are whole milliseconds and dates whole days, as the stores keep them (stores/columns.py). Texts compare
+by code point. A decimal stays text until an operation computes with it.
 """
 
 from __future__ import annotations

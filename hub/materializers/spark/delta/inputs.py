@@ -61,7 +61,8 @@ class InputTables:
             if not appends:
                 db.execute(
                     f"CREATE OR REPLACE TEMP TABLE taken AS SELECT * FROM given_rows "
-                    f"QUALIFY row_number() OVER (PARTITION BY {', '.join(map(quoted, table.key))} ORDER BY {ORDER} DESC) = 1"
+                    f"QUALIFY row_number() OVER (PARTITION BY {', '.join(map(quoted, table.key))} "
+                    f"ORDER BY {ORDER} DESC) = 1"
                 )
                 if table.versioned:
                     self._outdated(table, below)
@@ -87,7 +88,10 @@ class InputTables:
             return False
         reached = self.reached.get(table.name)
         if reached is None:
-            sql = f"SELECT _topic, _partition, max(_offset) FROM {quoted(stored_table(table.name))} GROUP BY ALL"
+            sql = (
+                f"SELECT _topic, _partition, max(_offset) FROM "
+                f"{quoted(stored_table(table.name))} GROUP BY ALL"
+            )
             reached = {(topic, number): most for topic, number, most in self.state.db.execute(sql).fetchall()}
         topics, offset = given.group_by(["_topic", "_partition"]), "_offset"
         found = topics.aggregate([(offset, each) for each in ("min", "max", "count", "count_distinct")])
@@ -113,7 +117,8 @@ class InputTables:
         same = all_equal("g", "n", table.key)
         db.execute(f"CREATE TABLE IF NOT EXISTS {gone} AS SELECT {keys}, {ORDER} FROM taken LIMIT 0")
         db.execute(
-            f"DELETE FROM taken n WHERE EXISTS (SELECT 1 FROM {gone} g WHERE {same} AND g.{ORDER} > n.{ORDER})"
+            f"DELETE FROM taken n WHERE EXISTS (SELECT 1 FROM {gone} g WHERE {same} AND "
+            f"g.{ORDER} > n.{ORDER})"
         )
         db.execute(
             f"DELETE FROM {gone} g WHERE EXISTS (SELECT 1 FROM taken n WHERE {same}) OR g.{ORDER} < {below}"
@@ -130,14 +135,16 @@ class InputTables:
         same = all_equal("t", "n", table.key)
         if table.versioned:
             db.execute(
-                f"DELETE FROM taken n WHERE EXISTS (SELECT 1 FROM {stored} t WHERE {same} AND t.{ORDER} > n.{ORDER})"
+                f"DELETE FROM taken n WHERE EXISTS (SELECT 1 FROM {stored} t WHERE {same} AND "
+                f"t.{ORDER} > n.{ORDER})"
             )
             db.execute(
                 f"INSERT INTO taken BY NAME SELECT t.*, true AS {DELETED} FROM {stored} t "
                 f"ANTI JOIN taken n ON {same} WHERE t.{ORDER} < {below}"
             )
         db.execute(
-            f"CREATE OR REPLACE TEMP TABLE old_all AS SELECT t.*, t.rowid AS _rowid FROM {stored} t SEMI JOIN taken n ON {same}"
+            f"CREATE OR REPLACE TEMP TABLE old_all AS SELECT t.*, t.rowid AS _rowid FROM {stored} t SEMI "
+            f"JOIN taken n ON {same}"
         )
         # A row that is written again unchanged affects nothing.
         equal = " AND ".join(f"t.{quoted(each)} IS NOT DISTINCT FROM n.{quoted(each)}" for each in columns)
@@ -146,14 +153,16 @@ class InputTables:
             f"ANTI JOIN old_all t ON {equal} WHERE NOT {DELETED}"
         )
         db.execute(
-            f"CREATE OR REPLACE TEMP TABLE {old} AS SELECT t.* FROM old_all t ANTI JOIN (SELECT * FROM taken WHERE NOT {DELETED}) n ON {equal}"
+            f"CREATE OR REPLACE TEMP TABLE {old} AS SELECT t.* FROM old_all t ANTI JOIN (SELECT * FROM "
+            f"taken WHERE NOT {DELETED}) n ON {equal}"
         )
         db.execute(f"DELETE FROM {stored} WHERE rowid IN (SELECT _rowid FROM {old})")
         db.execute(f"ALTER TABLE {old} DROP _rowid")
         db.execute(f"INSERT INTO {stored} SELECT {listed} FROM {new}")
         if table.versioned:  # but its version still counts
             db.execute(
-                f"UPDATE {stored} AS t SET {ORDER} = n.{ORDER} FROM taken n WHERE {same} AND t.{ORDER} < n.{ORDER}"
+                f"UPDATE {stored} AS t SET {ORDER} = n.{ORDER} FROM taken n WHERE {same} AND "
+                f"t.{ORDER} < n.{ORDER}"
             )
         return self.state.rows(f"old_{name}") + self.state.rows(f"new_{name}")
 

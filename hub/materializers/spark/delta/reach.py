@@ -58,7 +58,8 @@ def fetch_rows(state: DeltaState, stage: Stage, whole: bool) -> dict[str, str]:
         )
         db.execute(
             f"CREATE OR REPLACE TEMP TABLE fetched_{number} AS "
-            f"SELECT t.*, t.rowid AS _rowid FROM {quoted(stored_table(leaf.table))} t SEMI JOIN {source} s ON {on}"
+            f"SELECT t.*, t.rowid AS _rowid FROM {quoted(stored_table(leaf.table))} t SEMI "
+            f"JOIN {source} s ON {on}"
         )
         by_table.setdefault(leaf.table, []).append(f"fetched_{number}")
     found = {}

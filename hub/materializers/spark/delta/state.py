@@ -124,7 +124,8 @@ class DeltaState:
                 self.db.execute("ROLLBACK")
             if isinstance(error, duckdb.OutOfMemoryException):
                 raise ConfigError(
-                    f"{self.folder}: a batch needs more than the {self.memory_mb} MB that its tables may take",
+                    f"{self.folder}: a batch needs more than the {self.memory_mb} MB "
+                    "that its tables may take",
                     hint="raise delta_memory_mb",
                     code="HUB-2142",
                 ) from error

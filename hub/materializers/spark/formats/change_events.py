@@ -1,7 +1,8 @@
 """[edge] pyspark: decoded change events as rows of their table.
 
 A decoded event has its envelope in ``e_<source>``. ``as_rows`` puts the row there instead, the row before an
-update into ``b_<source>``, makes ``_deleted`` true for deletions, and says why an event is no change of a row.
+update into ``b_<source>``, makes ``_deleted`` true for deletions, and says why an event is no change of a
+row.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """[edge] SQLAlchemy: a store's metadata, each method in the caller's transaction.
 
-A view may have several tables, one per version (``customer_360@2``). Methods with ``view`` take the view's name
-and use the table that ``serve`` set last; methods with ``name`` take a table's name.
+A view may have several tables, one per version (``customer_360@2``). Methods with ``view`` take the view's
+name and use the table that ``serve`` set last; methods with ``name`` take a table's name.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ from hub.materializers.stores.store import StoreRefused
 
 
 def open_engine(url: str) -> Engine:
-    """Return the engine of a URL. In SQLite, transactions with the option ``hub_writes`` take the write lock at
-    once.
+    """Return the engine of a URL. In SQLite, transactions with the option ``hub_writes`` take the write lock
+    at once.
     """
     if not url.startswith("sqlite"):
         return create_engine(url, pool_pre_ping=True, pool_size=8, max_overflow=8, json_serializer=json_text)
@@ -59,7 +59,8 @@ def connect_without_waiting(engine: Engine) -> PoolProxiedConnection:
 
 @contextmanager
 def translated_errors(engine: Engine) -> Iterator[None]:
-    """Raise StoreRefused for an error of the statement or its values, PeerError for any other of the database."""
+    """Raise StoreRefused for an error of the statement or its values,
+    PeerError for any other of the database."""
     try:
         yield
     except HubError:

@@ -1,4 +1,5 @@
-"""[edge] SQLAlchemy: what subscribers of a view read: a snapshot, the changes after it, and a sign of changes."""
+"""[edge] SQLAlchemy: what subscribers of a view read:
+a snapshot, the changes after it, and a sign of changes."""
 
 from __future__ import annotations
 

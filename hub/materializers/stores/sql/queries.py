@@ -1,7 +1,7 @@
 """[edge] SQLAlchemy: the statements that read rows of views, as values. No function talks to a database.
 
-``Conditions`` of a request become SQL here, the same for SQLite and Postgres: texts sort by code point, a null
-is the greatest value of an order, and a decimal is compared as its column's text.
+``Conditions`` of a request become SQL here, the same for SQLite and Postgres: texts sort by code point, a
+null is the greatest value of an order, and a decimal is compared as its column's text.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ class RowQueries:
     def changed(
         self, since: Positions, reached: Positions, limit: int, conditions: Iterable[Filter]
     ) -> Select[Any] | None:
-        """Select rows of the changelog from ``since`` until ``reached``, and as ``_meets`` whether they meet the
-        conditions; None when there can be none.
+        """Select rows of the changelog from ``since`` until ``reached``, and as ``_meets`` whether they meet
+        the conditions; None when there can be none.
 
         Rows with keys that the conditions exclude are left out.
         """
@@ -141,7 +141,8 @@ class RowQueries:
         )
 
     def due(self, column: str, until_ms: int, limit: int) -> Select[Any]:
-        """Select (key, time) of live rows whose time in ``column`` is at most ``until_ms``, earliest first."""
+        """Select (key, time) of live rows whose time in ``column`` is at most ``until_ms``,
+        earliest first."""
         table = self.known.table.c
         where = (table._deleted.is_(False), table[column] <= until_ms)
         query = select(table.key, table[column]).where(*where)
@@ -167,7 +168,8 @@ def first_changes(
 ) -> ChangedRows:
     """Return the first ``limit`` of the changed rows, in (partition, offset) order, and the next positions.
 
-    If there are more, the positions are those after the last returned row, so that the next call skips nothing.
+    If there are more, the positions are those after the last returned row, so that the next call skips
+    nothing.
     """
     if len(found) <= limit:
         return ChangedRows(list(found), reached, sources)
@@ -184,9 +186,10 @@ def first_changes(
 def row_by_key(own: OwnTables, known: ViewTable, view: str, postgres: bool) -> Select[Any]:
     """Return the statement that reads the key ``wanted`` of ``view``, served from the table ``known``.
 
-    The statement returns a row in any case: MARKS columns that identify the table and its definition, the covered
-    positions, then the table's own columns, or nulls. In Postgres ``wanted`` is a list of keys, with one row for
-    each in its order; only the first row has the shared columns, because a round trip costs more than a row.
+    The statement returns a row in any case: MARKS columns that identify the table and its definition, the
+    covered positions, then the table's own columns, or nulls. In Postgres ``wanted`` is a list of keys, with
+    one row for each in its order; only the first row has the shared columns, because a round trip costs more
+    than a row.
     """
     positions, views, row = own.positions, own.views, known.table
     of_view = positions.c.view == known.name

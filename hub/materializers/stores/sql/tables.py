@@ -1,7 +1,7 @@
 """[edge] SQLAlchemy: the table of a view, the store's own tables, and a row in a view's table.
 
-Names are hashed when they are longer than a database takes. Columns and indexes are added and removed in place;
-another column type needs a new table (``stored_row.must_refill``).
+Names are hashed when they are longer than a database takes. Columns and indexes are added and removed in
+place; another column type needs a new table (``stored_row.must_refill``).
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ class OwnTables:
             connection.execute(self._upserts[table.name], list(rows))
 
     def mark(self, connection: Connection, view: str, kind: str, number: int) -> None:
-        """Keep one number of a view: ``served`` version, or ``swept`` (rows below that version are expired)."""
+        """Keep one number of a view: ``served`` version, or ``swept`` (rows below that
+        version are expired)."""
         mark = {"view": view, "kind": kind, "topic": "", "partition": 0, "next_offset": number}
         self.upsert(connection, self.positions, [mark])
 

@@ -55,7 +55,8 @@ def connect_routes(sources: PageSources) -> APIRouter:
     @pages.page("/connect", "monitor/connect.html", for_programs=True)
     def connect_list(request: Request, q: Text = "", state: Text = "", page: int = 1) -> connect.ConnectPage:
         """Kafka Connect's connectors and tasks, the worst first; with ``q`` in a name or a worker's, in a
-        ``state``. The state is UNKNOWN while its workers do not answer; ``of`` is null before the first answer."""
+        ``state``. The state is UNKNOWN while its workers do not answer; ``of`` is null before the first
+        answer."""
         return connect.connect_page(sources.topics.overview().connect, q.strip(), state, page)
 
     add_connector(pages, sources)
@@ -72,8 +73,8 @@ def add_connector(pages: PageRouter, sources: PageSources) -> None:
 
     @pages.page("/connect/{connector:path}", "monitor/connector.html")
     def connector_now(request: Request, connector: str, do: Text = "") -> ConnectorPage:
-        """A connector of Kafka Connect: tasks with their traces, topics, a sink's lag, settings without secrets;
-        with ``do`` the steps of an action: pause, resume, restart, restart-failed."""
+        """A connector of Kafka Connect: tasks with their traces, topics, a sink's lag, settings without
+        secrets; with ``do`` the steps of an action: pause, resume, restart, restart-failed."""
         detail = known().detail(connector)
         return connector_page(detail, sources.lag(), do, may(Action.operate, HUB))
 

@@ -108,7 +108,8 @@ def add_tail(pages: PageRouter, tails: Tails) -> None:
 
     @pages.routes.get("/api/topics/{name}/tail", tags=["pages"], response_model=None)
     async def tail_json(request: Request, name: str, partition: Text = "", q: Text = "") -> Response:
-        """Server-sent events: new messages as they come, at most ten a second; what is left out is counted."""
+        """Server-sent events: new messages as they come, at most ten a second;
+        what is left out is counted."""
         return tails.response(request, name, MessagesAsked(partition, q=q), _json_events)
 
     @pages.routes.get("/ui/topics/{name}/tail", include_in_schema=False)

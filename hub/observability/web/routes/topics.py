@@ -44,7 +44,8 @@ def topic_routes(sources: PageSources) -> APIRouter:
 
     @pages.page("/topics/{name}/settings", "explore/settings_page.html", for_programs=True)
     def topic_settings(request: Request, name: str) -> Any:
-        """Partitions, replicas, sizes, settings with where each is from. Asks Kafka, a few seconds at most."""
+        """Partitions, replicas, sizes, settings with where each is from.
+        Asks Kafka, a few seconds at most."""
         return described(sources.describe(name))
 
     @pages.routes.get("/ui/topics/{name}/settings", include_in_schema=False)

@@ -1,4 +1,5 @@
-"""[core] Port to one cluster, as the engine needs it: metadata, batches to read, batches to write, transactions.
+"""[core] Port to one cluster, as the engine needs it: metadata, batches to read, batches to write,
+transactions.
 
 ``kafka_connection.py`` implements it over the hub's protocol client, the tests also in memory with the same
 rules. Both raise the errors of ``hub/kafka/protocol/broker_client/``: the engine reacts to these alone.

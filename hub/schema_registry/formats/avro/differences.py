@@ -117,7 +117,8 @@ class AvroComparison:
                 several = " and ".join(f"`{each}`" for each in sources[:20])
                 yield here.says(
                     "READER_FIELD_AMBIGUOUS",
-                    f"the reader's field `{here.field}` is, by its name and aliases, {several} of the writer's",
+                    f"the reader's field `{here.field}` is, by its name and aliases, "
+                    f"{several} of the writer's",
                     f"leave out an alias of `{here.field}`",
                 )
             elif sources:

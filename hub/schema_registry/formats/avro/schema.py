@@ -186,7 +186,8 @@ def resolved(schema: Any, types: Sequence[Any] = ()) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _References:
-    """Types of other schemas, to be written out at their first use; ``known``: names that are defined so far."""
+    """Types of other schemas, to be written out at their first use;
+    ``known``: names that are defined so far."""
 
     types: Mapping[str, AvroNode]
     known: set[str] = field(default_factory=set)

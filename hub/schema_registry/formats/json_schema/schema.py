@@ -380,8 +380,9 @@ class Pattern:
             return bool(self._ends(self._tree, set(range(len(name) + 1))))
         except (_NotRegular, RecursionError):
             raise InvalidSchema(
-                f"the two schemas cannot be compared: whether the pattern `{self._pattern[:100]}` covers the property "
-                f"`{name[:100]}` cannot be decided; write it without look-around and back references"
+                f"the two schemas cannot be compared: whether the pattern `{self._pattern[:100]}` covers "
+                f"the property `{name[:100]}` cannot be decided; write it without "
+                "look-around and back references"
             ) from None
 
     def _ends(self, tree: Any, starts: set[int]) -> set[int]:
@@ -488,7 +489,8 @@ def followed(schema: JsonSchema, node: Mapping[str, Any]) -> tuple[JsonSchema, A
         else:
             if full not in schema.marks and name not in schema.marks:
                 raise InvalidSchema(
-                    f'the reference "{ref[:200]}" is unknown: name a registered schema in "references", or define it'
+                    f'the reference "{ref[:200]}" is unknown: name a registered schema in '
+                    '"references", or define it'
                     ' under "definitions"; nothing is fetched'
                 )
             starts = [schema.marks.get(full, schema.marks.get(name))]

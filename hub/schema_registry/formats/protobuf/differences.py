@@ -299,13 +299,15 @@ class _ProtobufComparison:
         if member.label == "required":
             yield here.says(
                 "REQUIRED_FIELD_REMOVED",
-                f"the reader has no field with the number {member.number}, the writer requires it (`{here.field}`)",
+                f"the reader has no field with the number {member.number}, the writer "
+                f"requires it (`{here.field}`)",
                 f"keep `{here.field}`",
             )
         elif member.oneof and member.oneof not in gone:
             yield here.says(
                 "ONEOF_FIELD_REMOVED",
-                f"the reader lacks `{here.field}` (number {member.number}) of the writer's oneof `{member.oneof}`",
+                f"the reader lacks `{here.field}` (number {member.number}) of the writer's "
+                f"oneof `{member.oneof}`",
                 f"keep `{here.field}` in the oneof",
             )
 
@@ -328,7 +330,8 @@ class _ProtobufComparison:
             yield _ProtobufPlace((*at.steps, name), f"{at.field}.{name}").says(
                 "MULTIPLE_FIELDS_MOVED_TO_ONEOF" if len(moved) > 1 else "FIELD_MOVED_TO_EXISTING_ONEOF",
                 f"the reader's oneof `{name}` keeps one of {several}, which the writer may set together",
-                f"leave {'all but one of them' if len(moved) == len(sources) else 'the moved ones'} where they were",
+                f"leave {'all but one of them' if len(moved) == len(sources) else 'the moved ones'} where "
+                "they were",
             )
 
     def _field(self, own: _Member, other: _Member, at: _ProtobufPlace) -> Iterator[SchemaDifference | _Use]:

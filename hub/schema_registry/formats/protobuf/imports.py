@@ -55,7 +55,8 @@ TEXTS: Mapping[str, str] = {
     "google/type/color.proto": _proto3(
         "google.type",
         'import "google/protobuf/wrappers.proto";\n'
-        "message Color { float red = 1; float green = 2; float blue = 3; google.protobuf.FloatValue alpha = 4; }",
+        "message Color { float red = 1; float green = 2; float blue = 3; "
+        "google.protobuf.FloatValue alpha = 4; }",
     ),
     "google/type/date.proto": _proto3(
         "google.type", "message Date { int32 year = 1; int32 month = 2; int32 day = 3; }"
@@ -63,8 +64,8 @@ TEXTS: Mapping[str, str] = {
     "google/type/datetime.proto": _proto3(
         "google.type",
         'import "google/protobuf/duration.proto";\n'
-        "message DateTime { int32 year = 1; int32 month = 2; int32 day = 3; int32 hours = 4; int32 minutes = 5;\n"
-        "  int32 seconds = 6; int32 nanos = 7;\n"
+        "message DateTime { int32 year = 1; int32 month = 2; int32 day = 3; int32 hours = 4; int32 minutes "
+        "= 5;\n  int32 seconds = 6; int32 nanos = 7;\n"
         "  oneof time_offset { google.protobuf.Duration utc_offset = 8; TimeZone time_zone = 9; } }\n"
         "message TimeZone { string id = 1; string version = 2; }",
     ),
@@ -73,7 +74,8 @@ TEXTS: Mapping[str, str] = {
     ),
     "google/type/expr.proto": _proto3(
         "google.type",
-        "message Expr { string expression = 1; string title = 2; string description = 3; string location = 4; }",
+        "message Expr { string expression = 1; string title = 2; string description = 3; "
+        "string location = 4; }",
     ),
     "google/type/fraction.proto": _proto3(
         "google.type", "message Fraction { int64 numerator = 1; int64 denominator = 2; }"
@@ -88,9 +90,9 @@ TEXTS: Mapping[str, str] = {
     "google/type/postal_address.proto": _proto3(
         "google.type",
         "message PostalAddress { int32 revision = 1; string region_code = 2; string language_code = 3;\n"
-        "  string postal_code = 4; string sorting_code = 5; string administrative_area = 6; string locality = 7;\n"
-        "  string sublocality = 8; repeated string address_lines = 9; repeated string recipients = 10;\n"
-        "  string organization = 11; }",
+        "  string postal_code = 4; string sorting_code = 5; string administrative_area = 6; string locality "
+        "= 7;\n  string sublocality = 8; repeated string address_lines = 9; repeated string recipients = "
+        "10;\n  string organization = 11; }",
     ),
     "google/type/quaternion.proto": _proto3(
         "google.type", "message Quaternion { double x = 1; double y = 2; double z = 3; double w = 4; }"

@@ -1,7 +1,8 @@
-"""[core] The message indexes before a Protobuf message in Confluent's wire format: which message of its file it is.
+"""[core] The message indexes before a Protobuf message in Confluent's wire format: which message of its file
+it is.
 
-A count, then that many zigzag numbers: the index in the file, the index within that message, and so on. A count
-of 0 is short for the file's first message.
+A count, then that many zigzag numbers: the index in the file, the index within that message, and so on. A
+count of 0 is short for the file's first message.
 """
 
 from __future__ import annotations

@@ -43,7 +43,10 @@ SCALARS = {
     for name, number in _Type.items()
     if name not in ("TYPE_MESSAGE", "TYPE_ENUM", "TYPE_GROUP")
 }
-_STATEMENTS = "group map optional repeated required option reserved extensions extend message enum oneof stream export local"
+_STATEMENTS = (
+    "group map optional repeated required option reserved extensions extend message enum oneof "
+    "stream export local"
+)
 # A type name with one of these as its first part would be misread at the start of a statement.
 _KEYWORDS = {*SCALARS.values(), *_STATEMENTS.split()}
 

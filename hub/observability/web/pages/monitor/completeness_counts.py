@@ -132,7 +132,10 @@ def state_of(stretch: MinuteRange) -> tuple[CellState, str]:
     if stretch.unexplained:
         return (
             CellState.GAP,
-            f"{count(stretch.unexplained)} offset{'s hold' if stretch.unexplained != 1 else ' holds'} no record for an unknown reason",
+            (
+                f"{count(stretch.unexplained)} offset{'s hold' if stretch.unexplained != 1 else ' holds'} no "
+                "record for an unknown reason"
+            ),
         )
     for side in stretch.sides:
         if side.state == "EXCESS":

@@ -1,4 +1,5 @@
-"""[core] Page of one connector: its tasks with their traces, its topics, lag and settings; and the plan of an action.
+"""[core] Page of one connector: its tasks with their traces, its topics, lag and settings; and the plan of an
+action.
 
 An action is shown before it is done: ``?do=pause`` has its steps, and the form that carries them out.
 """
@@ -19,7 +20,8 @@ ACTIONS: Final[Mapping[str, str]] = {
     "restart-failed": "Restart what failed",
 }
 _EFFECTS: Mapping[str, str] = {
-    "pause": "It reads and writes nothing until it is resumed. A replication slot keeps the database's WAL meanwhile.",
+    "pause": "It reads and writes nothing until it is resumed. A replication slot keeps the "
+    "database's WAL meanwhile.",
     "resume": "It goes on where it was.",
     "restart": "It stops for a moment and goes on where it was.",
     "restart-failed": "What failed begins again where it was; the rest is not touched.",
@@ -38,7 +40,8 @@ class ConnectorTask:
 
 @dataclass(frozen=True, slots=True)
 class ConnectorDetail:
-    """A connector as Connect has it. ``settings``: (key, value), secrets hidden. ``owner``: of connectors.yaml."""
+    """A connector as Connect has it. ``settings``: (key, value), secrets hidden.
+    ``owner``: of connectors.yaml."""
 
     name: str
     class_name: str

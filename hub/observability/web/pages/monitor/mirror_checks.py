@@ -74,7 +74,8 @@ def _lacking(status: Mapping[str, Any]) -> ChecklistItem:
     heard_s = status.get("source_heard_s")
     if heard_s is not None and heard_s > HEARD_S:
         return _unknown(
-            f"The target has all records that the source had {seconds(heard_s)} ago; the source has not reported since"
+            f"The target has all records that the source had {seconds(heard_s)} ago; the source "
+            "has not reported since"
         )
     return _ok("The target has every record of the source")
 

@@ -120,13 +120,15 @@ def left_behind_lines(status: Mapping[str, Any], most: int | None = None) -> Ite
         heard = status.get("lost_heard_at_ms")
         when = "never reported" if heard is None else f"last reported at {_clock(heard)}"
         yield (
-            f"how much stayed at {source} is unknown: it did not answer and {when}. Start it again: hub mirror status then"
+            f"how much stayed at {source} is unknown: it did not answer and {when}. Start it again: "
+            "hub mirror status then"
             " counts it"
         )
     elif rows:
         yield (
-            f"only {source} has these records: look at them with hub mirror left-behind {status['mirror']}; hub mirror failback"
-            f" {status['mirror']} carries them over (--tail replay) or declares them lost (--tail discard)"
+            f"only {source} has these records: look at them with hub mirror left-behind {status['mirror']}; "
+            f"hub mirror failback {status['mirror']} carries them over (--tail replay) or declares them "
+            "lost (--tail discard)"
         )
     took_over = f"when {status.get('target')} took over"
     again, least = status.get("redelivered", 0), status.get("redelivered_at_least", 0)
@@ -208,7 +210,8 @@ def _ways_away(mirror: str, home: str, at_home: str, at_away: str) -> tuple[Mirr
         MirrorCommand(
             f"Hand over: {home} is well",
             f"hub mirror switchover {mirror}",
-            f"Stop writers and readers at {at_home} first: it waits until all is carried. Then start them at {at_away}: nothing is"
+            f"Stop writers and readers at {at_home} first: it waits until all is carried. Then start them "
+            f"at {at_away}: nothing is"
             " lost or read twice.",
         ),
     )

@@ -17,7 +17,8 @@ def combined(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaS
     if not _criterion_widened(writer, reader, len(wrote), len(reads)):
         return comparison.says(
             "COMBINED_TYPE_CHANGED",
-            f"the reader has {called(reader)} ({reader.criterion}), the writer {called(writer)} ({writer.criterion})",
+            f"the reader has {called(reader)} ({reader.criterion}), the writer {called(writer)} "
+            f"({writer.criterion})",
             f"keep {writer.criterion}" + (", or make it anyOf" if writer.criterion == "oneOf" else ""),
         )
     found = []

@@ -89,7 +89,8 @@ class JsonSchemaComparison:
                 self.spend(1)
                 if len(stack) >= MOST_NESTED:
                     raise InvalidSchema(
-                        f"the two schemas cannot be compared: they are nested deeper than {MOST_NESTED} levels"
+                        f"the two schemas cannot be compared: they are nested deeper "
+                        f"than {MOST_NESTED} levels"
                     )
                 stack.append((asked, self._compare(*pair)))
                 under_way.add(asked)

@@ -70,9 +70,11 @@ def _added(
             return []
         found += comparison.says(
             f"{how}_ADDED_TO_OPEN_CONTENT_MODEL",
-            f"the reader expects {called(shape)} in `{name}`; the writer does not define it and, being open to "
+            f"the reader expects {called(shape)} in `{name}`; the writer does not define "
+            "it and, being open to "
             "additional properties, may have written anything there",
-            f"let `{name}` take any value ({{}}), or let the writer's schema be closed (additionalProperties: "
+            f"let `{name}` take any value ({{}}), or let the writer's schema be closed "
+            "(additionalProperties: "
             "false) before a property is added",
         )
         return at(name, found, name)
@@ -105,7 +107,8 @@ def _removed(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaS
             return []
         found = comparison.says(
             "PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL",
-            f"the reader takes no other properties and lacks `{name}` ({called(shape)}), which the writer may write",
+            f"the reader takes no other properties and lacks `{name}` ({called(shape)}), "
+            "which the writer may write",
             f"keep `{name}`, or allow additional properties",
         )
         return at(name, found, name)

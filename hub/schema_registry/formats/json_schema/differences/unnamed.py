@@ -72,7 +72,8 @@ def unevaluated(comparison: ComparisonContext, writer: SchemaShape, reader: Sche
     if new.kind == "never" or old is None or old.kind == "any":
         return comparison.says(
             f"UNEVALUATED_{what.upper()}_{'REMOVED' if new.kind == 'never' else 'NARROWED'}",
-            f"the reader takes {called(new)} in {what.lower()} that nothing else describes, the writer {wrote}",
+            f"the reader takes {called(new)} in {what.lower()} that nothing else "
+            f"describes, the writer {wrote}",
             f"let unevaluated{what} be {wrote}",
         )
     return (yield old, new)
