@@ -401,7 +401,7 @@ BUGS: dict[str, Bug] = {
     ),
     # ---- expiry, groups, counts
     "a row that is over stays": Bug(
-        "hub.materializers.definition.entity_plan",
+        "hub.materializers.definition.compiling.stages",
         "COALESCE(_last_at <= _cutoff, TRUE)",
         "COALESCE(_last_at < _cutoff, TRUE)",
         _KILLS,

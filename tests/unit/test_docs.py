@@ -15,7 +15,7 @@ from reference import http_api, yaml_files
 from hub.access.access_yaml import load_access
 from hub.cli.view.schemas_source import schemas_of
 from hub.help.pages import slug
-from hub.materializers.definition.entity_plan import shape
+from hub.materializers.definition.compiling.compiler import shape
 from hub.materializers.definition.load import load_view
 from hub.materializers.definition.sql_checks import checked
 from hub.materializers.definition.sql_view import SqlSource, SqlView

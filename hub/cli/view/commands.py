@@ -111,7 +111,7 @@ def validate(
 
 def _checked(folder: Path, settings: Settings, file: Path, view: View | SqlView) -> str:
     """Return the summary of a valid view, as far as its file shows. Raises ConfigError."""
-    from hub.materializers.definition.entity_plan import shape
+    from hub.materializers.definition.compiling.compiler import shape
     from hub.materializers.definition.sql_checks import checked
     from hub.materializers.definition.sql_view import SqlView
     from hub.materializers.planning.classify import classify

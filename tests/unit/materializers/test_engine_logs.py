@@ -12,7 +12,7 @@ import pytest
 from hub.config import Settings
 from hub.errors import HubError, PeerError
 from hub.log import MemoryCluster, MemoryReader
-from hub.materializers.definition.entity_plan import shape
+from hub.materializers.definition.compiling.compiler import shape
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.load import view_files
 from hub.materializers.engine.batch_reports import BatchReports
