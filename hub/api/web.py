@@ -51,9 +51,10 @@ from hub.observability.web.pages.estate import NodeSchemas, PageSources
 from hub.observability.web.pages.monitor.completeness import CountedTopics, TopicCountsRow
 from hub.observability.web.pages.monitor.mirrors import MirrorFacts
 from hub.observability.web.routes.all_pages import create_router, nowhere
-from hub.replication.clusters.clusters import ClusterHandle, StatusReader, reach_all, share_address
+from hub.replication.clusters.clusters import ClusterHandle, reach_all, share_address
+from hub.replication.clusters.readers import StatusReader
+from hub.replication.config.load_mirrors import load as load_mirrors
 from hub.replication.config.mirrors import MirrorsFile
-from hub.replication.config.mirrors import load as load_mirrors
 from hub.replication.operations.left_at_source import losses_now
 from hub.replication.ownership.failover import Control
 from hub.replication.ownership.links import Link, back_of, checked, links

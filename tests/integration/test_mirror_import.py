@@ -22,8 +22,9 @@ from processes import call_hub
 
 from hub.config import Settings
 from hub.record import NewRecord, Positions, TopicPartition
-from hub.replication.clusters.clusters import reach, read_progress
-from hub.replication.config.mirrors import load
+from hub.replication.clusters.clusters import reach
+from hub.replication.clusters.readers import read_progress
+from hub.replication.config.load_mirrors import load
 from hub.replication.migration.mirror_maker_records import checkpoint_of, sync_of
 from hub.replication.verification.comparable import complete_tables
 

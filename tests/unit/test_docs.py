@@ -22,7 +22,7 @@ from hub.materializers.definition.sql_view import SqlSource, SqlView
 from hub.materializers.planning.classify import classify
 from hub.materializers.planning.delta_inputs import planned
 from hub.observability.web.pages.monitor.views import ways
-from hub.replication.config.mirrors import load as load_mirrors
+from hub.replication.config.load_mirrors import load as load_mirrors
 from hub.topics.tree.tree import load as load_tree
 
 from .cli.written import commands, trouble

@@ -27,14 +27,9 @@ from hub.backup.storage.vault import Vault
 from hub.errors import Conflict, HubError, NotFound, PeerError
 from hub.kafka.protocol.record_batch import batches_in
 from hub.record import Positions, TopicPartition
-from hub.replication.clusters.apply_plan import make_own
-from hub.replication.clusters.clusters import (
-    ClusterHandle,
-    own_topics,
-    read_progress,
-    topics_of,
-    without_records,
-)
+from hub.replication.clusters.carry_out import make_own
+from hub.replication.clusters.clusters import ClusterHandle, own_topics, topics_of
+from hub.replication.clusters.readers import read_progress, without_records
 from hub.replication.clusters.written_state import WrittenState
 from hub.replication.engine.batch_engine import BatchEngine
 from hub.replication.engine.connection.kafka_connection import KafkaConnection

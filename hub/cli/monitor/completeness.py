@@ -196,9 +196,11 @@ def _copies(settings: Settings, kafka: KafkaCluster, topic: str) -> list[MirrorC
     import os
 
     from hub.completeness.counting import MirrorCopy
-    from hub.replication.clusters.clusters import reach_all, read_control_state
+    from hub.replication.clusters.clusters import reach_all
     from hub.replication.clusters.control_state import joined
-    from hub.replication.config.mirrors import MIRRORS_FILE, load
+    from hub.replication.clusters.readers import read_control_state
+    from hub.replication.config.load_mirrors import load
+    from hub.replication.config.mirrors import MIRRORS_FILE
     from hub.replication.ownership.links import links
     from hub.replication.verification.comparable import compared
 

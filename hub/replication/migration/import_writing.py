@@ -7,13 +7,9 @@ from collections.abc import Sequence
 
 from hub.errors import Conflict
 from hub.record import NewRecord
-from hub.replication.clusters.apply_plan import make_own
-from hub.replication.clusters.clusters import (
-    ClusterHandle,
-    own_topics,
-    read_progress,
-    topics_of,
-)
+from hub.replication.clusters.carry_out import make_own
+from hub.replication.clusters.clusters import ClusterHandle, own_topics, topics_of
+from hub.replication.clusters.readers import read_progress
 from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, MapRecord, checkpoint_partition
 from hub.replication.maps.imported_copy import ImportedCopy
 from hub.replication.maps.offset_map import Run

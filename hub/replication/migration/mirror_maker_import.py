@@ -21,13 +21,8 @@ from hub.errors import CallerError, NotFound
 from hub.kafka.protocol import broker_client
 from hub.kafka.protocol.broker_client import BrokerCluster
 from hub.record import Positions, Record, TopicPartition
-from hub.replication.clusters.clusters import (
-    ClusterHandle,
-    read_control_state,
-    read_progress,
-    read_to_end,
-    topics_of,
-)
+from hub.replication.clusters.clusters import ClusterHandle, topics_of
+from hub.replication.clusters.readers import read_control_state, read_progress, read_to_end
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.maps.checkpoint import Checkpoint
 from hub.replication.migration.alignment import Alignment, PartitionLog, Print, boundary
@@ -54,8 +49,8 @@ from hub.replication.operations.group_carrier import Found, GroupCarrier
 from hub.replication.ownership.failover import Control
 from hub.replication.ownership.group_offsets import GroupSides, carry
 from hub.replication.ownership.links import Link, carries
+from hub.replication.verification.committed_records import committed_records
 from hub.replication.verification.comparable import complete_tables
-from hub.replication.verification.verify import committed_records
 
 _SAY_EVERY = 10_000
 _HEARTBEATS = "heartbeats"

@@ -16,7 +16,7 @@ from functools import partial
 from hub.log import GroupsLeftAlone, GroupWriter
 from hub.record import Positions, TopicPartition
 from hub.replication.clusters.clusters import ClusterHandle
-from hub.replication.clusters.control_state import GroupPlace, GroupStatus
+from hub.replication.clusters.status_records import GroupPlace, GroupStatus
 from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.maps.offset_map import OffsetMap

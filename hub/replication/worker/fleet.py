@@ -13,17 +13,11 @@ from collections.abc import Mapping, Sequence
 from hub.errors import HubError, NotFound
 from hub.kafka import KafkaSender
 from hub.record import NewRecord
-from hub.replication.clusters.apply_plan import make_own
+from hub.replication.clusters.carry_out import make_own
 from hub.replication.clusters.clusters import ClusterHandle, own_topics
 from hub.replication.clusters.control_follower import ControlFollower
-from hub.replication.clusters.control_state import (
-    CHORES,
-    STATUS_TOPIC,
-    ControlState,
-    LinkContents,
-    WorkerHeartbeat,
-    joined,
-)
+from hub.replication.clusters.control_state import ControlState, joined
+from hub.replication.clusters.status_records import CHORES, STATUS_TOPIC, LinkContents, WorkerHeartbeat
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.engine.shard_start import ShardAssignment
 from hub.replication.engine.shard_thread import ShardRun

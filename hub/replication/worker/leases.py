@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Container, Iterable, Mapping
 
-from hub.replication.clusters.control_state import (
-    CHORES,
-    LinkContents,
-)
+from hub.replication.clusters.status_records import CHORES, LinkContents
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.engine.shard_start import ShardAssignment
 from hub.replication.ownership.failover import Control
 from hub.replication.ownership.link_definitions import LinkDefinition, crews
 from hub.replication.ownership.links import Link, carries, opposite
 from hub.replication.ownership.shards import Lease, Moves, Shard, moves_by_crew
-
-log = logging.getLogger(__name__)
 
 
 def wanted_shards(

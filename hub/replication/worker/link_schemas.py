@@ -6,15 +6,14 @@ import logging
 from collections.abc import Mapping
 
 from hub.errors import NotFound, PeerError
-from hub.replication.clusters.apply_plan import LinkPlan
 from hub.replication.clusters.clusters import (
     REFUSED,
     ClusterHandle,
 )
+from hub.replication.clusters.link_plan import LinkPlan
 from hub.replication.clusters.registry_side import RegistryReader, reader_of
 from hub.replication.clusters.schemas_first import SchemaNews
 from hub.replication.ownership.links import Link
-from hub.replication.planning.plan import Step
 from hub.replication.planning.schema_plan import (
     DeleteSchema,
     ImportSchema,
@@ -22,6 +21,7 @@ from hub.replication.planning.schema_plan import (
     SetSubject,
     is_carried,
 )
+from hub.replication.planning.steps import Step
 
 log = logging.getLogger(__name__)
 

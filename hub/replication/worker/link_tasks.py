@@ -18,21 +18,13 @@ from hub.errors import HubError
 from hub.kafka import KafkaWriter
 from hub.log import WriterFenced
 from hub.record import TopicPartition
-from hub.replication.clusters.apply_plan import carry_out, make_own, planned, record_rights
-from hub.replication.clusters.clusters import (
-    ClusterHandle,
-    WrittenStateReader,
-    keep_short,
-    map_lag_ms,
-)
-from hub.replication.clusters.control_state import (
-    ControlState,
-    GroupStatus,
-    LinkContents,
-    SourceEnds,
-    VerifiedRange,
-)
+from hub.replication.clusters.carry_out import carry_out, make_own, record_rights
+from hub.replication.clusters.clusters import ClusterHandle, keep_short, map_lag_ms
+from hub.replication.clusters.control_state import ControlState
+from hub.replication.clusters.link_plan import planned
 from hub.replication.clusters.offset_map_compaction import OffsetMapCompaction
+from hub.replication.clusters.readers import WrittenStateReader
+from hub.replication.clusters.status_records import GroupStatus, LinkContents, SourceEnds, VerifiedRange
 from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.maps.checkpoint import MAP_TOPIC

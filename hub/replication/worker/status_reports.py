@@ -9,10 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from hub.record import NewRecord, TopicPartition
-from hub.replication.clusters.control_state import (
-    LinkContents,
-    PartitionStatus,
-)
+from hub.replication.clusters.status_records import LinkContents, PartitionStatus
 from hub.replication.engine.rates import Arrivals, Rate
 from hub.replication.engine.shard_state import PartitionProgress
 from hub.replication.engine.shard_thread import ShardRun

@@ -33,7 +33,8 @@ from pathlib import Path
 from hub.errors import HubError
 from hub.replication.clusters.clusters import ClusterHandle, reach_all
 from hub.replication.clusters.control_follower import ControlFollower
-from hub.replication.config.mirrors import MirrorsFile, load, mask_secrets, stamp_of
+from hub.replication.config.load_mirrors import load, mask_secrets, stamp_of
+from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.ownership.link_definitions import definitions
 from hub.replication.ownership.links import checked, links
 from hub.replication.worker.fleet import Fleet

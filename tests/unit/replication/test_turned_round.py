@@ -10,7 +10,7 @@ import pytest
 from hub.errors import HubFault
 from hub.log import TopicDescription
 from hub.record import NewRecord, Positions, Record, TopicPartition
-from hub.replication.clusters.control_state import CarriedTopic
+from hub.replication.clusters.status_records import CarriedTopic
 from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import Mirror
 from hub.replication.engine import shard_start

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from hub.errors import PeerError
 from hub.record import NewRecord, TopicPartition
-from hub.replication.clusters.control_state import (
+from hub.replication.clusters.status_records import (
     CarriedTopic,
     GroupPlace,
     GroupStatus,
