@@ -18,8 +18,8 @@ from hub.cli.terminal.progress import counted
 from hub.cli.terminal.watch_option import IntervalOption, WatchOption, looked
 from hub.errors import HubError
 from hub.observability import format
-from hub.observability.web.pages.monitor.completeness import at_of
-from hub.observability.web.pages.monitor.completeness import minute as minute_of
+from hub.observability.web.pages.monitor.completeness_times import at_of
+from hub.observability.web.pages.monitor.completeness_times import minute as minute_of
 
 if TYPE_CHECKING:
     from hub.completeness.balances import TopicCompleteness

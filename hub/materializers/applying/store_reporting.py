@@ -28,7 +28,7 @@ from hub.materializers.progress.store_reports import (
 )
 from hub.materializers.stores.sql.scans import compared_table
 from hub.materializers.stores.sql_store import Store
-from hub.materializers.verification.fingerprint import PREFIX as PROOF
+from hub.materializers.verification.verification_status import PREFIX as PROOF
 from hub.materializers.versions.comparison import compare
 from hub.materializers.versions.version_records import compared_record
 from hub.record import NewRecord, Positions

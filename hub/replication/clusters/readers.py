@@ -39,7 +39,8 @@ def read_to_end(
         wanted = Positions({tp: end for tp, end in ends if begins.get(tp) < end})
         if not _read_until(reader, wanted, take, timeout_s):
             raise PeerError(
-                f'cluster "{reached.name}": {reader.position().behind(wanted)} is not reached within {timeout_s:g} s',
+                f'cluster "{reached.name}": {reader.position().behind(wanted)} is not reached within '
+                f"{timeout_s:g} s",
                 hint="an open transaction of a hung worker holds it back until it times out",
                 code="HUB-3604",
             )

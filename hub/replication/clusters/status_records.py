@@ -36,7 +36,8 @@ HEARD_HEADER = "source_heard_at_ms"
 
 
 OWN_IDS_HEADER = "own_ids"
-"""Headers for values that earlier releases do not know: they ignore headers, but reject a record whose body has
+"""Headers for values that earlier releases do not know: they ignore headers, but reject a record whose body
+has
 an unknown field."""
 
 
@@ -195,7 +196,8 @@ class SourceEnds:
 
 @dataclass(frozen=True, slots=True)
 class GroupPlace:
-    """One group in one partition: see ``group_offsets.CarriedPosition``. ``unread_lost`` and ``redelivered``: the cost of a
+    """One group in one partition: see ``group_offsets.CarriedPosition``. ``unread_lost`` and
+    ``redelivered``: the cost of a
     failover now, in offsets that the group never gets and records that it gets twice.
     """
 

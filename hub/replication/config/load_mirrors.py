@@ -42,7 +42,8 @@ def load(path: Path) -> MirrorsFile:
         for end, cluster in (("source", mirror.source), ("target", mirror.target)):
             if mirror.schema_ids == "rewrite" and file.clusters[cluster].registry is None:
                 raise ConfigError(
-                    f'mirror "{name}": schema_ids: rewrite needs a registry on both sides, and "{cluster}" has none',
+                    f'mirror "{name}": schema_ids: rewrite needs a registry on both sides, and '
+                    f'"{cluster}" has none',
                     hint=f"say `registry` of cluster {cluster}",
                     where=place(path, "mirrors", name, end),
                     code="HUB-1601",

@@ -1,4 +1,6 @@
-"""[shell] Write an import from MirrorMaker 2: maps and checkpoints, one transaction per shard, then groups."""
+"""[shell] Write an import from MirrorMaker 2: maps and checkpoints, one transaction per shard, then
+groups.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,8 @@ def write_shard(
         known = read_progress(target, maps=False).of(link.name)
         if taken := sorted({each.place for each in places} & known.keys()):
             raise Conflict(
-                f'topic "{taken[0].topic}" partition {taken[0].partition} has a checkpoint by now: a worker has begun it',
+                f'topic "{taken[0].topic}" partition {taken[0].partition} has a checkpoint by now: a '
+                "worker has begun it",
                 hint="do the same again: what has a checkpoint is left alone",
                 code="HUB-1971",
             )

@@ -3,7 +3,8 @@ three-way diff.
 
 The last synced state, the source and the target are compared setting by setting. Changes at the source are
 copied; changes by a person at the target stay and are reported; so a deleted override does not come back, and
-no value of the past is written by mistake. Durability is never lowered. Schemas come first, with their ids, because a
+no value of the past is written by mistake. Durability is never lowered. Schemas come first, with their ids,
+because a
 record without its schema is unreadable.
 
 A refusal concerns one topic; the others are mirrored.

@@ -29,7 +29,8 @@ def mask_refusals(mirror: Mirror, topic: str, schemas: RegistryVersions) -> Iter
             yield refusal_of(
                 topic,
                 f"a mask does not fit {each.subject} v{each.version}: {why}",
-                "mask it in another way (`with: hash`, `null` or `redact`), correct the schema, or exclude the topic",
+                "mask it in another way (`with: hash`, `null` or `redact`), correct the schema, or "
+                "exclude the topic",
             )
             return
 

@@ -75,7 +75,10 @@ class CreateTargetTopic:
 
     def __str__(self) -> str:
         settings = "".join(f", {key}={value}" for key, value in sorted(self.config.items()))
-        return f"+ topic {self.topic}  partitions={self.partitions}, replication={self.replication_factor}{settings}"
+        return (
+            f"+ topic {self.topic}  partitions={self.partitions}, "
+            f"replication={self.replication_factor}{settings}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +128,10 @@ class NewGeneration:
     generation: int
 
     def __str__(self) -> str:
-        return f"~ topic {self.topic}  generation {self.generation}: made again at the source, appended at the target"
+        return (
+            f"~ topic {self.topic}  generation {self.generation}: made again at the source, appended "
+            "at the target"
+        )
 
 
 @dataclass(frozen=True, slots=True)

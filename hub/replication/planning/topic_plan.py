@@ -127,7 +127,8 @@ class TopicSides:
             yield refusal_of(
                 self.name,
                 "it was deleted and created again at the source",
-                "set `on_recreate: continue` to append the new topic's records, or drop the copy and start again",
+                "set `on_recreate: continue` to append the new topic's records, or drop the copy and "
+                "start again",
             )
         refused = [self._other_copy(mark) for mark in self.marks if mark.generation == newest]
         yield from dict.fromkeys(each for each in refused if each is not None)
@@ -176,7 +177,8 @@ class TopicSides:
         ):
             yield refusal_of(
                 self.name,
-                f"max.message.bytes is {most} at the target and {wanted} at the source: large records would not fit",
+                f"max.message.bytes is {most} at the target and {wanted} at the source: large records "
+                "would not fit",
                 f"set it to {wanted} at the target, or back to its default",
             )
 
@@ -201,7 +203,8 @@ class TopicSides:
         replicas = min(self.here.replication_factor, self.target.brokers)
         if replicas < self.here.replication_factor:
             self._caution(
-                f"{replicas} replicas at the target, {self.here.replication_factor} at the source: it has too few brokers",
+                f"{replicas} replicas at the target, {self.here.replication_factor} at the source: it has "
+                "too few brokers",
                 "add brokers to the target, then raise the replication factor",
             )
         least = _whole(config.get("min.insync.replicas", self.target.defaults.get("min.insync.replicas")))
@@ -218,7 +221,8 @@ class TopicSides:
             yield AddTargetPartitions(self.name, there.partitions, self.here.partitions)
         elif there.partitions > self.here.partitions:
             self._caution(
-                f"{there.partitions} partitions at the target, {self.here.partitions} at the source: the others stay empty,"
+                f"{there.partitions} partitions at the target, {self.here.partitions} at the source: the "
+                "others stay empty,"
                 " and after a failover keys go elsewhere",
                 f"add partitions at the source, up to {there.partitions}",
             )
@@ -237,7 +241,8 @@ class TopicSides:
                 )
             elif not same_setting(theirs, last):
                 self._caution(
-                    f"{key} is {mine or 'default'} at the source and {theirs or 'default'} at the target, both set by hand:"
+                    f"{key} is {mine or 'default'} at the source and {theirs or 'default'} at the target, "
+                    "both set by hand:"
                     " left so",
                     "make them equal, or set the target's back to its default",
                 )

@@ -1,4 +1,5 @@
-"""[shell] The part of a worker in all links that lead to one cluster: heartbeats, leases, threads of shards and link
+"""[shell] The part of a worker in all links that lead to one cluster: heartbeats, leases, threads of shards
+and link
 tasks."""
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""[core] Which shards a worker should hold: those of its links, as leases and definitions of all workers have it."""
+"""[core] Which shards a worker should hold: those of its links, as leases and definitions of all workers
+have it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""[shell] Schemas of a link: registries of both sides, and versions that must arrive before the events that name them."""
+"""[shell] Schemas of a link: registries of both sides, and versions that must arrive before the events
+that name them.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ PLAN_EVERY_S = 5.0
 
 
 class LinkSchemas:
-    """Schemas of a link: its registries, and the versions that the source's registry gets. ``name``: for the log."""
+    """Schemas of a link: its registries, and the versions that the source's registry gets. ``name``: for
+    the log.
+    """
 
     def __init__(self, link: Link, source: ClusterHandle, target: ClusterHandle, name: str) -> None:
         self.link, self.source, self.target, self.name = link, source, target, name

@@ -1,4 +1,6 @@
-"""[shell] Status of the shards and link tasks of one worker: watched for progress, and published when it changes."""
+"""[shell] Status of the shards and link tasks of one worker: watched for progress, and published when it
+changes.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ HUNG_S = 120.0
 
 
 class StatusReports:
-    """Watchdog of the shards of one fleet, and its status records. ``send`` writes one to the status topic."""
+    """Watchdog of the shards of one fleet, and its status records. ``send`` writes one to the status
+    topic.
+    """
 
     def __init__(self, worker: str, send: Callable[[NewRecord], None]) -> None:
         self.worker, self._send = worker, send
@@ -151,7 +155,10 @@ def _overdue(carries: LinkContents, for_s: float) -> LinkContents:
     """
     if for_s <= HUNG_S:
         return carries
-    error = f"its topics and groups were not looked at for more than {HUNG_S:.0f} s: a cluster or registry hardly answers"
+    error = (
+        f"its topics and groups were not looked at for more than {HUNG_S:.0f} s: a cluster or "
+        "registry hardly answers"
+    )
     return replace(carries, error=error, at_ms=int(time.time() * 1000))
 
 

@@ -1,4 +1,6 @@
-"""[shell] The registry's log, followed and applied to the state in memory, up to any position that a caller waits for."""
+"""[shell] The registry's log, followed and applied to the state in memory, up to any position that a
+caller waits for.
+"""
 
 from __future__ import annotations
 

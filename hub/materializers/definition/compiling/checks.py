@@ -57,19 +57,25 @@ class Checks:
             raise self.wrong(
                 where,
                 f"`{shortened(text)}` is nested too deep",
-                f"{MOST_BRACKETS} brackets, {MOST_LEVELS} parts of a chain; a field may name the fields before it",
+                f"{MOST_BRACKETS} brackets, {MOST_LEVELS} parts of a chain; a field may name the fields "
+                "before it",
             )
         return tree
 
     def _refusals(self, tree: exp.Expr, text: str) -> Iterator[tuple[str, str, str]]:
-        """Yield (problem, hint, code) in the order of the checks. A later check may assume the earlier ones."""
+        """Yield (problem, hint, code) in the order of the checks. A later check may assume the earlier
+        ones.
+        """
         if (bad := tree.find(*_NOT_HERE)) is not None:
             hint = "a field is one expression without subquery, window or *"
             yield f"`{text}` has `{sql_of(bad)}`", hint, _CODE
         for each in tree.find_all(exp.ArgMax, exp.ArgMin):
             if each.args.get("count"):
                 name = "max_by" if isinstance(each, exp.ArgMax) else "min_by"
-                hint = f"{name}(x, time) keeps one; a SQL view (`sql:`) keeps the top of each key: {name}(x, time, 3)"
+                hint = (
+                    f"{name}(x, time) keeps one; a SQL view (`sql:`) keeps the top of each key: "
+                    f"{name}(x, time, 3)"
+                )
                 yield f"`{text}` keeps several values", hint, "HUB-2103"
         try:
             tree.sql(dialect=DIALECT, unsupported_level=ErrorLevel.RAISE)

@@ -346,7 +346,8 @@ class _EntityCompiler:
         if function is not None:
             raise self.checks.wrong(
                 where,
-                f"`{sql_of(node)}` calls the Python function {function.name} for entries of a source with unique_by",
+                f"`{sql_of(node)}` calls the Python function {function.name} for entries of a source with "
+                "unique_by",
                 "Spark calls none inside of lists: use it outside of the aggregate, or in a view of its own",
                 code="HUB-2151",
             )

@@ -1,4 +1,6 @@
-"""[core] Stages of an entity plan: the columns of the union, the aggregation, and the latest entry of each identity."""
+"""[core] Stages of an entity plan: the columns of the union, the aggregation, and the latest entry of each
+identity.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def kept_column(source: str, column: str) -> str:
 
 
 def with_entries(source: SourcePlan, reads: SourceReads, unavailable: frozenset[str]) -> SourcePlan:
-    """Return the source with its columns of the union. ``unavailable``: columns that updates may leave out."""
+    """Return the source with its columns of the union. ``unavailable``: columns that updates may leave
+    out.
+    """
     rank, name = rank_of(source), source.name
     entries = [UnionColumn(newest_of(source), each_once(*rank, *reads.latest, *ORIGIN))]
     if source.unique is not None:
@@ -43,7 +47,9 @@ def with_entries(source: SourcePlan, reads: SourceReads, unavailable: frozenset[
 def aggregates(
     sources: Iterable[SourcePlan], types: Mapping[str, Mapping[str, AvroType]]
 ) -> Iterator[tuple[str, str]]:
-    """Yield what the aggregation keeps of each source: its latest event, columns that updates leave out, entries."""
+    """Yield what the aggregation keeps of each source: its latest event, columns that updates leave out,
+    entries.
+    """
     for source in sources:
         newest = newest_of(source)
         # A struct that contains a map cannot be ordered.
