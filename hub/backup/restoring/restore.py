@@ -321,7 +321,9 @@ def _stalled(error: HubError | None) -> PeerError:
 def _restore_groups(
     target: ClusterHandle, link: str, plan: RestorePlan, written: WrittenState
 ) -> tuple[CarriedPosition, ...]:
-    """Commit the groups' positions at the target, and return what became of each."""
+    """Commit the groups' positions at the target, and return what became of each. Raises PeerError when one
+    cannot be written.
+    """
     if not plan.groups:
         return ()
     names = sorted(plan.groups)
@@ -329,6 +331,7 @@ def _restore_groups(
     there = set(target.kafka.groups())
     members = target.kafka.group_members([name for name in names if name in there])
     found: list[CarriedPosition] = []
+    due: dict[str, Positions] = {}
     for group in names:
         sides = GroupSides(
             group,
@@ -337,10 +340,10 @@ def _restore_groups(
             bool(members.get(group)),
         )
         carried = carry(sides, _tables(link, plan, written, sides.source), {})
-        due = {each.place: each.commit for each in carried if each.commit is not None}
-        if due:
-            target.kafka.publish_group(group, Positions(due))
+        due[group] = Positions({each.place: each.commit for each in carried if each.commit is not None})
         found += carried
+    for error in target.kafka.publish_groups(due).values():
+        raise error
     return tuple(found)
 
 
