@@ -1,9 +1,10 @@
 """[edge] Client of kafka-python for requests to the coordinators of consumer groups.
 
-A client is opened for the requests of one step and closed after them. A long-lived client of kafka-python has a
-thread that keeps reconnecting when its cluster is gone, and it keeps outdated coordinators; librdkafka's loses
-coordinators that were killed (docs/explanation/notes-on-kafka.md). ``ConsumerGroupDescribe`` (KIP-848), which
-kafka-python lacks, is declared here in Kafka's own message format, in JSON files of ``hub/kafka/protocol``.
+A client is opened for the requests of one step and closed after them. A long-lived client of kafka-python
+has a thread that keeps reconnecting when its cluster is gone, and it keeps outdated coordinators;
+librdkafka's client loses coordinators that were killed (docs/explanation/notes-on-kafka.md).
+``ConsumerGroupDescribe`` (KIP-848), which kafka-python lacks, is declared here in Kafka's own message format,
+in JSON files of ``hub/kafka/protocol``.
 """
 
 from __future__ import annotations
@@ -68,8 +69,8 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class GroupMembers:
-    """State of a group in Kafka's terms, in capitals, and its members. ``error``: why its coordinator does not
-    describe it, "" if it does.
+    """State of a group in Kafka's terms, in capitals, and its members. ``error``: why its coordinator does
+    not describe it, "" if it does.
     """
 
     state: str

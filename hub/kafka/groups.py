@@ -4,8 +4,8 @@ offsets.
 Everything that a coordinator answers is requested with kafka-python (group_admin.py) instead of librdkafka.
 librdkafka's admin client ends the whole process with a segmentation fault when a coordinator answers
 NOT_COORDINATOR (librdkafka issue 5040, open as of 2.16), which happens at each restart of a broker. After a
-coordinator was killed, it waits for it for ever, or ends the process later. Also, kafka-python puts many groups
-into one request (KIP-709); librdkafka only one.
+coordinator was killed, its requests to it time out for ever, or an assertion ends the process later. Also,
+kafka-python puts many groups into one request (KIP-709); librdkafka only one.
 """
 
 from __future__ import annotations
@@ -103,10 +103,6 @@ class Groups(Connection):
     def groups(self) -> list[str]:
         """Return the ids of all consumer groups that brokers report.
         Raises PeerError when no broker answers."""
-        return sorted(self._listed())
-
-    def _listed(self) -> dict[str, str]:
-        """Return the state of each group, in Kafka's terms."""
 
         def ask() -> ListConsumerGroupsResult:
             listing = self.admin.list_consumer_groups(request_timeout=self.timeout_s).result(
@@ -118,7 +114,7 @@ class Groups(Connection):
             return listing
 
         listing = self._ask(ask, "list consumer groups")
-        return {group.group_id: group.state.name for group in listing.valid}
+        return sorted(group.group_id for group in listing.valid)
 
     def group_offsets(self, groups: Sequence[str]) -> Mapping[str, Positions | HubError]:
         """Return the committed positions of each group, or the error of that group. Raises PeerError when

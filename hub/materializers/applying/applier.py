@@ -157,8 +157,8 @@ class Applier:
 
     def publish(self, before: Mapping[str, Positions]) -> Mapping[str, Positions]:
         """Publish the views' positions as consumer groups, for other tools, where they changed since
-        ``before``. Return what was published, without the groups of which Kafka did not answer. Raises PeerError
-        when Kafka does not answer at all.
+        ``before``. Return what is published now: the former position of a group without an answer. Raises
+        PeerError when Kafka does not answer at all.
         """
         now = {name: each.position for name, each in list(self.followed.items())}
         changed = {name: at for name, at in now.items() if before.get(name) != at}
