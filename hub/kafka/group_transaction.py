@@ -1,8 +1,8 @@
 """[edge] Positions of consumer groups in a producer's transaction.
 
-After the coordinator of a group was killed, librdkafka may wait for it for ever, whatever timeout it was given
-(seen with 2.16, with the coordinator back within seconds). So its call runs in a thread. A producer whose call
-does not return is discarded by its owner; the call, its thread and the producer stay until the process ends.
+After the coordinator of a group was killed, librdkafka may wait for it for ever, whatever its timeout (seen
+with 2.16, with the coordinator back within seconds). So its call runs in a thread. The owner discards a
+producer whose call does not return; the call, its thread and the producer stay until the process ends.
 """
 
 from __future__ import annotations
@@ -24,21 +24,22 @@ def add_offsets(
     """Add a group's positions to the open transaction. Raises KafkaException; with the code ``_TIMED_OUT``
     when librdkafka does not return, and then the producer must not be used any more.
     """
-    failed: list[BaseException] = []
+    outcome: list[KafkaException | None] = []
 
     def call() -> None:
         try:
             producer.send_offsets_to_transaction(list(offsets), _metadata_of(group), timeout_s)
-        except BaseException as error:
-            failed.append(error)
+            outcome.append(None)
+        except KafkaException as error:
+            outcome.append(error)
 
     thread = threading.Thread(target=call, name="kafka-group-positions", daemon=True)
     thread.start()
     thread.join(timeout_s + _MARGIN_S)
-    if thread.is_alive():
+    if not outcome:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no answer for {timeout_s:g} s"))
-    if failed:
-        raise failed[0]
+    if outcome[0] is not None:
+        raise outcome[0]
 
 
 @lru_cache(maxsize=10_000)

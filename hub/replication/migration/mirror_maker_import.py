@@ -54,7 +54,10 @@ from hub.replication.verification.comparable import complete_tables
 
 _SAY_EVERY = 10_000
 _HEARTBEATS = "heartbeats"
-ANEW = "delete the topic at the target: it is mirrored again from its start, and groups are carried exactly"
+ANEW = (
+    "keep the copy, its records may exist nowhere else: exclude the topic from the mirror, or copy them"
+    " to another topic before this one is made anew and mirrored from its start"
+)
 
 
 class Importer:
