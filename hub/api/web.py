@@ -29,8 +29,7 @@ from hub.kafka import KafkaCluster, own_cluster
 from hub.materializers.definition.column_lineage import made_of
 from hub.materializers.definition.declared import changelog_of
 from hub.materializers.progress.store_reports import stores_of
-from hub.materializers.queries.answering.calls import readable
-from hub.materializers.queries.saved_queries import load_queries
+from hub.materializers.queries.saved_queries import load_queries, readable
 from hub.materializers.serving.routes import stored
 from hub.materializers.serving.subscriptions import Watcher
 from hub.materializers.stores.sql_store import Store

@@ -12,7 +12,8 @@ import typer
 from hub.cli.context import load_settings
 from hub.cli.http import get
 from hub.cli.terminal.output import note
-from hub.errors import CallerError, ConfigError, NotFound, PeerError
+from hub.errors import CallerError, NotFound, PeerError
+from hub.files import write_new
 
 if TYPE_CHECKING:
     from hub.materializers.definition.drafted import DraftSource
@@ -97,23 +98,3 @@ def registered(topic: str) -> Any:
     except NotFound:
         return None
     return json.loads(found["schema"]) if found.get("schemaType", "AVRO") == "AVRO" else None
-
-
-def write_new(files: dict[Path, str]) -> None:
-    """Write the files. Raises ConfigError (HUB-1130) when one exists, HUB-1131 when it cannot be written;
-    then none is."""
-    for path in files:
-        if path.exists():
-            raise ConfigError(
-                f'file "{path}" exists', hint="take another name, or edit the file", code="HUB-1130"
-            )
-    try:
-        for path, text in files.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(
-            f'file "{path}" cannot be written ({error.strerror})',
-            hint="check the folder's rights",
-            code="HUB-1131",
-        ) from None
