@@ -12,7 +12,7 @@ from base64 import b64encode
 from ipaddress import ip_network
 from pathlib import Path
 from socket import gethostname
-from typing import Any, Self
+from typing import Any, Literal, Self
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from pydantic import Field, field_validator, model_validator
@@ -131,10 +131,6 @@ class Settings(BaseSettings):
     )
     pgwire_connections_per_caller: int = Field(
         50, ge=1, le=100_000, description="the same of one user, token, or address without one"
-    )
-    sql_changes_views: bool = Field(
-        True,
-        description="CREATE and DROP MATERIALIZED VIEW change files of views; false: git alone does",
     )
     pgwire_rows: int = Field(
         1_000_000, ge=1, description="most rows of one result; a larger one is an error, never cut off"
@@ -349,6 +345,45 @@ class Settings(BaseSettings):
         None,
         description="key that encrypts the backup, 32 bytes in base64 or hex: ${NAME} of the environment, "
         "or a file; None: not encrypted",
+    )
+
+    lake_catalog: Literal["sql", "rest"] = Field(
+        "sql",
+        description="kind of catalog of the Iceberg tables: sql (SQLite, Postgres), or rest (a server "
+        "with Iceberg's REST API)",
+    )
+    lake_uri: str | None = Field(
+        None,
+        repr=False,
+        description="its address: sqlite:////PATH, postgresql+psycopg://user:password@host/database or "
+        "http://host:8181; a "
+        "password belongs into HUB_LAKE_URI. None: SQLite in the home folder",
+    )
+    lake_warehouse: str | None = Field(
+        None,
+        description="where the files of the tables are: a folder (from the project's), s3://BUCKET/PATH, "
+        "or a name that a REST "
+        "catalog knows. None: a folder in the home folder",
+    )
+    lake_namespace: str = Field(
+        "topics",
+        pattern=r"^[a-zA-Z0-9_-]+(\.[a-zA-Z0-9_-]+)*$",
+        description="namespace of the tables; a topic's labels follow it",
+    )
+    lake_properties: dict[str, str] = Field(
+        default_factory=dict,
+        repr=False,
+        description="more properties of the catalog and of its storage, by pyiceberg's names, such as "
+        "credential: ${LAKE_SECRET}",
+    )
+    lake_commit_s: float = Field(
+        60.0, ge=1.0, le=86_400.0, description="pause between two commits of a topic's new records"
+    )
+    lake_keep_h: float = Field(
+        120.0, ge=0.0, description="hours that an old snapshot can be read, for time travel; then it expires"
+    )
+    lake_maintain_h: float = Field(
+        6.0, ge=0.0, description="hours between two upkeeps of a table (`hub lake maintain`); 0: none"
     )
 
     connect_urls: list[str] = Field(

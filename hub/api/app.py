@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -26,7 +25,7 @@ from hub.access.live_config import LiveAccess
 from hub.api import sign_in
 from hub.api.alerting import AlertSources, add_alerts, make_alert_manager
 from hub.api.api_docs import add_docs
-from hub.api.dashboard import add_dashboard, alerts_for_caller
+from hub.api.dashboard import add_dashboard, alerts_for_caller, note_families
 from hub.api.guard import AuthenticationContext, Guard
 from hub.api.help_pages import add_help
 from hub.api.materializer_health import around
@@ -57,7 +56,6 @@ from hub.materializers.stores.sql_store import Store
 from hub.materializers.versions import routes as version_routes
 from hub.observability.overview.contact_watch import ContactWatch
 from hub.observability.web.http_status import status_of
-from hub.outbox import note as outbox_note
 from hub.pgwire.open_port import open_database_port
 from hub.replication.clusters.clusters import access_of
 from hub.replication.config.mirrors import MIRRORS_FILE
@@ -174,7 +172,7 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack, read
             *completeness_routes.families(ledger),
             *canary_routes.families(canaries),
             *mirrors.families(),
-            *outbox_note.families(outbox_note.read_note(settings.home, time.time_ns() // 1_000_000)),
+            *note_families(settings.home),
             *(desk.families() if desk is not None else ()),
         ),
     )
@@ -316,12 +314,12 @@ async def add_views(
     and ``news``."""
     store = await run_in_threadpool(Store, settings.store)
     opened.push_async_callback(run_in_threadpool, store.close)
-    shares = Shares(settings.subscriptions_per_caller, "subscriptions", "subscriptions_per_caller")
-    watcher = Watcher(store, shares=shares)
+    watcher = Watcher(store)
     task = asyncio.create_task(watcher.run())
     opened.callback(task.cancel)
     news.start()
     opened.push_async_callback(run_in_threadpool, news.stop)
+    shares = Shares(settings.subscriptions_per_caller, "subscriptions", "subscriptions_per_caller")
     app.include_router(
         view_routes.create_router(store, watcher, settings.query_timeout_ms, news.over, shares=shares)
     )
@@ -338,7 +336,7 @@ async def add_queries(
     news: StoreWatch,
     opened: AsyncExitStack,
 ) -> QueryService:
-    """Add SQL over views and recent events, push queries, and statements that change views."""
+    """Add SQL over views and recent events."""
     queries = await run_in_threadpool(QueryExecutor, watcher.store)
     opened.push_async_callback(run_in_threadpool, queries.close)
     topics = TopicTables(cluster, registry)
@@ -346,8 +344,6 @@ async def add_queries(
         *(watcher.store, watcher, queries, topics, settings.project, settings.query_timeout_ms),
         newest=news.over,
         shares=Shares(settings.queries_per_caller, "queries", "queries_per_caller"),
-        stores=settings.store_urls,
-        changes_views=settings.sql_changes_views,
     )
     app.include_router(query_routes.create_router(service))
     return service

@@ -6,9 +6,11 @@ In this package because the two are siblings and do not import each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
@@ -26,10 +28,11 @@ from hub.connectors.postgres.slot_watch import SlotWatch
 from hub.connectors.postgres.slots import slot_series
 from hub.kafka import own_cluster
 from hub.kafka.log_dirs import log_dirs
+from hub.lake import note as lake_note
 from hub.materializers.progress import span_counts
 from hub.materializers.progress.latency import PREFIX as LATENCY
 from hub.materializers.progress.latency import latest_event
-from hub.materializers.queries.saved_queries import readable
+from hub.materializers.queries.answering.calls import readable
 from hub.materializers.serving.row_counts import RowCounts
 from hub.materializers.serving.subscriptions import Watcher
 from hub.materializers.stores.sql_store import Store
@@ -44,6 +47,7 @@ from hub.observability.latency import routes as latency_routes
 from hub.observability.latency.recorder import LatencyRecorder
 from hub.observability.overview.collector import Collector, wall_clock_ms
 from hub.observability.overview.monitor import Monitor
+from hub.outbox import note as outbox_note
 from hub.record import Positions
 from hub.topics.tree.tree import LiveTree
 from hub.tracing import spans
@@ -239,3 +243,10 @@ def _by_topic(positions: Positions) -> dict[str, dict[str, int]]:
     for tp, offset in positions:
         grouped.setdefault(tp.topic, {})[str(tp.partition)] = offset
     return grouped
+
+
+def note_families(home: Path) -> Iterator[Metric]:
+    """Yield the series of processes that leave notes in the home folder."""
+    now_ms = time.time_ns() // 1_000_000
+    yield from outbox_note.families(outbox_note.read_note(home, now_ms))
+    yield from lake_note.families(lake_note.read_note(home, now_ms))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,10 +27,12 @@ from hub.connectors.operations import ConnectOperations
 from hub.connectors.postgres.slot_watch import SlotWatch
 from hub.errors import HubError, PeerError
 from hub.kafka import KafkaCluster, own_cluster
+from hub.lake.note import LakeNote, read_note
 from hub.materializers.definition.column_lineage import made_of
 from hub.materializers.definition.declared import changelog_of
 from hub.materializers.progress.store_reports import stores_of
-from hub.materializers.queries.saved_queries import load_queries, readable
+from hub.materializers.queries.answering.calls import readable
+from hub.materializers.queries.saved_queries import load_queries
 from hub.materializers.serving.routes import stored
 from hub.materializers.serving.subscriptions import Watcher
 from hub.materializers.stores.sql_store import Store
@@ -46,14 +49,13 @@ from hub.observability.overview.mirror_readers import MirrorReader, MirrorStatus
 from hub.observability.overview.monitor import Monitor
 from hub.observability.overview.overview import lag_rows
 from hub.observability.overview.reports import ViewSource
-from hub.observability.web.pages.estate import NodeSchemas, PageSources
+from hub.observability.web.pages.estate import LakeTableLine, NodeSchemas, PageSources
 from hub.observability.web.pages.monitor.completeness import CountedTopics, TopicCountsRow
 from hub.observability.web.pages.monitor.mirrors import MirrorFacts
 from hub.observability.web.routes.all_pages import create_router, nowhere
-from hub.replication.clusters.clusters import ClusterHandle, reach_all, share_address
-from hub.replication.clusters.readers import StatusReader
-from hub.replication.config.load_mirrors import load as load_mirrors
+from hub.replication.clusters.clusters import ClusterHandle, StatusReader, reach_all, share_address
 from hub.replication.config.mirrors import MirrorsFile
+from hub.replication.config.mirrors import load as load_mirrors
 from hub.replication.operations.left_at_source import losses_now
 from hub.replication.ownership.failover import Control
 from hub.replication.ownership.links import Link, back_of, checked, links
@@ -154,7 +156,19 @@ def page_sources(
         processes=measurers.health.processes,
         canary=parts.canary,
         latency=lambda: [row for row in latency.rows() if sees_view(row.view)],
+        lake=lambda topic: lake_line(read_note(settings.home, time.time_ns() // 1_000_000), topic),
     )
+
+
+def lake_line(note: LakeNote | None, topic: str) -> LakeTableLine:
+    """Return what the writer of Iceberg tables reports of a topic."""
+    if note is None:
+        return LakeTableLine()
+    found = note.topics.get(topic)
+    if found is None:
+        return LakeTableLine(trouble="its writer has not begun with it yet")
+    at_ms = found.committed_at_ms
+    return LakeTableLine(found.state, found.table, found.rows, found.behind, at_ms, found.trouble)
 
 
 def counted_topics(follower: CountsFollower) -> CountedTopics:

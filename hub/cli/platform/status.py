@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -15,10 +16,12 @@ from hub.cli.context import load_settings
 from hub.cli.terminal.output import Output, OutputOption, show
 from hub.cli.terminal.watch_option import IntervalOption, WatchOption, looked
 from hub.errors import HubError
+from hub.lake.note import LakeNote, read_note
 from hub.observability import format
 from hub.observability.lag.states import LEVEL, LagState, Level
 from hub.observability.overview.overview import RUNNING
 from hub.runtime import RunningHub, running_hub
+from hub.topics.tree.tree import LiveTree
 
 _TIMEOUT_S = 15.0
 _NAMED = 3
@@ -61,16 +64,19 @@ def status(
 
     Example: hub status --watch
     """
-    home = load_settings().home
+    settings = load_settings()
+    tree = LiveTree(settings.project / "topics.yaml")
 
     def look() -> Sequence[Part]:
-        local = processes(running_hub(home))
+        local = processes(running_hub(settings.home))
+        wanted = sorted(name for name, topic in tree.topics().items() if topic.lake)
+        tables = lake(wanted, read_note(settings.home, time.time_ns() // 1_000_000)) if wanted else ()
         try:
             overview = http.get("/api/overview", timeout_s=_TIMEOUT_S)
             rows = http.get("/api/lag", timeout_s=_TIMEOUT_S)
         except HubError as error:
-            return [local, Part("server", PartState.bad, error.message, error.hint or "")]
-        return [local, *parts(overview, rows)]
+            return [local, Part("server", PartState.bad, error.message, error.hint or ""), *tables]
+        return [local, *parts(overview, rows), *tables]
 
     seen = looked(look, lambda found: show([asdict(each) for each in found], output), watch, output, interval)
     raise typer.Exit(1 if any(each.state in (PartState.bad, PartState.unknown) for each in seen) else 0)
@@ -88,6 +94,19 @@ def processes(hub: RunningHub | None) -> Part:
     return Part(
         "processes", state, f"{len(hub.processes)} run" + ("" if hub.healthy else ", starting"), "hub top"
     )
+
+
+def lake(topics: Sequence[str], known: LakeNote | None) -> list[Part]:
+    """Return the line of the topics' Iceberg tables. ``known`` None: no writer reports."""
+    if known is None:
+        return [Part("lake", PartState.unknown, "no writer of Iceberg tables reports", "hub lake ls")]
+    found = [known.topics.get(topic) for topic in topics]
+    failing = [each.topic for each in found if each is not None and each.state == "FAILING"]
+    if failing:
+        return [Part("lake", PartState.bad, f"not written: {_some(failing)}", "hub lake ls")]
+    written = sum(each is not None and each.state == "WRITING" for each in found)
+    state = PartState.ok if written == len(topics) else PartState.warn
+    return [Part("lake", state, f"{written} of {len(topics)} Iceberg tables are written", "hub lake ls")]
 
 
 def parts(overview: Mapping[str, Any], lag: Sequence[Mapping[str, Any]]) -> list[Part]:

@@ -7,6 +7,7 @@ in order.
                                                                           (──▶ mirror, where there is a mirrors.yaml)
                                                                           (──▶ outbox, where hub.yaml has outbox_database)
                                                                           (──▶ connect, where there is a connectors.yaml)
+                                                                          (──▶ lake, where a topic has lake: true)
 """  # noqa: E501
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from hub.runtime import (
     running_hub,
     stop_hub,
 )
+from hub.topics.tree.tree import LiveTree
 
 _STOPPED_S = 60.0
 CHECK_S = 5.0
@@ -172,7 +174,9 @@ def children(settings: Settings) -> list[Child]:
         if settings.runs_connect
         else []
     )
-    return [*kafka, server, *views, own("check-conformance", "auditor"), *mirrors, *outbox, *connect]
+    tree = LiveTree(settings.project.expanduser() / "topics.yaml")
+    lake = [own("lake run", "lake")] if any(topic.lake for topic in tree.topics().values()) else []
+    return [*kafka, server, *views, own("check-conformance", "auditor"), *mirrors, *outbox, *connect, *lake]
 
 
 def answers_health(base_url: str) -> bool:

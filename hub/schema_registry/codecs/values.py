@@ -94,17 +94,20 @@ def decoder_of(source: SchemaSource, *, exact: bool = False) -> Callable[[bytes,
     return Protobuf(parsed).value
 
 
-def decoder_as(source: SchemaSource, reader: SchemaSource) -> Callable[[bytes, int], Any]:
+def decoder_as(
+    source: SchemaSource, reader: SchemaSource, *, as_written: bool = False
+) -> Callable[[bytes, int], Any]:
     """Return ``decoder_of(source)`` that yields values under another schema's names and defaults (Avro,
     Protobuf).
 
     Fields that only the writer's schema has, or has with another type, keep their written value. For schemas
     of two types, and for JSON Schema (``hub.materializers.types.json_defaults`` fills its defaults), this is
-    ``decoder_of``.
+    ``decoder_of``. ``as_written``: Avro gives the numbers of times and dates as they were written, at every
+    level, and null for a field that the writer lacks, whatever its default.
     """
     wrote, read = source.parsed(), reader.parsed()
     if isinstance(wrote, AvroSchema) and isinstance(read, AvroSchema):
-        return _avro_decoder(wrote, read)
+        return _avro_decoder(wrote, read, as_written)
     if isinstance(wrote, ProtobufSchema) and isinstance(read, ProtobufSchema):
         return Protobuf(read).value_of(Protobuf(wrote))
     return decoder_of(source)
@@ -118,20 +121,26 @@ def _resolved(parsed: AvroSchema, read: AvroSchema) -> Resolution | None:
     return resolve(*both, unread=True)
 
 
-def _avro_decoder(parsed: AvroSchema, read: AvroSchema | None = None) -> Callable[[bytes, int], Any]:
+def _avro_decoder(
+    parsed: AvroSchema, read: AvroSchema | None = None, as_written: bool = False
+) -> Callable[[bytes, int], Any]:
     # Checked first: fastavro recurses in C as deep as the bytes require.
     root = parsed.root()
     check, endless = checker(root), counts_nothing(root)
     resolution = None if read is None else _resolved(parsed, read)
     shown = parsed.value if resolution is None else resolution.reader
+    bare = _as_written if as_written else _times_as_numbers
     try:
         if resolution is None:
-            prepared, reader = _prepared(parsed.value, parsed.types), None
+            types = [_as_written(each) for each in parsed.types] if as_written else parsed.types
+            prepared, reader = _prepared(bare(parsed.value), types), None
         else:
-            prepared, reader = _prepared(resolution.writer), _prepared(resolution.reader)
+            prepared, reader = _prepared(bare(resolution.writer)), _prepared(bare(resolution.reader))
     except _UNREADABLE as error:
         raise InvalidSchema(f"values cannot be read with the schema: {str(error)[:300]}") from None
-    in_micros = [each["name"] for each in avro.fields_of(shown) if _is_in_micros(each["type"])]
+    in_micros = [
+        each["name"] for each in avro.fields_of(shown) if not as_written and _is_in_micros(each["type"])
+    ]
 
     def decode(value: bytes, start: int) -> Any:
         end = check(value, start)
@@ -152,11 +161,13 @@ def _avro_decoder(parsed: AvroSchema, read: AvroSchema | None = None) -> Callabl
 
 
 def _prepared(schema: Any, types: Sequence[Any] = ()) -> Any:
-    """Prepare a schema for fastavro. ``types``: the types that it references."""
+    """Prepare a schema of ``_times_as_numbers`` or ``_as_written`` for fastavro. ``types``: the types that
+    it references.
+    """
     known: dict[str, Any] = {}
     for each in types:
         fastavro.parse_schema(each, named_schemas=known, _ignore_default_error=True)
-    return fastavro.parse_schema(_times_as_numbers(schema), named_schemas=known, _ignore_default_error=True)
+    return fastavro.parse_schema(schema, named_schemas=known, _ignore_default_error=True)
 
 
 def _is_in_micros(kind: Any) -> bool:
@@ -166,6 +177,23 @@ def _is_in_micros(kind: Any) -> bool:
         isinstance(each, dict) and each["type"] == "long" and str(each.get("logicalType")).endswith("-micros")
         for each in branches
     )
+
+
+def _as_written(schema: Any) -> Any:
+    """Return a schema without logical types but decimals, and with null as the default of each field."""
+    if isinstance(schema, list):
+        return [_as_written(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    bare = {key: of for key, of in schema.items() if key != "logicalType" or of == "decimal"}
+    for key in bare.keys() & {"type", "items", "values"}:
+        bare[key] = _as_written(bare[key])
+    if "fields" in bare:
+        bare["fields"] = [
+            {**each, "type": _as_written(each["type"]), **({"default": None} if "default" in each else {})}
+            for each in bare["fields"]
+        ]
+    return bare
 
 
 def _times_as_numbers(schema: Any) -> Any:

@@ -132,6 +132,7 @@ class Inherited(BaseModel):
     """Settings of a node for itself and everything below; the file's ``defaults`` set them for every topic.
 
     ``audit`` sets how records that violate their schema are handled (hub/topics/conformance/auditor.py).
+    ``lake`` sets whether the topic has an Iceberg table (docs/how-to/topics-as-iceberg-tables.md).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -147,6 +148,7 @@ class Inherited(BaseModel):
     config: dict[str, str | int | float | bool | None] = Field(default_factory=dict)
     compatibility: Level | None = None
     audit: AuditMode | None = None
+    lake: bool | None = None
 
     @field_validator("retention")
     @classmethod
@@ -193,7 +195,16 @@ class Inherited(BaseModel):
         """
         said: dict[str, object] = {
             name: value
-            for name in ("owner", "doc", "tags", "partitions", "replication_factor", "compatibility", "audit")
+            for name in (
+                "owner",
+                "doc",
+                "tags",
+                "partitions",
+                "replication_factor",
+                "compatibility",
+                "audit",
+                "lake",
+            )
             if (value := getattr(self, name)) is not None
         }
         slo = self.slo
@@ -287,6 +298,7 @@ class TopicSpec:
     slo: Slo = Slo()
     audit: AuditMode = "report"
     key: str | None = None
+    lake: bool = False
 
     @property
     def subject(self) -> str:
@@ -471,6 +483,7 @@ def _spec(name: str, node: TopicNode, settings: Mapping[str, tuple[object, str]]
         ),
         audit=effective("audit") or "report",  # type: ignore[arg-type]
         key=node.key,
+        lake=effective("lake") is True,
     )
 
 

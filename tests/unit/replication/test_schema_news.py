@@ -16,7 +16,8 @@ from hub.replication.clusters.clusters import REFUSED, ClusterHandle
 from hub.replication.clusters.schemas_first import SchemaNews
 from hub.replication.config.mirrors import Mirror
 from hub.replication.ownership.links import Link
-from hub.replication.worker.link_schemas import LinkSchemas
+from hub.replication.ownership.shards import Shard
+from hub.replication.worker.link_tasks import LinkTasks
 from hub.schema_registry.model.facts import (
     SCHEMAS_TOPIC,
     Fact,
@@ -117,27 +118,28 @@ def test_what_the_registry_never_has_is_not_awaited_for_ever(
 # ---- where it cannot be followed
 
 
-def schemas(kafka: Kafka, **more: Any) -> LinkSchemas:
+def chores(kafka: Kafka, **more: Any) -> LinkTasks:
     mirror = Mirror(source="nyc", target="lon", topics=["**"], **more)
-    lon = ClusterHandle("lon", kafka, None, "http://lon")  # type: ignore[arg-type]
-    return LinkSchemas(Link("m", mirror, "m"), source(kafka), lon, "m.chores")
+    clusters = {"nyc": source(kafka), "lon": ClusterHandle("lon", kafka, None, "http://lon")}  # type: ignore[arg-type]
+    link = Link("m", mirror, "m")
+    return LinkTasks(None, Shard("m", -1), link, clusters, None, None)  # type: ignore[arg-type]
 
 
 def test_a_registry_whose_log_is_elsewhere_is_told_of() -> None:
-    elsewhere = schemas(Kafka())
-    elsewhere.follow()
-    assert elsewhere.news is None and "does not exist" in elsewhere.caution
-    refused = schemas(Kafka(refused=PeerError("topic: not authorized", code=REFUSED)))
-    refused.follow()
-    assert refused.news is None and "not authorized; a version that comes later" in refused.caution
+    elsewhere = chores(Kafka())
+    elsewhere._open_news()
+    assert elsewhere._news is None and "does not exist" in elsewhere._no_news
+    refused = chores(Kafka(refused=PeerError("topic: not authorized", code=REFUSED)))
+    refused._open_news()
+    assert refused._news is None and "not authorized; a version that comes later" in refused._no_news
     with pytest.raises(PeerError, match="no answer"):
-        schemas(Kafka(refused=PeerError("no answer"))).follow()
+        chores(Kafka(refused=PeerError("no answer")))._open_news()
 
 
 def test_where_ids_are_looked_up_nothing_is_followed(kafka: Kafka) -> None:
-    for each, follows in ((schemas(kafka), True), (schemas(kafka, schema_ids="rewrite"), False)):
-        each.follow()
-        assert (each.news is not None, each.caution) == (follows, "")
+    for each, follows in ((chores(kafka), True), (chores(kafka, schema_ids="rewrite"), False)):
+        each._open_news()
+        assert (each._news is not None, each._no_news) == (follows, "")
 
 
 def test_a_cluster_without_the_log_cannot_be_followed() -> None:

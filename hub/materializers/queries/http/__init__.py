@@ -1,5 +1,4 @@
 """Queries over HTTP: the routes of queries, and the forms of their answers.
 
-routes.py       [edge] FastAPI            answers.py  [edge] JSON, NDJSON and CSV
-push_routes.py  [edge] push queries
+routes.py  [edge] FastAPI            answers.py  [edge] JSON, NDJSON and CSV
 """

@@ -50,10 +50,9 @@ class HasTopics(Protocol):
 
 
 class HasRegistry(Protocol):
-    """A registry node. ``ready``: whether it answers at once; ``position``: as of which offset of its log."""
+    """A registry node. ``ready``: whether it answers at once."""
 
-    @property
-    def position(self) -> int: ...
+    position: int
 
     @property
     def ready(self) -> bool: ...
@@ -100,6 +99,20 @@ class HasConnectors(Protocol):
         """Carry out an action of ``pages.monitor.connector``; return the connector before it."""
 
 
+@dataclass(frozen=True, slots=True)
+class LakeTableLine:
+    """State of a topic's Iceberg table: WRITING, FAILING (``trouble`` has the reason), STARTING or UNKNOWN.
+    ``behind``: records that are not in it yet; ``committed_at_ms``: of the newest commit. None: unknown.
+    """
+
+    state: str = "UNKNOWN"
+    table: str | None = None
+    rows: int | None = None
+    behind: int | None = None
+    committed_at_ms: int | None = None
+    trouble: str = "no writer of Iceberg tables reports: hub lake run"
+
+
 @dataclass(frozen=True)
 class PageSources:
     """Sources of all pages.
@@ -107,7 +120,7 @@ class PageSources:
     ``describe``: queries Kafka for one topic, within a few seconds. ``mirrors``, ``health``, ``processes``
     (the hub's, on the server's machine), ``canary`` (None: not enabled) and ``latency`` return the last known
     values at once. ``unmeasured``: why missing rows in ``lag`` do not mean that nobody reads ("": readers are
-    being measured for the first time); None: they do.
+    being measured for the first time); None: they do. ``lake``: a topic's Iceberg table by its writer's note.
     """
 
     topics: HasTopics
@@ -129,6 +142,7 @@ class PageSources:
     processes: Callable[[], Sequence[Process]] = tuple
     canary: Callable[[], Mapping[str, Any] | None] = lambda: None
     latency: Callable[[], Sequence[LatencyRow]] = tuple
+    lake: Callable[[str], LakeTableLine] = lambda _topic: LakeTableLine()
     now_ms: Callable[[], int] = wall_clock_ms
 
     def connector_flows(self) -> Sequence[ConnectorFlow]:

@@ -67,15 +67,17 @@ def page_of(sources: PageSources, name: str) -> topic.TopicPage:
         subjects = ask(sources.registry, lambda registry: topic.subjects_of(registry, name))
     except HubError as error:
         missing.append(f"schemas: {error.message}")
+    spec = sources.tree().get(name)
     return topic.topic_page(
         line,
         sources.topics.overview(),
         sources.lag(),
-        sources.tree().get(name),
+        spec,
         subjects,
         sources.topics.names(),
         tuple(missing),
         sources.unmeasured(),
+        sources.lake(name) if spec is not None and spec.lake else None,
     )
 
 

@@ -9,6 +9,7 @@ from hub.errors import nearest
 from hub.observability.lag.consumers import LagRow
 from hub.observability.lag.states import SEVERITY, LagState
 from hub.observability.overview.overview import DLQ_SUFFIX, Overview, TopicKind, TopicLine
+from hub.observability.web.pages.estate import LakeTableLine
 from hub.schema_registry.registry.state_machine import Registry
 from hub.topics.tree.tree import TopicSpec
 
@@ -47,7 +48,7 @@ class TopicPage:
     """Values of the page.
 
     ``made_by``: the view whose changelog it is. ``dead_letters``: its DLQ, if one exists. ``missing``: parts
-    that could not be read, and why. ``unmeasured``: see PageSources.
+    that could not be read, and why. ``unmeasured``: see PageSources. ``lake`` None: it has no Iceberg table.
     """
 
     name: str
@@ -71,6 +72,7 @@ class TopicPage:
     lag_ms: int | None = None
     completeness: float | None = None
     unmeasured: str | None = None
+    lake: LakeTableLine | None = None
 
 
 def topic_page(
@@ -82,6 +84,7 @@ def topic_page(
     names: Iterable[str],
     missing: tuple[str, ...] = (),
     unmeasured: str | None = None,
+    lake: LakeTableLine | None = None,
 ) -> TopicPage:
     """Return the page's values. ``names``: all topics."""
     name = line.name
@@ -115,6 +118,7 @@ def topic_page(
         spec.slo.lag_ms if spec is not None else None,
         spec.slo.completeness if spec is not None else None,
         unmeasured,
+        lake,
     )
 
 

@@ -28,8 +28,7 @@ from hub.schema_registry.formats.json_schema.differences.scalars import (
     values_changed,
 )
 from hub.schema_registry.formats.json_schema.differences.shapes import SchemaShape, SchemaShapes
-from hub.schema_registry.formats.json_schema.patterns import Pattern
-from hub.schema_registry.formats.json_schema.schema import JsonSchema
+from hub.schema_registry.formats.json_schema.schema import JsonSchema, Pattern
 
 
 class JsonSchemaComparison:

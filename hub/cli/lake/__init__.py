@@ -1,0 +1,1 @@
+"""[edge] ``hub lake``: Iceberg tables of topics; ``commands.py`` ls, run, verify, maintain."""

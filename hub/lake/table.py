@@ -1,0 +1,272 @@
+"""[edge] One Iceberg table of a topic: create, evolve, append, compact, expire, sweep.
+
+An append names the snapshot that it follows (``commit.retry.num-retries`` is 0, so pyiceberg never repeats
+it on top of another writer's). After any error the caller opens the table again: its newest snapshot is
+the state.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow
+import pyarrow.fs
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import ArrowScan, PyArrowFileIO, _dataframe_to_data_files
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyiceberg.transforms import DayTransform
+from pyiceberg.types import NestedField
+
+from hub.lake.catalog import Identifier, asked
+from hub.lake.columns import META, Column
+from hub.lake.evolution import ColumnChange, next_changes
+from hub.lake.snapshots import OWN_COMPACTION, SmallFile, TableProgress, plan_compaction, progress_of
+
+log = logging.getLogger(__name__)
+
+TOPIC, SCHEMA_VERSION = "hub.topic", "hub.schema-version"
+_PROPERTIES = {
+    "format-version": "2",
+    "commit.retry.num-retries": "0",
+    "commit.manifest-merge.enabled": "true",
+    "commit.manifest.min-count-to-merge": "20",
+    "write.parquet.compression-codec": "zstd",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+}
+_DAY = PartitionSpec(PartitionField(3, 1_000, DayTransform(), "_timestamp_day"))
+_MOST_PASSES = 10
+# Files that a sweep may delete: where a catalog nests folders, another table may lie below this one.
+_OWN_FILE = re.compile(r"data/_timestamp_day=[^/]+/[^/]+\.parquet|metadata/[^/]+\.(avro|json)")
+
+
+class LakeTable:
+    """An open table. Not thread safe. Its methods raise Conflict (HUB-1813) for another writer, PeerError
+    (HUB-3810).
+    """
+
+    def __init__(self, table: Table, name: str) -> None:
+        self._table, self.name = table, name
+        self.progress = self._read_progress()
+
+    @property
+    def table(self) -> Table:
+        """The table of pyiceberg, for readers."""
+        return self._table
+
+    @property
+    def fields(self) -> Sequence[NestedField]:
+        return self._table.schema().fields
+
+    @property
+    def arrow_schema(self) -> pyarrow.Schema:
+        return self._table.schema().as_arrow()
+
+    @property
+    def version(self) -> int:
+        """The newest schema version whose columns the table has; -1 for a table without any."""
+        return int(self._table.properties.get(SCHEMA_VERSION, -1))
+
+    @property
+    def rows(self) -> int | None:
+        """Rows by the newest snapshot; None if it does not say."""
+        snapshot = self._table.current_snapshot()
+        if snapshot is None:
+            return 0
+        total = None if snapshot.summary is None else snapshot.summary["total-records"]
+        return None if total is None else int(total)
+
+    @property
+    def committed_at_ms(self) -> int | None:
+        """Time of the newest commit, epoch milliseconds; None without one."""
+        snapshot = self._table.current_snapshot()
+        return None if snapshot is None else snapshot.timestamp_ms
+
+    def evolve(self, versions: Sequence[Sequence[Column]], number: int) -> int:
+        """Bring the table to the columns of each version in turn; returns the number of changes."""
+        done = 0
+        with asked(f'table "{self.name}"'):
+            for columns in versions:
+                for _ in range(_MOST_PASSES):
+                    changes = next_changes(self.fields, columns)
+                    if not changes:
+                        break
+                    with self._table.update_schema() as update:
+                        for change in changes:
+                            _apply(update, change)
+                    done += len(changes)
+            if self.version != number:
+                with self._table.transaction() as transaction:
+                    transaction.set_properties({SCHEMA_VERSION: str(number)})
+        if done:
+            log.info('table "%s": %d changes of its schema', self.name, done)
+        return done
+
+    def append(self, rows: pyarrow.Table, progress: TableProgress) -> None:
+        """Append rows and positions in one commit."""
+        with asked(f'table "{self.name}"'):
+            self._table.append(rows, snapshot_properties=progress.summary())
+        self.progress = progress
+
+    def compact(self, target_bytes: int, least_files: int) -> tuple[int, int]:
+        """Merge small files of a day, sorted by partition and offset. Returns (files before, files after).
+
+        Each group is a commit of its own, with the positions as they are.
+        """
+        before = after = 0
+        with asked(f'table "{self.name}"'):
+            tasks = {task.file.file_path: task for task in self._table.scan().plan_files()}
+            files = [
+                SmallFile(path, task.file.partition[0], task.file.file_size_in_bytes, task.file.record_count)
+                for path, task in tasks.items()
+                if not task.delete_files
+            ]
+            for group in plan_compaction(files, target_bytes, least_files):
+                after += self._merge([tasks[each.path] for each in group])
+                before += len(group)
+        return before, after
+
+    def _merge(self, tasks: Sequence[FileScanTask]) -> int:
+        scan = ArrowScan(self._table.metadata, self._table.io, self._table.schema(), AlwaysTrue())
+        rows = scan.to_table(tasks).sort_by([("_partition", "ascending"), ("_offset", "ascending")])
+        # pyiceberg has no public writer of data files besides append, which cannot replace files in its
+        # commit.
+        written = list(
+            _dataframe_to_data_files(table_metadata=self._table.metadata, df=rows, io=self._table.io)
+        )
+        if sum(each.record_count for each in written) != sum(task.file.record_count for task in tasks):
+            raise ValueError("the merged files have another number of rows; nothing was changed")
+        with self._table.transaction() as transaction:
+            properties = {**self.progress.summary(), **OWN_COMPACTION}
+            with transaction.update_snapshot(snapshot_properties=properties).overwrite() as update:
+                for task in tasks:
+                    update.delete_data_file(task.file)
+                for each in written:
+                    update.append_data_file(each)
+        return len(written)
+
+    def expire(self, older_than: datetime) -> int:
+        """Expire snapshots that were made before a time, never the newest one. Returns their number."""
+        with asked(f'table "{self.name}"'):
+            before = len(self._table.snapshots())
+            if before > 1:
+                self._table.maintenance.expire_snapshots().older_than(older_than).commit()
+                self._table.refresh()
+            return before - len(self._table.snapshots())
+
+    def sweep(self, older_than: datetime) -> int:
+        """Delete files below the table's folder that no snapshot has: of expired snapshots, of killed
+        writers.
+
+        Younger files are left: a writer may be about to commit them. Returns the number of files.
+        """
+        io = self._table.io
+        if not isinstance(io, PyArrowFileIO):
+            return 0
+        with asked(f'table "{self.name}"'):
+            kept = {_path(each) for each in self._reachable()}
+            scheme, host, folder = io.parse_location(self._table.location())
+            files = io.fs_by_scheme(scheme, host)
+            selector = pyarrow.fs.FileSelector(folder, allow_not_found=True, recursive=True)
+            gone = [
+                each.path
+                for each in files.get_file_info(selector)
+                if each.type == pyarrow.fs.FileType.File
+                and _OWN_FILE.fullmatch(each.path.removeprefix(folder).lstrip("/"))
+                and _path(each.path) not in kept
+                and each.mtime is not None
+                and each.mtime < older_than
+            ]
+            for path in gone:
+                files.delete_file(path)
+        return len(gone)
+
+    def _reachable(self) -> Iterator[str]:
+        metadata = self._table.metadata
+        yield self._table.metadata_location
+        yield from (each.metadata_file for each in metadata.metadata_log)
+        yield from (each.statistics_path for each in metadata.statistics)
+        seen: set[str] = set()
+        for snapshot in metadata.snapshots:
+            yield snapshot.manifest_list
+            for manifest in snapshot.manifests(self._table.io):
+                if manifest.manifest_path not in seen:
+                    seen.add(manifest.manifest_path)
+                    yield manifest.manifest_path
+                    entries = manifest.fetch_manifest_entry(self._table.io, discard_deleted=True)
+                    yield from (entry.data_file.file_path for entry in entries)
+
+    def _read_progress(self) -> TableProgress:
+        """Return the progress of the newest snapshot that has one; else by the rows themselves, for a table
+        whose snapshots are other engines' by now.
+        """
+        snapshot = self._table.current_snapshot()
+        if snapshot is None:
+            return TableProgress("")
+        for each in ancestors_of(snapshot, self._table.metadata):
+            found = progress_of(_summary(each))
+            if found is not None:
+                return found
+        rows = self._table.scan(selected_fields=("_partition", "_offset")).to_arrow()
+        last = rows.group_by("_partition").aggregate([("_offset", "max")])
+        pairs = zip(last["_partition"].to_pylist(), last["_offset_max"].to_pylist(), strict=True)
+        return TableProgress("", {partition: offset + 1 for partition, offset in pairs})
+
+
+def open_table(catalog: Catalog, identifier: Identifier) -> LakeTable:
+    """Return the topic's table. Raises NotFound (HUB-1812), PeerError (HUB-3810)."""
+    name = ".".join(identifier)
+    with asked(f'table "{name}"'):
+        return LakeTable(catalog.load_table(identifier), name)
+
+
+def ensure_table(catalog: Catalog, identifier: Identifier, topic: str) -> LakeTable:
+    """Return the topic's table; create it, with the columns of records alone, if it does not exist."""
+    name = ".".join(identifier)
+    with asked(f'table "{name}"'):
+        try:
+            return LakeTable(catalog.load_table(identifier), name)
+        except NoSuchTableError:
+            pass
+        for length in range(1, len(identifier)):
+            with suppress(NamespaceAlreadyExistsError):
+                catalog.create_namespace_if_not_exists(identifier[:length])
+        with suppress(TableAlreadyExistsError):
+            catalog.create_table(
+                identifier, Schema(*META), partition_spec=_DAY, properties={**_PROPERTIES, TOPIC: topic}
+            )
+        return LakeTable(catalog.load_table(identifier), name)
+
+
+def _apply(update: Any, change: ColumnChange) -> None:
+    match change.kind:
+        case "add":
+            update.add_column(change.path, change.type, doc=change.doc)
+        case "widen":
+            update.update_column(change.path, field_type=change.type)
+        case "rename":
+            update.rename_column(change.path, change.name)
+
+
+def _summary(snapshot: Snapshot) -> dict[str, str]:
+    return {} if snapshot.summary is None else snapshot.summary.additional_properties
+
+
+def _path(location: str) -> str:
+    """Return a location without scheme, so that names of files compare however they are written."""
+    return location.partition("://")[2].lstrip("/") if "://" in location else location.lstrip("/")
+
+
+def ago(hours: float, now_s: float) -> datetime:
+    """Return the time ``hours`` before ``now_s``, which is in seconds since 1970."""
+    return datetime.fromtimestamp(now_s, UTC) - timedelta(hours=hours)

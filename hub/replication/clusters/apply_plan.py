@@ -1,0 +1,409 @@
+"""[edge] Make the plan of a link from real clusters, and carry out its steps, each idempotent.
+
+``planned`` reads both sides and the last synced state, and lets planning/plan.py decide; ``carry_out``
+executes the steps. The command line and the workers use the same two functions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from hub.errors import Conflict, HubError
+from hub.record import NewRecord, TopicPartition
+from hub.replication.clusters.clusters import (
+    ClusterHandle,
+    own_topics,
+    read_progress,
+    rule_of,
+    side,
+    topics_of,
+    without_records,
+)
+from hub.replication.clusters.control_state import CarriedTopic, ControlState, LinkContents
+from hub.replication.clusters.registries import carry_schema
+from hub.replication.clusters.registry_side import RegistryReader, reader_of
+from hub.replication.clusters.registry_side import carry_out as carry_out_at_registry
+from hub.replication.clusters.written_state import WrittenState
+from hub.replication.config.mirrors import MirrorsFile
+from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, checkpoint_partition
+from hub.replication.ownership.failover import Control
+from hub.replication.ownership.links import Link, carries, opposite
+from hub.replication.ownership.shards import Shard, shard_of
+from hub.replication.planning.plan import (
+    AddTargetPartitions,
+    AlterAcls,
+    AlterTargetConfig,
+    ClusterSide,
+    CreateTargetTopic,
+    MirrorPlan,
+    NewGeneration,
+    Remember,
+    Step,
+    plan,
+    ruled_otherwise,
+)
+from hub.replication.planning.schema_plan import (
+    DeleteSchema,
+    ImportSchema,
+    RegisterTargetSchema,
+    SetSubject,
+    SyncedSubject,
+    is_carried,
+)
+from hub.replication.planning.write_rights import WriteAcls, about_writing
+from hub.replication.rewriting.filter_history import FilterPeriod, FilterVersion, in_force
+from hub.replication.rewriting.record_filter import shape_of
+from hub.topics.tree.plan import Caution
+
+_SETTLE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class LinkPlan:
+    """A link's plan with its inputs. ``own``: the mirrors' own topics that are missing at the target and at
+    the source (owners are recorded on both sides). ``rights``: the source's write ACLs, where they differ
+    from those that were recorded; None: nothing to record.
+    """
+
+    link: Link
+    own: tuple[tuple[str, CreateTargetTopic], ...]
+    made: MirrorPlan
+    topics: tuple[str, ...]
+    source: ClusterSide
+    checkpoints: Mapping[TopicPartition, Checkpoint]
+    rights: WriteAcls | None = None
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """Steps to show to people: all except those that only record state."""
+        said = [f"+ topic {step.topic} at {where}  (the mirrors' own)" for where, step in self.own]
+        return (*said, *(str(step) for step in self.made.steps if not isinstance(step, Remember)))
+
+    @property
+    def shapes(self) -> dict[str, str]:
+        """Rewriting rules by topic, of the topics that have any."""
+        ids = self.made.own_ids
+        found = {topic: shape_of(self.link.mirror, topic, rewrites=topic in ids) for topic in self.topics}
+        return {topic: str(shape) for topic, shape in found.items() if shape is not None}
+
+    @property
+    def source_places(self) -> dict[TopicPartition, tuple[int, int]]:
+        """Offsets [begin, end) of every partition of the link's source topics."""
+        return {tp: (self.source.begins.get(tp), end) for tp, end in self.source.ends}
+
+    def carries(self, now_ms: int) -> LinkContents:
+        """Return what the workers shall carry once the steps are done."""
+        found: dict[str, CarriedTopic] = {}
+        for topic in self.topics:
+            here = self.source.topics.get(topic)
+            if here is None or topic in self.made.blocked:
+                continue
+            marks = [mark for tp, mark in self.checkpoints.items() if tp.topic == topic]
+            known = {mark.topic_id: mark.generation for mark in marks}
+            following = max(known.values(), default=-1) + 1
+            generation = known.get(here.topic_id, following)
+            own_ids = topic in self.made.own_ids
+            found[topic] = CarriedTopic(here.partitions, here.topic_id, generation, own_ids)
+        trouble = {each.topic: f"{each.reason}; {each.hint}" for each in self.made.refusals}
+        cautions = tuple(f"{each.topic}: {each.reason}" for each in self.made.cautions)
+        return LinkContents(self.link.name, found, trouble, cautions, "", now_ms)
+
+
+def planned(
+    file: MirrorsFile,
+    link: Link,
+    clusters: Mapping[str, ClusterHandle],
+    control: Control,
+    board: ControlState,
+    read: Callable[[], WrittenState],
+    other: WrittenState | None = None,
+    secrets: Mapping[str, str] | None = None,
+    registries: Mapping[str, RegistryReader] | None = None,
+) -> LinkPlan:
+    """Make the plan of a link from the current state. ``board`` and the result of ``read`` are the target's,
+    ``other`` is what mirrors wrote at the source. Progress is read after the target's ends: records before
+    those ends have their checkpoint by then. Ends that are before their checkpoint are requested once more.
+    ``secrets``: the available keys of masks, by reference. ``registries``: cached readers by cluster, for
+    callers that plan repeatedly.
+
+    Raises PeerError when a cluster, or its registry, does not answer.
+    """
+    source, target = clusters[link.source], clusters[link.target]
+    every = topics_of(source)
+    topics = carries(file, link, every, control)
+    rules = link.mirror.acls.copy_
+    here, there = (
+        (side(source, topics, rules=rules), side(target, topics, rules=rules))
+        if topics
+        else (ClusterSide({}), ClusterSide({}))
+    )
+    # DENY rules that the hub added where ownership was given up are not copied.
+    ours = [handed.denied.get(link.source, frozenset()) for handed in board.handed.values()]
+    here = replace(here, acls=here.acls.difference(*ours))
+    rights = WriteAcls(
+        link.name, about_writing(here.acls, topics), int(time.time() * 1000), here.checks_access
+    )
+    record_rights = rules and topics and not rights.same_as(board.rights.get(link.name))
+    subjects = _subjects_of(board, link)
+    if topics:
+        here, there = _with_registries(link, topics, (source, here), (target, there), subjects, registries)
+    own = [(link.target, step) for step in own_topics(target)]
+    own += [(link.source, step) for step in own_topics(source)]
+    progress = read()
+    marks = progress.of(link.name)
+    unmarked = {tp.topic for tp, end in there.ends if end > 0} - {tp.topic for tp in marks}
+    if unmarked:
+        void = without_records(target, unmarked)
+        there = replace(there, void=void)
+        if unmarked - void:  # they may be the mirror's own, committed since progress was read
+            progress = read()
+            marks = progress.of(link.name)
+    there = _reached_by(there, marks, target)
+    marks |= _came_from_here(file, link, topics, here, there, marks, other)
+    synced = {topic: board.synced[link.name, topic] for topic in topics if (link.name, topic) in board.synced}
+    ruled = {tp: in_force(progress.rules_at(link.name, tp)) for tp in marks if tp.topic in topics}
+    made = plan(link.name, link.mirror, topics, here, there, synced, marks.values(), ruled, secrets, subjects)
+    gone = sorted({tp.topic for tp in marks} - every.keys())
+    cautions = (
+        *made.cautions,
+        *(
+            Caution(name, "it was deleted at the source; the copy is kept", "delete it at the target too")
+            for name in gone
+            if link.mirror.selects(name)
+        ),
+    )
+    return LinkPlan(
+        link,
+        tuple(own),
+        replace(made, cautions=cautions),
+        topics,
+        here,
+        marks,
+        rights if record_rights else None,
+    )
+
+
+def _subjects_of(board: ControlState, link: Link) -> dict[str, SyncedSubject]:
+    return {subject: each for (name, subject), each in board.subjects.items() if name == link.name}
+
+
+def _with_registries(
+    link: Link,
+    topics: Sequence[str],
+    source: tuple[ClusterHandle, ClusterSide],
+    target: tuple[ClusterHandle, ClusterSide],
+    synced: Iterable[str],
+    registries: Mapping[str, RegistryReader] | None,
+) -> tuple[ClusterSide, ClusterSide]:
+    """Add the registries' contents to both sides, if both have a registry: all versions, and settings of the
+    link's subjects.
+    """
+    if source[0].registry is None or target[0].registry is None:
+        return source[1], target[1]
+    readers = registries or {
+        each.name: reader for each in (source[0], target[0]) if (reader := reader_of(each.registry))
+    }
+    try:
+        here, there = readers[link.source], readers[link.target]
+        known, carried = frozenset(source[1].topics), frozenset(topics)
+        wanted = [f"{topic}-{part}" for topic in topics for part in ("key", "value")]
+        wanted += [
+            each.subject for each in here.versions() if is_carried(each.subject, link.mirror, carried, known)
+        ]
+        wanted += synced
+        return replace(source[1], registry=here.read(wanted)), replace(target[1], registry=there.read(wanted))
+    finally:
+        for each in () if registries else readers.values():
+            each.close()
+
+
+def _reached_by(
+    there: ClusterSide, marks: Mapping[TopicPartition, Checkpoint], target: ClusterHandle
+) -> ClusterSide:
+    """Request the target's ends again where a checkpoint is beyond them: a busy mirror wrote more since the
+    first request. A partition that still ends before its checkpoint has lost records.
+    """
+    beyond = {
+        tp.topic for tp, mark in marks.items() if mark.target_next > there.ends.get(tp, mark.target_next)
+    }
+    if not beyond:
+        return there
+    newer = target.kafka.end_offsets(sorted(beyond), committed=False)
+    return replace(there, ends=there.ends.advanced(newer))
+
+
+def _came_from_here(
+    file: MirrorsFile,
+    link: Link,
+    topics: Iterable[str],
+    here: ClusterSide,
+    there: ClusterSide,
+    marks: Mapping[TopicPartition, Checkpoint],
+    other: WrittenState | None,
+) -> dict[TopicPartition, Checkpoint]:
+    """Return checkpoints of partitions whose records at the target were mirrored from there, so that the way
+    back may begin although the target has records.
+    """
+    found: dict[TopicPartition, Checkpoint] = {}
+    if other is None:
+        return found
+    for topic in topics:
+        back = opposite(file, link, topic)
+        if back is None or topic not in there.topics or any(tp.topic == topic for tp in marks):
+            continue
+        for tp in other.of(back):
+            if tp.topic == topic:
+                ids = here.topics[topic].topic_id, there.topics[topic].topic_id
+                found[tp] = Checkpoint(link.name, 0, *tp, ids[0], 0, -1, 0, target_topic_id=ids[1])
+    return found
+
+
+def carry_out(
+    steps: Sequence[Step],
+    source: ClusterHandle,
+    target: ClusterHandle,
+    said: Callable[[Step], None] = lambda step: None,
+) -> dict[str, HubError]:
+    """Carry out the steps in order; return the topics whose step failed, with the error. Later steps of these
+    topics are skipped.
+    """
+    failed: dict[str, HubError] = {}
+    for step in steps:
+        if step.topic in failed:
+            continue
+        try:
+            _do(step, source, target)
+        except HubError as error:
+            failed[step.topic] = error
+        else:
+            said(step)
+    return failed
+
+
+def rules_from_now(
+    link: Link, target: ClusterHandle, secrets: Mapping[str, str]
+) -> dict[TopicPartition, tuple[int, FilterVersion]]:
+    """Put the file's current rules into force from each partition's current offset on, where earlier records
+    were made under other rules. Returns by partition the source offset and the rules. Written under each
+    shard's own fence, so that no worker continues with former rules. Idempotent. ``secrets``: all keys of the
+    mirror's masks.
+    """
+    begun: dict[TopicPartition, tuple[int, FilterVersion]] = {}
+    known = read_progress(target, maps=False)
+    for number in sorted({shard_of(*tp, link.mirror.shards) for tp in _otherwise(link, known, secrets)}):
+        writer = target.kafka.writer(Shard(link.name, number).transactional_id)
+        try:
+            # Read again: the former owner's open transaction is aborted now, and it can write nothing more.
+            due = _otherwise(link, read_progress(target, maps=False), secrets)
+            place = checkpoint_partition(
+                link.name, number, target.kafka.topics()[CHECKPOINTS_TOPIC].partitions
+            )
+            now_ms = int(time.time() * 1000)
+            written = []
+            for tp, mark in sorted(due.items()):
+                if shard_of(*tp, link.mirror.shards) == number:
+                    rules = _now(link, tp.topic, secrets, in_force(known.rules_at(link.name, tp)))
+                    begun[tp] = mark.source_next, rules
+                    written.append(
+                        FilterPeriod(link.name, *tp, mark.topic_id, mark.source_next, rules, now_ms)
+                    )
+            writer.append([each.record(place) for each in written])
+        finally:
+            writer.close()
+    return begun
+
+
+def _now(link: Link, topic: str, secrets: Mapping[str, str], then: FilterVersion) -> FilterVersion:
+    """Return the rules of the file. A mirror that already replaced schema ids as needed continues
+    to do so.
+    """
+    rewrites = link.mirror.ids == "auto" and then.shape is not None and then.shape.rewrites_ids
+    return FilterVersion.now(link.mirror, topic, secrets, rewrites=rewrites)
+
+
+def _otherwise(
+    link: Link, progress: WrittenState, secrets: Mapping[str, str]
+) -> dict[TopicPartition, Checkpoint]:
+    """Return the partitions with records that were made under rules other than those of the file."""
+    found: dict[TopicPartition, Checkpoint] = {}
+    for tp, mark in progress.of(link.name).items():
+        if not link.mirror.selects(tp.topic):
+            continue
+        then = {tp: in_force(progress.rules_at(link.name, tp))}
+        if ruled_otherwise(_now(link, tp.topic, secrets, then[tp]), [mark], then):
+            found[tp] = mark
+    return found
+
+
+def record_rights(made: LinkPlan, target: ClusterHandle) -> None:
+    """Record who may write at the source, if that changed: the source may be down when it is needed."""
+    if made.rights is not None:
+        _remember(made.rights.record(), target)
+
+
+def make_own(own: Iterable[tuple[str, CreateTargetTopic]], clusters: Mapping[str, ClusterHandle]) -> None:
+    """Create the mirrors' own topics; a topic that somebody else creates at the same time counts
+    as created.
+    """
+    for where, step in own:
+        _create(step, clusters[where])
+
+
+def _do(step: Step, source: ClusterHandle, target: ClusterHandle) -> None:
+    kafka = target.kafka
+    match step:
+        case ImportSchema() | DeleteSchema():
+            assert target.registry is not None
+            carry_out_at_registry(step, target.registry)
+        case SetSubject():
+            assert target.registry is not None
+            carry_out_at_registry(step, target.registry)
+            _remember(step.synced.record(), target)
+        case RegisterTargetSchema():
+            carry_schema(source, target, step.schema.id, step.schema.subject)
+        case CreateTargetTopic():
+            _create(step, target)
+        case AddTargetPartitions():
+            there = kafka.topics().get(step.topic)
+            if there is not None and there.partitions < step.total:
+                kafka.add_partitions(step.topic, step.total)
+        case AlterTargetConfig():
+            kafka.alter_config(step.topic, {key: new for key, (_, new) in step.changes.items()})
+        case AlterAcls():
+            kafka.add_rules(rule_of(each) for each in step.add)
+            kafka.remove_rules(rule_of(each) for each in step.remove)
+        case NewGeneration():
+            pass  # the worker that holds a shard begins it, under the shard's own fence
+        case Remember():
+            _remember(step.synced.record(), target)
+
+
+def _remember(record: NewRecord, target: ClusterHandle) -> None:
+    writer = target.kafka.writer()
+    try:
+        writer.append([record])
+    finally:
+        writer.close()
+
+
+def _create(step: CreateTargetTopic, at: ClusterHandle) -> None:
+    with contextlib.suppress(Conflict):
+        at.kafka.create_topic(
+            step.topic,
+            partitions=step.partitions,
+            config=step.config,
+            replication_factor=step.replication_factor,
+        )
+    # Created, perhaps by another: offsets can be requested once its partitions have leaders.
+    deadline = time.monotonic() + _SETTLE_S
+    while True:
+        try:
+            at.kafka.end_offsets([step.topic])
+            return
+        except HubError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
