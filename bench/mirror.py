@@ -48,7 +48,7 @@ from hub.replication.engine.batch_engine import BatchEngine
 from hub.replication.engine.connection.kafka_connection import KafkaConnection
 from hub.replication.engine.shard_state import EngineSettings
 from hub.replication.maps.checkpoint import CHECKPOINTS_CONFIG, CHECKPOINTS_TOPIC, MAP_CONFIG, MAP_TOPIC
-from hub.replication.verification.verify import committed_records
+from hub.replication.verification.committed_records import committed_records
 
 PARTITIONS = 6
 RATE = 10_000

@@ -27,8 +27,8 @@ from hub.kafka import KafkaCluster
 from hub.materializers.progress.records import PROGRESS_TOPIC
 from hub.materializers.stores.open_store import open_store
 from hub.materializers.verification.continuous_check import ContinuousVerifier
-from hub.materializers.verification.fingerprint import VerificationState
 from hub.materializers.verification.turns import VerifiableView
+from hub.materializers.verification.verification_status import VerificationState
 
 WIDTH = "wide"
 

@@ -132,6 +132,10 @@ class Settings(BaseSettings):
     pgwire_connections_per_caller: int = Field(
         50, ge=1, le=100_000, description="the same of one user, token, or address without one"
     )
+    sql_changes_views: bool = Field(
+        True,
+        description="CREATE and DROP MATERIALIZED VIEW change files of views; false: git alone does",
+    )
     pgwire_rows: int = Field(
         1_000_000, ge=1, description="most rows of one result; a larger one is an error, never cut off"
     )

@@ -9,7 +9,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
+
+from hub.errors import ConfigError
 
 
 class NotRegular(OSError):
@@ -31,6 +34,42 @@ def read_bytes(path: Path, most_bytes: int = -1) -> bytes:
 def read_text(path: Path, *, errors: str = "strict", encoding: str = "utf-8") -> str:
     """Read a regular file as text. Raises NotRegular, OSError, UnicodeDecodeError."""
     return read_bytes(path).decode(encoding, errors).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def write_new(files: Mapping[Path, str]) -> None:
+    """Write files that do not exist yet, and their folders.
+
+    Raises ConfigError: HUB-1130 when one exists, then none is written; HUB-1131 when one cannot be written.
+    """
+    for path in files:
+        if path.exists():
+            raise ConfigError(
+                f'file "{path}" exists', hint="take another name, or edit the file", code="HUB-1130"
+            )
+    for path, text in files.items():
+        write_text(path, text)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a whole file at once: a reader sees the former text or the new one. Raises ConfigError
+    (HUB-1131).
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f".{path.name}.new")
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
+    except OSError as error:
+        raise not_written(path, error) from None
+
+
+def not_written(path: Path, error: OSError) -> ConfigError:
+    """Return the error about a file or folder that cannot be written."""
+    return ConfigError(
+        f'file "{path}" cannot be written ({error.strerror})',
+        hint="check the folder's rights, or name one that this account may write",
+        code="HUB-1131",
+    )
 
 
 def _not_regular(path: Path) -> NotRegular:

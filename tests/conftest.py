@@ -69,7 +69,7 @@ SECONDS = {
     "faults/test_registry_nodes.py": 44,
     "integration/test_alerts.py": 44,
     "integration/test_large_batches.py": 80,
-    "integration/test_cut_off.py": 40,
+    "integration/test_cut_off.py": 60,
     "integration/test_delta.py": 40,
     "integration/test_client.py": 39,
     "integration/test_stores.py": 38,

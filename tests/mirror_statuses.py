@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from hub.record import NewRecord, Record, TopicPartition
-from hub.replication.clusters.control_state import (
+from hub.replication.clusters.control_state import ControlState
+from hub.replication.clusters.status_records import (
     CarriedTopic,
-    ControlState,
     LinkContents,
     PartitionStatus,
     WorkerHeartbeat,

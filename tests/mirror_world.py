@@ -18,8 +18,9 @@ from processes import Running, call_hub, run_hub
 from hub.kafka import KafkaCluster, KafkaWriter
 from hub.kafka.protocol.broker_client import ClusterAccess
 from hub.record import NewRecord, Record, TopicPartition
-from hub.replication.clusters.clusters import ClusterHandle, read_control_state, read_progress
-from hub.replication.config.mirrors import load
+from hub.replication.clusters.clusters import ClusterHandle
+from hub.replication.clusters.readers import read_control_state, read_progress
+from hub.replication.config.load_mirrors import load
 from hub.replication.ownership.links import links
 from hub.replication.status.mirror_status import places_of, summary_of
 from hub.replication.status.source_ends import SourceEndsReader

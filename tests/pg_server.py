@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from sql_cases import fill
 
 from hub.access.authenticate import Authenticator
 from hub.access.live_config import LiveAccess
+from hub.access.personal_tokens import PersonalTokens
 from hub.log import MemoryCluster
 from hub.materializers.queries.answering.service import QueryService
 from hub.materializers.queries.executor import QueryExecutor
@@ -66,6 +68,8 @@ class PgHub:
         (queries / "warm.sql").write_text("-- Warm plants\nSELECT city, celsius FROM plant WHERE celsius > 3")
         (queries / "of_city.sql").write_text("SELECT n FROM plant WHERE city = :city")
         self.access = LiveAccess(self.folder)
+        self.tokens = PersonalTokens(self.folder)
+        self.now_s = time.time()
 
     async def serve(self, started: threading.Event, stop: asyncio.Event) -> None:
         topics = TopicTables(self.cluster, NoSchemas())
@@ -73,7 +77,9 @@ class PgHub:
             self.store, Watcher(self.store), self.executor, topics, self.folder, self.timeout_ms
         )
         queries = PgQueries(service, Catalogs(service), self.limits)
-        sign_in = DatabaseSignIn(self.access, Authenticator(self.access, b"k" * 32))
+        sign_in = DatabaseSignIn(
+            self.access, Authenticator(self.access, b"k" * 32, tokens=self.tokens, now_s=lambda: self.now_s)
+        )
         options = ListenerOptions("127.0.0.1", 0, self.connections, self.connections, tls=self.tls)
         server = PgServer(options, queries, sign_in)
         self.port = await server.start()

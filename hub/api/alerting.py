@@ -37,7 +37,7 @@ from hub.connectors.postgres.slots import observe_slots
 from hub.errors import HubError
 from hub.kafka import KafkaCluster
 from hub.materializers.applying.view_files import ViewFiles
-from hub.materializers.verification.fingerprint import observe_unverified, observe_verifications
+from hub.materializers.verification.verification_status import observe_unverified, observe_verifications
 from hub.observability.export.objectives import (
     observe_cluster,
     observe_connect,

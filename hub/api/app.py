@@ -314,12 +314,12 @@ async def add_views(
     and ``news``."""
     store = await run_in_threadpool(Store, settings.store)
     opened.push_async_callback(run_in_threadpool, store.close)
-    watcher = Watcher(store)
+    shares = Shares(settings.subscriptions_per_caller, "subscriptions", "subscriptions_per_caller")
+    watcher = Watcher(store, shares=shares)
     task = asyncio.create_task(watcher.run())
     opened.callback(task.cancel)
     news.start()
     opened.push_async_callback(run_in_threadpool, news.stop)
-    shares = Shares(settings.subscriptions_per_caller, "subscriptions", "subscriptions_per_caller")
     app.include_router(
         view_routes.create_router(store, watcher, settings.query_timeout_ms, news.over, shares=shares)
     )
@@ -336,7 +336,7 @@ async def add_queries(
     news: StoreWatch,
     opened: AsyncExitStack,
 ) -> QueryService:
-    """Add SQL over views and recent events."""
+    """Add SQL over views and recent events, push queries, and statements that change views."""
     queries = await run_in_threadpool(QueryExecutor, watcher.store)
     opened.push_async_callback(run_in_threadpool, queries.close)
     topics = TopicTables(cluster, registry)
@@ -344,6 +344,8 @@ async def add_queries(
         *(watcher.store, watcher, queries, topics, settings.project, settings.query_timeout_ms),
         newest=news.over,
         shares=Shares(settings.queries_per_caller, "queries", "queries_per_caller"),
+        stores=settings.store_urls,
+        changes_views=settings.sql_changes_views,
     )
     app.include_router(query_routes.create_router(service))
     return service

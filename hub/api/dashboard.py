@@ -32,7 +32,7 @@ from hub.lake import note as lake_note
 from hub.materializers.progress import span_counts
 from hub.materializers.progress.latency import PREFIX as LATENCY
 from hub.materializers.progress.latency import latest_event
-from hub.materializers.queries.answering.calls import readable
+from hub.materializers.queries.saved_queries import readable
 from hub.materializers.serving.row_counts import RowCounts
 from hub.materializers.serving.subscriptions import Watcher
 from hub.materializers.stores.sql_store import Store

@@ -137,6 +137,7 @@ ROUTES: Final[Mapping[str, Mapping[str, RouteRule]]] = {
     "/api/query": {"GET": LISTED},
     "/queries": {"GET": LISTED},
     "/queries/{name}": {"GET": LISTED},
+    "/query/changes": {"GET": LISTED, "WEBSOCKET": LISTED},
     "/query/tables": {"GET": LISTED},
     "/query/topics/{topic}": {"GET": _TOPIC_SEEN},
     # monitoring

@@ -31,8 +31,7 @@ from hub.lake.note import LakeNote, read_note
 from hub.materializers.definition.column_lineage import made_of
 from hub.materializers.definition.declared import changelog_of
 from hub.materializers.progress.store_reports import stores_of
-from hub.materializers.queries.answering.calls import readable
-from hub.materializers.queries.saved_queries import load_queries
+from hub.materializers.queries.saved_queries import load_queries, readable
 from hub.materializers.serving.routes import stored
 from hub.materializers.serving.subscriptions import Watcher
 from hub.materializers.stores.sql_store import Store
@@ -53,9 +52,10 @@ from hub.observability.web.pages.estate import LakeTableLine, NodeSchemas, PageS
 from hub.observability.web.pages.monitor.completeness import CountedTopics, TopicCountsRow
 from hub.observability.web.pages.monitor.mirrors import MirrorFacts
 from hub.observability.web.routes.all_pages import create_router, nowhere
-from hub.replication.clusters.clusters import ClusterHandle, StatusReader, reach_all, share_address
+from hub.replication.clusters.clusters import ClusterHandle, reach_all, share_address
+from hub.replication.clusters.readers import StatusReader
+from hub.replication.config.load_mirrors import load as load_mirrors
 from hub.replication.config.mirrors import MirrorsFile
-from hub.replication.config.mirrors import load as load_mirrors
 from hub.replication.operations.left_at_source import losses_now
 from hub.replication.ownership.failover import Control
 from hub.replication.ownership.links import Link, back_of, checked, links

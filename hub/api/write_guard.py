@@ -20,7 +20,8 @@ from hub.kafka import KafkaCluster
 from hub.kafka.protocol.broker_client import ClusterAccess
 from hub.replication.clusters.clusters import ClusterHandle, name_by_address, name_by_id
 from hub.replication.clusters.control_follower import ControlFollower
-from hub.replication.config.mirrors import MirrorsFile, load, stamp_of
+from hub.replication.config.load_mirrors import load, stamp_of
+from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.ownership.links import checked, home_of, write_refusal
 
 log = logging.getLogger(__name__)

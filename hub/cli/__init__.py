@@ -9,7 +9,7 @@ Flags become ``HUB_*`` variables, which child processes inherit and ``hub.config
     context.py  settings of this call      http.py  the running server     git.py  a folder at a revision
     platform/   hub init, up, down, demo, status, logs, config, doctor, access; the hub's own processes
     topic/      hub topic, dlq, outbox     schema/  hub schema             view/   hub view
-    query/      hub query, sql, watch      mirror/  hub mirror             connector/  hub connector
+    query/      hub query, sql, watch, mcp      mirror/  hub mirror             connector/  hub connector
     backup/     hub backup, restore            lake/   hub lake
     monitor/    hub lag, latency, lineage, completeness, canary, alert, top
 """
@@ -71,6 +71,7 @@ COMMANDS = {
     "view": ("hub.cli.view.commands:app", "Views: list, check, test, plan, explain, verify, roll back."),
     "query": ("hub.cli.query.query:app", "Read rows of a view by key or by an indexed field."),
     "sql": ("hub.cli.query.sql:app", "SQL over views and recent events: a shell, or a statement."),
+    "mcp": ("hub.cli.query.mcp_server:app", "Serve the hub to agents by MCP: topics, views, lag, SQL."),
     "watch": ("hub.cli.query.watch:app", "Follow the changes of a view as they happen."),
     "lag": ("hub.cli.monitor.lag:app", "How late every group and view is, and why."),
     "latency": ("hub.cli.monitor.latency:latency", "How long events take until views show them."),

@@ -21,6 +21,7 @@ Conformance (``hub.topics.conformance``) is a different check: each record again
     receipts.py          [shell] counts of the records that producers have acknowledged
     batch_reader.py      [edge]  the batches of a log: records, and why offsets hold none
     counting.py          [shell] one run: count what is not audited yet, and its copies
+    receipt_search.py    [shell] records for which producers have receipts
     counts_follower.py   [shell] the entries in memory, for queries
     minutes.py           [core]  counts by minute, for the page /completeness
     objectives.py        [core]  observations for alerts

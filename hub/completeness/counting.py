@@ -15,7 +15,6 @@ range. A read error ends its partition only: an entry gives the reason, and the 
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,6 +34,7 @@ from hub.completeness.counts import (
     covered,
     named,
 )
+from hub.completeness.receipt_search import MissingRecord, ReceiptSearch, _repeated, offsets_text
 from hub.completeness.receipts import create_counts_topic, with_topic_ids
 from hub.errors import CallerError, NotFound, PeerError, nearest
 from hub.kafka import KafkaCluster
@@ -58,20 +58,6 @@ class MirrorCopy:
     name: str
     target: ClusterHandle
     compared: Mapping[TopicPartition, ComparedPartition]
-
-
-@dataclass(frozen=True, slots=True)
-class MissingRecord:
-    """A record that is on one side only. ``offset`` is the source's. ``id`` is None if its bytes are no
-    longer available.
-    """
-
-    kind: str
-    instance: str
-    partition: int
-    offset: int
-    id: str | None
-    what: str
 
 
 @dataclass
@@ -147,7 +133,7 @@ class TopicCounter:
             if entry.tier == "source":
                 there = {seen.offset for seen in ours}
                 # Limited to the requested number: a producer may claim any number of receipts.
-                lacking = (each for each in _offsets(entry.runs, first) if each not in there)
+                lacking = (each for each in offsets_text(entry.runs, first) if each not in there)
                 said = "acknowledged, not in the log"
                 found += [
                     MissingRecord("source", entry.instance, entry.partition, offset, None, said)
@@ -176,7 +162,7 @@ class TopicCounter:
             if entry.tier == "log" and entry.why and entry.first < start:
                 # The unread range has been deleted: there is nothing left to read.
                 yield replace(entry, end=entry.first, why="", at_ms=self.now_ms())
-        seeking = _ReceiptSearch.of(entries, begin, end, self.now_ms())
+        seeking = ReceiptSearch.of(entries, begin, end, self.now_ms())
         yield from seeking.lost
         if seeking.first < start:
             behind = OffsetRange(self.cluster, place, seeking.first, start)
@@ -205,7 +191,7 @@ class TopicCounter:
             yield from self._copied(copy, place, entries, logs)
 
     def _stretch(
-        self, place: TopicPartition, first: int, end: int, seeking: _ReceiptSearch, *, compact: bool
+        self, place: TopicPartition, first: int, end: int, seeking: ReceiptSearch, *, compact: bool
     ) -> CountEntry:
         """Count an offset range up to where it is readable; sets ``why`` if nothing is."""
         stretch, cells, ids = OffsetRange(self.cluster, place, first, end, compact), Cells(), Counter[int]()
@@ -334,85 +320,6 @@ class TopicCounter:
         for said, those in (("not at the target", here - there), ("at the target only", there - here)):
             for offset, record_id in sorted(those):
                 yield MissingRecord("mirror", copy.name, log.partition, offset, f"{record_id:016x}", said)
-
-
-@dataclass
-class _ReceiptSearch:
-    """Receipts whose records are matched while the log is read past their offsets."""
-
-    receipts: list[CountEntry]
-    lost: list[CountEntry]
-    first: int
-    now_ms: int
-    cells: dict[bytes, Cells] = field(default_factory=dict)
-    untimed: set[bytes] = field(default_factory=set)
-    # Records arrive in ascending order: receipts that the next one may belong to, and how many receipts were
-    # reached.
-    around: list[CountEntry] = field(default_factory=list)
-    begun: int = 0
-
-    @classmethod
-    def of(cls, entries: Sequence[CountEntry], begin: int, end: int, now_ms: int) -> _ReceiptSearch:
-        known = {(each.instance, each.first, each.end) for each in entries if each.tier == "found"}
-        open_ones = [
-            each
-            for each in entries
-            if each.tier == "source" and (each.instance, each.first, each.end) not in known
-        ]
-        gone = "the log's retention deleted the records before they were compared"
-        lost = [named(each, "found", Cells(), now_ms, why=gone) for each in open_ones if each.first < begin]
-        wanted = sorted((each for each in open_ones if begin <= each.first), key=lambda each: each.first)
-        return cls(wanted, lost, min((each.first for each in wanted), default=end), now_ms)
-
-    def take(self, seen: ReadRecord) -> None:
-        while self.begun < len(self.receipts) and self.receipts[self.begun].first <= seen.offset:
-            self.around.append(self.receipts[self.begun])
-            self.begun += 1
-        self.around = [each for each in self.around if seen.offset < each.end]
-        for each in self.around:
-            if _within(each.runs, seen.offset):
-                self.cells.setdefault(each.key, Cells()).add(seen.timestamp_ms, seen.id, seen.size)
-                if not seen.timed:
-                    self.untimed.add(each.key)
-
-    def give_up(self, first: int, end: int) -> None:
-        """Stop searching for receipts that overlap [first, end), which was not read."""
-        self.receipts = [each for each in self.receipts if each.end <= first or end <= each.first]
-        self.around = [each for each in self.around if each.end <= first]
-        self.begun = sum(each.first < end for each in self.receipts)
-
-    def found(self, reached: int, *, compact: bool = False) -> Iterator[CountEntry]:
-        """Yield the *found* entry of every receipt before ``reached``. ``compact``: compaction may have
-        removed missing records.
-        """
-        for each in self.receipts:
-            if each.end <= reached:
-                untimed = each.key in self.untimed
-                why = (
-                    "the broker sets the topic's timestamps, so minutes cannot be compared" if untimed else ""
-                )
-                cells = self.cells.get(each.key, Cells())
-                yield named(each, "found", cells, self.now_ms, why=why, compact=compact)
-
-
-def _within(runs: Sequence[tuple[int, int]], offset: int) -> bool:
-    at = bisect_right(runs, offset, key=lambda run: run[0]) - 1
-    return at >= 0 and offset < runs[at][0] + runs[at][1]
-
-
-def _offsets(runs: Iterable[tuple[int, int]], first: int) -> Iterator[int]:
-    """Yield the offsets of the runs from ``first`` on."""
-    for start, count in runs:
-        yield from range(max(first, start), start + count)
-
-
-def _repeated(entry: CountEntry, ours: Sequence[ReadRecord]) -> Iterator[MissingRecord]:
-    seen_ids: dict[int, int] = {}
-    for seen in ours:
-        before = seen_ids.setdefault(seen.id, seen.offset)
-        if before != seen.offset:
-            said = f"the same record as at offset {before}"
-            yield MissingRecord("log", "", entry.partition, seen.offset, f"{seen.id:016x}", said)
 
 
 def read_counts(kafka: KafkaCluster, silent_s: float = _SILENT_S) -> Counts:

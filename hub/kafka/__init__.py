@@ -6,7 +6,8 @@ error that names the gap). librdkafka has no epoch per transaction (KIP-890), so
 transaction is unknown, the producer is discarded and a new one fences it.
 
     own_cluster.py    the hub's own Kafka, as hub.yaml configures it
-    cluster.py        topics and their settings; opens readers and writers     (acls.py groups.py offsets.py log_dirs.py)
+    cluster.py        topics and their settings; opens readers and writers     (acls.py offsets.py log_dirs.py)
+    groups.py         consumer groups     (group_admin.py group_transaction.py)
     reader.py         ``KafkaReader``: a consumer without a group, from given positions
     writer.py         ``KafkaSender``: a bounded queue of records; ``KafkaWriter``: append and wait, in transactions
     connection.py     settings, errors and the admin client that all clients of a cluster share
@@ -17,7 +18,7 @@ transaction is unknown, the producer is discarded and a new one fences it.
 """  # noqa: E501
 
 from hub.kafka.cluster import KafkaCluster
-from hub.kafka.groups import GroupMember
+from hub.kafka.group_admin import GroupMember
 from hub.kafka.own_cluster import bounds_of, own_cluster, own_connection, own_proxy
 from hub.kafka.reader import KafkaReader
 from hub.kafka.writer import KafkaSender, KafkaWriter

@@ -1,66 +1,37 @@
 """[edge] Consumer groups: committed positions, members, and the hub's own positions published as group
 offsets.
 
-Offsets, and members in bulk, are requested with kafka-python instead of librdkafka. librdkafka's admin client
-ends the whole process with a segmentation fault when a coordinator answers NOT_COORDINATOR (librdkafka issue
-5040, open as of 2.16), which happens at each restart of a broker. Also, kafka-python puts many groups into
-one request (KIP-709); librdkafka only one.
+Everything that a coordinator answers is requested with kafka-python (group_admin.py) instead of librdkafka.
+librdkafka's admin client ends the whole process with a segmentation fault when a coordinator answers
+NOT_COORDINATOR (librdkafka issue 5040, open as of 2.16), which happens at each restart of a broker. After a
+coordinator was killed, its requests to it time out for ever, or an assertion ends the process later. Also,
+kafka-python puts many groups into one request (KIP-709); librdkafka only one.
 """
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
-from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ListConsumerGroupsResult
-from kafka import KafkaAdminClient
 from kafka import errors as kafka_errors
 
 from hub.errors import HubError, PeerError
 from hub.kafka.connection import Connection
 from hub.kafka.contact.connect_diagnosis import unknown
 from hub.kafka.contact.watchdog import Contact
-from hub.kafka.protocol.sockets import TokenProvider
+from hub.kafka.group_admin import CommitOutcome, GroupAdmin, GroupMember, GroupMembers, group_admin
 from hub.log import GroupDescription
 from hub.record import Positions, TopicPartition
 
 T = TypeVar("T")
-# kafka-python's names of librdkafka's settings; what is fetched from a token endpoint: see Bearer.
-_SECURITY = {
-    "security.protocol": "security_protocol",
-    "ssl.ca.location": "ssl_cafile",
-    "ssl.certificate.location": "ssl_certfile",
-    "ssl.key.location": "ssl_keyfile",
-    "ssl.key.password": "ssl_password",
-    "sasl.mechanism": "sasl_mechanism",
-    "sasl.username": "sasl_plain_username",
-    "sasl.password": "sasl_plain_password",
-}
 AT_ONCE = 200
 REFUSED = "HUB-3012"
-_COORDINATOR_AWAY = (
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-)
-_WITHOUT_MEMBERS = ("EMPTY", "DEAD")
-# The caller gets every error; kafka-python's log would repeat it at each try.
-logging.getLogger("kafka").setLevel(logging.CRITICAL)
-
-
-@dataclass(frozen=True, slots=True)
-class GroupMember:
-    """A consumer that is in a group now, and the topics of which it has partitions."""
-
-    client_id: str
-    topics: frozenset[str]
+_AGAIN_S = 0.1
+_RIGHTS = "try again; or does the hub lack the right DESCRIBE on groups?"
 
 
 class Groups(Connection):
@@ -71,28 +42,38 @@ class Groups(Connection):
         return self.contacts.open("groups")
 
     def publish_group(self, group: str, positions: Positions) -> None:
-        """Commit positions as a group's offsets, with leader epoch -1 (unknown). Brokers refuse it while the
-        group has members, and write nothing. Retries while the coordinator moves or loads, for at most
+        """`publish_groups()` of one group. Raises its error."""
+        for error in self.publish_groups({group: positions}).values():
+            raise error
+
+    def publish_groups(self, positions: Mapping[str, Positions]) -> Mapping[str, PeerError]:
+        """Commit positions as the offsets of groups, with leader epoch -1 (unknown). Return the error of each
+        group that was not written: HUB-3012 when brokers refuse it, for example because it has members, else
+        HUB-3010. Raises PeerError when Kafka does not answer at all.
+
+        One client makes all requests; a new one retries while coordinators move or load, for at most
         ``timeout_s``.
         """
-        request = ConsumerGroupTopicPartitions(
-            group, [KafkaTopicPartition(tp.topic, tp.partition, offset) for tp, offset in positions]
-        )
-        deadline = time.monotonic() + self.timeout_s
-        while positions:
-            answers = self._results(
-                self.admin.alter_consumer_group_offsets([request], request_timeout=self.timeout_s)
-            )
-            # librdkafka reports this error per partition only; the request itself succeeds.
-            errors = [
-                each.error for answer in answers.values() for each in answer.topic_partitions if each.error
-            ]
-            away = next((error for error in errors if error.code() in _COORDINATOR_AWAY), None)
-            if away is None:
-                return
-            if time.monotonic() > deadline:
-                raise self.down(f'group "{group}"', away.str())
-            time.sleep(0.1)
+        due = {group: at for group, at in positions.items() if at.offsets}
+        refused: dict[str, str] = {}
+        deadline_s = time.monotonic() + self.timeout_s
+        while due:
+            done = self._group_asked(lambda admin: admin.commit(due, deadline_s), _some(due))  # noqa: B023
+            refused |= done.refused
+            due = {group: due[group] for group in done.unanswered}
+            if due and time.monotonic() > deadline_s:
+                return self._unwritten(CommitOutcome(refused, done.unanswered))
+            if due:
+                time.sleep(_AGAIN_S)
+        return self._unwritten(CommitOutcome(refused, {}))
+
+    def _unwritten(self, done: CommitOutcome) -> dict[str, PeerError]:
+        if done.unanswered:
+            self._groups_contact.failed(next(iter(done.unanswered.values())))
+        return {group: self.down(f'group "{group}"', why) for group, why in done.unanswered.items()} | {
+            group: _refused(f'group "{group}"', why, "a group that has members keeps its own positions")
+            for group, why in done.refused.items()
+        }
 
     def group_positions(self, group: str) -> Positions:
         """Return the committed positions of a group; empty if it has committed nothing or does not exist."""
@@ -111,32 +92,17 @@ class Groups(Connection):
         return found
 
     def group_members(self, groups: Sequence[str]) -> Mapping[str, Sequence[GroupMember]]:
-        """Return the current members of each group."""
-        if not groups:
-            return {}
-        described = self._results(
-            self.admin.describe_consumer_groups(list(groups), request_timeout=self.timeout_s)
-        )
-        return {
-            group: [
-                GroupMember(
-                    member.client_id,
-                    frozenset(tp.topic for tp in member.assignment.topic_partitions)
-                    if member.assignment is not None
-                    else frozenset(),
-                )
-                for member in found.members
-            ]
-            for group, found in described.items()
-        }
+        """Return the current members of each group. Raises PeerError if one cannot be described."""
+        found: dict[str, Sequence[GroupMember]] = {}
+        for group, described in self._described(groups).items():
+            if isinstance(described, HubError):
+                raise described
+            found[group] = described.members
+        return found
 
     def groups(self) -> list[str]:
         """Return the ids of all consumer groups that brokers report.
         Raises PeerError when no broker answers."""
-        return sorted(self._listed())
-
-    def _listed(self) -> dict[str, str]:
-        """Return the state of each group, in Kafka's terms."""
 
         def ask() -> ListConsumerGroupsResult:
             listing = self.admin.list_consumer_groups(request_timeout=self.timeout_s).result(
@@ -148,7 +114,7 @@ class Groups(Connection):
             return listing
 
         listing = self._ask(ask, "list consumer groups")
-        return {group.group_id: group.state.name for group in listing.valid}
+        return sorted(group.group_id for group in listing.valid)
 
     def group_offsets(self, groups: Sequence[str]) -> Mapping[str, Positions | HubError]:
         """Return the committed positions of each group, or the error of that group. Raises PeerError when
@@ -164,21 +130,25 @@ class Groups(Connection):
 
     def describe_groups(self, groups: Sequence[str]) -> Mapping[str, GroupDescription]:
         """Return state and members of many groups; groups that cannot be described are left out. Raises
-        PeerError as ``groups`` does.
+        PeerError when Kafka does not answer.
         """
-        found: dict[str, GroupDescription] = {}
+        return {
+            group: GroupDescription(
+                group,
+                each.state,
+                len(each.members),
+                frozenset().union(*(member.topics for member in each.members)),
+            )
+            for group, each in self._described(groups).items()
+            if not isinstance(each, HubError)
+        }
+
+    def _described(self, groups: Sequence[str]) -> dict[str, GroupMembers | HubError]:
+        found: dict[str, GroupMembers | HubError] = {}
         for some in _chunks(groups):
-            answers = self._each(some, lambda admin, asked: admin.describe_groups(list(asked)))
-            for group, answer in answers.items():
-                if not isinstance(answer, HubError) and not answer.get("error"):
-                    found[group] = _description(group, answer)
-        others = set(groups) - found.keys()
-        # Groups of the newer protocol (KIP-848) are described by a request of their own, which kafka-python
-        # has not; whether they have members is in the list of groups.
-        listed = self._listed() if others else {}
-        for group in others & listed.keys():
-            members = 0 if listed[group] in _WITHOUT_MEMBERS else None
-            found[group] = GroupDescription(group, listed[group], members)
+            for group, each in self._each(some, lambda admin, asked: admin.describe(asked)).items():
+                failed = isinstance(each, GroupMembers) and each.error
+                found[group] = _refused(f'group "{group}"', each.error, _RIGHTS) if failed else each
         return found
 
     def _each(self, groups: Sequence[str], ask: Callable[[Any, Sequence[str]], Any]) -> dict[str, Any]:
@@ -201,48 +171,30 @@ class Groups(Connection):
                 found[group] = error
         return found
 
-    def _group_asked(self, ask: Callable[[Any], T], doing: str) -> T:
-        """Return the answer to one request from a new admin client. A long-lived client of kafka-python has a
-        thread that keeps reconnecting when its cluster is gone, and caches outdated coordinators.
-        """
+    def _group_asked(self, ask: Callable[[GroupAdmin], T], doing: str) -> T:
+        """Return the answer to the requests of one step, from a client of their own."""
         contact = self._groups_contact
         try:
-            with self._group_admin() as admin:
+            with group_admin(self.bootstrap, self.timeout_s, self._security, self._tokens) as admin:
                 answer = ask(admin)
             contact.answered()
             return answer
         except kafka_errors.SaslAuthenticationFailedError as error:
             raise self.barred(doing, unknown(str(error))) from None
         except kafka_errors.BrokerResponseError as error:
-            raise PeerError(
-                f"{doing}: Kafka refuses it: {type(error).__name__}",
-                hint="try again; or does the hub lack the right DESCRIBE on groups?",
-                code=REFUSED,
-            ) from None
+            raise _refused(doing, type(error).__name__, _RIGHTS) from None
         except (kafka_errors.KafkaError, OSError, ValueError, RuntimeError) as error:
             contact.failed(f"{doing}: {type(error).__name__}")
             raise self.down(doing, type(error).__name__) from None
 
-    @contextlib.contextmanager
-    def _group_admin(self) -> Iterator[Any]:
-        """Create and start the client in two steps: a constructor that fails would leave a thread that
-        nothing can stop.
-        """
-        admin: Any = KafkaAdminClient.__new__(KafkaAdminClient)
-        admin._closed = False
-        try:
-            admin.__init__(
-                bootstrap_servers=self.bootstrap,
-                client_id="hub.groups",
-                request_timeout_ms=int(self.timeout_s * 1000),
-                bootstrap_timeout_ms=int(self.timeout_s * 1000),
-                reconnect_backoff_max_ms=1_000,
-                **_secured(self._security, self._tokens),
-            )
-            yield admin
-        finally:
-            with contextlib.suppress(Exception):
-                admin.close()
+
+def _refused(doing: str, why: str, hint: str) -> PeerError:
+    return PeerError(f"{doing}: Kafka refuses it: {why}", hint=hint, code=REFUSED)
+
+
+def _some(groups: Mapping[str, object]) -> str:
+    """Name the groups of a request in an error."""
+    return f'group "{next(iter(groups))}"' if len(groups) == 1 else f"{len(groups)} groups"
 
 
 def _chunks(groups: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -260,27 +212,7 @@ def _positions(found: Mapping[Any, Any]) -> Positions:
     )
 
 
-def _description(group: str, found: Mapping[str, Any]) -> GroupDescription:
-    members = found.get("members") or []
-    topics: set[str] = set()
-    for member in members:
-        assignment = member.get("member_assignment")
-        if isinstance(assignment, Mapping):
-            topics |= {str(each["topic"]) for each in assignment.get("assigned_partitions") or ()}
-    state = str(found.get("group_state", "")).upper()
-    return GroupDescription(group, state, len(members), frozenset(topics))
-
-
 def _error_of(failed: KafkaError | KafkaException) -> KafkaError:
     """Return the KafkaError itself: some lists of errors hold exceptions, others the errors."""
     found: KafkaError = failed.args[0] if isinstance(failed, KafkaException) else failed
-    return found
-
-
-def _secured(security: Mapping[str, str], tokens: Callable[[], str] | None) -> dict[str, Any]:
-    found: dict[str, Any] = {_SECURITY[name]: said for name, said in security.items() if name in _SECURITY}
-    if security.get("ssl.endpoint.identification.algorithm") == "none":
-        found["ssl_check_hostname"] = False
-    if tokens is not None:
-        found["sasl_oauth_token_provider"] = TokenProvider(tokens)
     return found

@@ -8,15 +8,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from hub.errors import CallerError, HubError, HubFault
 from hub.kafka.connection import FENCED, Connection, is_no_answer, made, retire
 from hub.kafka.contact.watchdog import Contact
+from hub.kafka.group_transaction import add_offsets
 from hub.kafka.groups import REFUSED
 from hub.log import GroupsLeftAlone, WriterFenced
 from hub.record import NewRecord, Positions, TopicPartition
@@ -29,17 +29,6 @@ _PURGED_S = 1.0
 
 
 Acknowledged = Callable[[TopicPartition, int, HubError | None], None]
-
-
-@lru_cache(maxsize=10_000)
-def _metadata_of(group: str) -> bytes:
-    """Return the consumer group metadata of a producer that is not a member.
-    Only a consumer can encode it."""
-    consumer = Consumer({"group.id": group, "log_level": 0})  # connects to nothing
-    try:
-        return bytes(consumer.consumer_group_metadata())
-    finally:
-        consumer.close()
 
 
 _Answer = tuple[NewRecord, Acknowledged | None, KafkaError | None, Message]
@@ -399,9 +388,7 @@ class KafkaWriter:
         deadline = time.monotonic() + self.cluster.timeout_s
         while True:
             try:
-                sender.producer.send_offsets_to_transaction(
-                    offsets, _metadata_of(group), self.cluster.timeout_s
-                )
+                add_offsets(sender.producer, group, offsets, self.cluster.timeout_s)
                 return
             except KafkaException as failed:
                 error: KafkaError = failed.args[0]

@@ -16,6 +16,7 @@ protocol/           [core]  messages as bytes              values/        [core]
 statements.py       [core]  a text as statements           session.py     [core]  the state machine
 session_settings.py [core]  SET, SHOW                      sqlstates.py   [core]  errors
 hub_sql.py          [core]  $1, schemas, saved queries     catalog/       [edge]  what clients ask about tables
+push_rows.py        [edge]  EMIT CHANGES and SUBSCRIBE
 queries.py          [shell] describes and runs             results.py     [edge]  rows at the client's pace
 sign_in.py          [shell] users and tokens               connection.py  [edge]  one connection
 server.py           [edge]  listener, TLS, limits       open_port.py      [edge]  opens it by the settings

@@ -40,6 +40,7 @@ from hub.pgwire.statements import Select, Statement
 STUCK_S = 60.0
 _READ = 1 << 16
 _SEND_AT = 1 << 16
+_LIVE_LOOK_S = 1.0  # how long FETCH of a push query waits for a first row
 
 
 class ConnectionLost(Exception):
@@ -242,15 +243,24 @@ class Connection:
             if copies:
                 await self.wire.send(backend.copy_out(len(portal.spool.fields)))
             before, left = portal.done, action.rows
+            live = portal.spool.live
             while action.rows == 0 or left:
-                data = await portal.spool.read(left)
+                data = await portal.spool.read(left, _LIVE_LOOK_S if live else None)
                 if data is None:
                     break
+                if not data:
+                    if action.word in ("FETCH", "MOVE"):
+                        break  # a cursor of a push query returns what is there
+                    if await self.wire.gone():
+                        raise ConnectionLost("the client has closed the connection")
+                    continue
                 if action.rows:
                     count = count_of(data)
                     left, portal.done = left - count, portal.done + count
                 if action.word != "MOVE":
                     await self.wire.send(data)
+                if live:
+                    await self.wire.flush()
             if action.rows == 0:
                 portal.done = portal.spool.rows
             if action.suspends and left == 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from hub.errors import ConfigError, HubError
@@ -13,15 +13,19 @@ from hub.materializers.queries.answering.calls import QueryCall
 from hub.materializers.queries.answering.service import QueryService
 from hub.materializers.queries.inspection import placeholders
 from hub.materializers.queries.parser import ParsedStatement, parse
-from hub.materializers.queries.relations import Value
+from hub.materializers.queries.push.statement import push_statement
+from hub.materializers.queries.relations import OutputColumn, Value
 from hub.materializers.queries.running import RunningQuery
 from hub.materializers.queries.saved_queries import load_queries
+from hub.materializers.queries.statements.answers import columns_of
+from hub.materializers.queries.statements.grammar import hub_statement
 from hub.pgwire.actions import OpenPortal
 from hub.pgwire.catalog.engine import Catalogs
 from hub.pgwire.catalog.known_questions import plain_question
 from hub.pgwire.catalog.rewrite import CatalogSession, is_catalog, parameter_types
 from hub.pgwire.hub_sql import HubQuery, hub_query, parameter_count
 from hub.pgwire.protocol.backend import Field
+from hub.pgwire.push_rows import pushed
 from hub.pgwire.results import ResultLimits, ResultSpool, fields_of
 from hub.pgwire.session_settings import body_of, timeout_ms
 from hub.pgwire.sqlstates import PgError
@@ -67,7 +71,10 @@ class PgQueries:
         self, query: Select, types: Sequence[int], settings: Mapping[str, str], session: CatalogSession
     ) -> tuple[list[int], list[Field]]:
         """Return the types of a query's parameters and its columns, without running it. Raises HubError."""
-        statement = parse(quoted_aliases(plain_question(query.sql)))
+        if (told := hub_statement(query.sql)) is not None:
+            return [], fields_of([OutputColumn(name, "string") for name in columns_of(told)], ())
+        push = push_statement(query.sql)
+        statement = push.statement if push is not None else parse(quoted_aliases(plain_question(query.sql)))
         count = max(parameter_count(statement), len(types))
         declared = [*types, *(0 for _ in range(count - len(types)))]
         with self.service.gate.admitted():
@@ -125,6 +132,16 @@ class PgQueries:
         spool: ResultSpool,
     ) -> None:
         try:
+            if hub_statement(asked.query.sql) is not None:
+                body = body_of(settings, asked.query.sql, {}, self.limits.rows + 1)
+                await self.service.answer(body, gone, take=spool.take)
+                return spool.finish(None)
+            if (push := push_statement(asked.query.sql)) is not None:
+                values = _values(asked, parameter_count(push.statement))
+                query = hub_query(push.statement, values, {})
+                push = replace(push, statement=query.statement)
+                await pushed(self.service.push, push, query.parameters, running, spool)
+                return spool.finish(None)
             statement = parse(quoted_aliases(plain_question(asked.query.sql)))
             values = _values(asked, parameter_count(statement))
             if is_catalog(statement):
@@ -144,6 +161,7 @@ class PgQueries:
             )
         else:
             spool.finish(None)
+        return None
 
     async def _on_catalog(
         self,

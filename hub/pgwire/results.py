@@ -150,6 +150,8 @@ class ResultSpool:
     _sent: int = 0
     _rest: bytes = b""
     _closed: bool = False
+    live: bool = False  # rows of a push query: what was read is freed, and the query waits for its reader
+    _room: asyncio.Event = field(default_factory=asyncio.Event)
     _begun: asyncio.Event = field(default_factory=asyncio.Event)
     _news: asyncio.Event = field(default_factory=asyncio.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -189,6 +191,10 @@ class ResultSpool:
         with self._lock:
             if self._closed:
                 return
+            if self.live and self._sent == self._size:
+                self._file.seek(0)
+                self._file.truncate()
+                self._sent = self._size = 0
             if self._size + len(data) > self.limits.bytes:
                 raise _too_much(f"{self.limits.bytes >> 20} MB", "pgwire_result_mb")
             self._file.seek(self._size)
@@ -201,6 +207,21 @@ class ResultSpool:
         self.loop.call_soon_threadsafe(act)
 
     # ---- the connection's loop
+
+    def begin(self, fields: list[Field]) -> None:
+        """Begin the rows of a push query."""
+        self.live = True
+        if self.copy is not None and self.copy.header:
+            self._append(copy_header(fields, self.copy), 0)
+        self._begin(fields)
+
+    async def add(self, rows: Sequence[Sequence[Any]]) -> None:
+        """Write rows of a push query; wait while more than a megabyte of them waits for the client."""
+        while self._size - self._sent > _IN_MEMORY and not self._closed:
+            self._room.clear()
+            await self._room.wait()
+        encode = row_encoder(self.fields) if self.copy is None else copy_encoder(self.fields, self.copy)
+        self._append(encode(rows), len(rows))
 
     def _begin(self, fields: list[Field]) -> None:
         self.fields = fields
@@ -219,9 +240,10 @@ class ResultSpool:
             raise self.error
         return self.fields
 
-    async def read(self, rows: int) -> bytes | None:
+    async def read(self, rows: int, wait_s: float | None = None) -> bytes | None:
         """Return the next bytes: whole messages of at most ``rows`` rows (0: any bytes). None: no more rows.
 
+        ``wait_s``: return no bytes when none come in this time; None: wait for them.
         Raises the query's error after the rows before it.
         """
         while True:
@@ -238,7 +260,11 @@ class ResultSpool:
                     raise self.error
                 return None
             if self._sent >= self._size:
-                await self._news.wait()
+                try:
+                    async with asyncio.timeout(wait_s):
+                        await self._news.wait()
+                except TimeoutError:
+                    return b""
 
     def _next(self) -> bytes:
         with self._lock:
@@ -246,7 +272,8 @@ class ResultSpool:
                 return b""
             self._file.seek(self._sent)
             data = self._file.read(min(READ_BYTES, self._size - self._sent))
-        self._sent += len(data)
+            self._sent += len(data)
+        self._room.set()
         return data
 
     def close(self) -> None:
@@ -254,6 +281,7 @@ class ResultSpool:
         with self._lock:
             self._closed = True
             self._file.close()
+        self._room.set()
 
 
 def _first(data: bytes, rows: int) -> tuple[bytes, bytes]:

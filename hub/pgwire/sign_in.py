@@ -1,7 +1,7 @@
 """[shell] Sign-in of a connection: the hub's users and tokens by password, over TLS or from this machine.
 
 access.yaml keeps scrypt and SHA-256 hashes, from which SCRAM's keys cannot be made, so the password itself is
-asked for (docs/adr/0039). A connection is checked again whenever access.yaml changes.
+asked for (docs/adr/0039). A connection is checked again with each message.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from base64 import b64encode
 from dataclasses import dataclass
 
-from hub.access.authenticate import Authenticator, AuthRequest, neighbourhood
+from hub.access.authenticate import AuthenticatedCaller, Authenticator, AuthRequest, neighbourhood
 from hub.access.decide import ANONYMOUS, Principal, has_any
 from hub.access.live_config import AccessRules, LiveAccess
 from hub.caller import CALLER, Unauthenticated
@@ -22,12 +22,15 @@ NOBODY = "anonymous"
 
 @dataclass(frozen=True, slots=True)
 class SignedIn:
-    """Identity of a connection. ``rules`` None: access was not controlled when it began."""
+    """Identity of a connection. ``rules`` None: access was not controlled when it began. ``caller``: how it
+    signed in; None: without a password.
+    """
 
     user: str
     address: str
     who: Principal
     rules: AccessRules | None
+    caller: AuthenticatedCaller | None = None
 
     def enter(self) -> None:
         """Make this the caller of the current task, and of the tasks and threads that it starts."""
@@ -71,14 +74,18 @@ class DatabaseSignIn:
         known = await self._authenticator.known(asked, rules)
         if not has_any(rules.policy, known.who):
             raise Unauthenticated("this user has no grant", hint="docs/how-to/control-access.md")
-        return SignedIn(user, address, known.who, rules)
+        return SignedIn(user, address, known.who, rules, known)
 
     def still(self, known: SignedIn) -> SignedIn:
-        """Return the identity under the access.yaml of now. Raises PgError when it has lost access."""
+        """Return the identity under the access.yaml of now. Raises PgError when it has lost access, or when
+        its token was revoked or has expired.
+        """
+        if known.caller is not None and not self._authenticator.goes_on(known.caller):
+            raise PgError("28000", "the token was revoked or has expired: sign in again")
         now = self._access.rules
         if now is known.rules or now is None:
             return known
         who = None if known.rules is None else now.same_principal(known.who, known.rules)
         if who is None or not has_any(now.policy, who):
             raise PgError("28000", "access.yaml has changed: sign in again")
-        return SignedIn(known.user, known.address, who, now)
+        return SignedIn(known.user, known.address, who, now, known.caller)

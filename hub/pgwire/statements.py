@@ -13,6 +13,7 @@ import sqlglot
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
+from hub.materializers.queries.statements.grammar import begins_statement
 from hub.pgwire.sqlstates import PgError
 
 _MOST_STATEMENTS = 100
@@ -145,8 +146,7 @@ _ALIAS = re.compile(
 
 
 def quoted_aliases(sql: str) -> str:
-    """Return the text with reserved words that are names of columns in quotes, which Postgres takes as they
-    are.
+    """Return the text with reserved words that are names of columns in quotes, as Postgres reads them.
 
     >>> quoted_aliases("SELECT 1 AS select FROM t")
     'SELECT 1 AS "select" FROM t'
@@ -188,7 +188,7 @@ def _statement(text: str, offset: int) -> Statement:
     found = _WORD.match(text)
     word = found[1].lower() if found is not None else ""
     try:
-        if word in ("select", "with", "values", "table"):
+        if word in ("select", "with", "values", "table", "subscribe") or begins_statement(text):
             return Select(text, offset)
         if word in _WRITES:
             return Refused(_read_only(word))
@@ -211,7 +211,7 @@ def _statement(text: str, offset: int) -> Statement:
     )
 
 
-_UNSUPPORTED = frozenset(("explain", "listen", "notify", "prepare", "execute", "load", "reassign"))
+_UNSUPPORTED = frozenset(("listen", "notify", "prepare", "execute", "load", "reassign"))
 _WRITES = frozenset(
     (
         *("insert", "update", "delete", "merge", "truncate", "create", "alter", "drop", "comment", "grant"),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from kafka_nodes import own_node
@@ -100,6 +103,68 @@ def test_clients_come_back_when_kafka_is_well(node: LyingNode, lie: Lie) -> None
     finally:
         node.link.lie = None
         clients.close()
+
+
+# A process that uses groups as long-lived ones do: at each line of its input, every request once.
+_USER = """
+import sys
+from hub.errors import HubError
+from hub.kafka import KafkaCluster
+from hub.record import NewRecord, Positions
+cluster = KafkaCluster(sys.argv[1], 5.0)
+writer = cluster.writer("killed.writer")
+for line in sys.stdin:
+    at = int(line)
+    groups = {name: Positions.of([(sys.argv[2], 0, at)]) for name in ("killed.a", "killed.b")}
+    try:
+        errors = cluster.publish_groups(groups)
+        offsets, members = cluster.group_offsets(list(groups)), cluster.group_members(list(groups))
+        marks = [NewRecord(sys.argv[2], b"mark", b"1")]
+        writer.append_with_groups(marks, {"killed.c": groups["killed.a"]}, lambda: None)
+        done = not errors and not any(members.values()) and dict(offsets) == groups
+        print("done" if done else f"{errors} {members} {offsets}", flush=True)
+    except HubError as error:
+        print(error.message, flush=True)
+"""
+
+
+def test_groups_are_written_after_their_coordinator_was_killed(node: LyingNode) -> None:
+    """In a process of its own: where librdkafka asks coordinators, an assertion may end the process."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _USER, node.bootstrap, TOPIC],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    ) as user:
+        try:
+            for kill in range(4):
+                _until_done(user, kill)
+                if kill < 3:
+                    _kill_and_start(node)
+        finally:
+            user.kill()
+
+
+def _until_done(user: subprocess.Popen[str], kill: int) -> None:
+    assert user.stdin is not None
+    assert user.stdout is not None
+    deadline, said, at = time.monotonic() + patient(30.0), "", 0
+    while said != "done":
+        assert time.monotonic() < deadline, (kill, said)
+        at += 1
+        user.stdin.write(f"{at}\n")
+        user.stdin.flush()
+        said = user.stdout.readline().strip()
+        assert said, f"after {kill} kills the process ended with {user.wait(10)}"
+
+
+def _kill_and_start(node: LyingNode) -> None:
+    assert node.process is not None
+    node.process.kill()
+    node.process.wait()
+    node.start()
+    node.wait_ready(patient(60.0))
 
 
 def _longest_s(node: LyingNode) -> float:

@@ -20,7 +20,7 @@ from hub.config import Settings
 from hub.kafka import KafkaCluster
 from hub.kafka.protocol.broker_client import ClusterAccess
 from hub.record import NewRecord
-from hub.replication.clusters.apply_plan import make_own
+from hub.replication.clusters.carry_out import make_own
 from hub.replication.clusters.clusters import ClusterHandle, own_topics
 from hub.replication.ownership import failover
 from hub.replication.ownership.failover import Control

@@ -13,9 +13,10 @@ import pytest
 from processes import run_hub
 from pyspark.sql import SparkSession
 
-from hub.cli.view.new import source_of, write_new
+from hub.cli.view.new import source_of
 from hub.cli.view.schemas_source import schemas_of
 from hub.errors import ConfigError
+from hub.files import write_new
 from hub.materializers.definition.drafted import draft
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.load import load_views

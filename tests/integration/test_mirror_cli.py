@@ -25,7 +25,7 @@ from hub.completeness.counts import Cells, bucket_of
 from hub.kafka.protocol.broker_client import EARLIEST, BrokerCluster, ClusterAccess
 from hub.observability.web.pages.monitor.mirrors import mirror
 from hub.record import Positions, TopicPartition
-from hub.replication.clusters.control_state import STATUS_TOPIC
+from hub.replication.clusters.status_records import STATUS_TOPIC
 from hub.topics.tree.apply_lock import one_apply
 
 

@@ -12,7 +12,7 @@ from mirror_world import World, own_world, well
 from processes import call_hub
 
 from hub.record import Positions, TopicPartition
-from hub.replication.clusters.clusters import read_progress
+from hub.replication.clusters.readers import read_progress
 
 
 @pytest.fixture

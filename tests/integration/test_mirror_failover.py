@@ -20,7 +20,7 @@ from hub.kafka import KafkaCluster
 from hub.kafka.acls import AccessRule
 from hub.observability.web.pages.monitor.mirrors import mirror
 from hub.record import NewRecord, Positions
-from hub.replication.clusters.clusters import read_control_state
+from hub.replication.clusters.readers import read_control_state
 
 
 @pytest.fixture

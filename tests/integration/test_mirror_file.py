@@ -18,11 +18,12 @@ from mirror_world import World, own_world, well
 from hub.embedded import KafkaNode
 from hub.kafka.acls import AccessRule
 from hub.record import Record, TopicPartition
-from hub.replication.clusters.apply_plan import planned
-from hub.replication.clusters.clusters import reach, read_control_state, read_progress, read_to_end
+from hub.replication.clusters.clusters import reach
 from hub.replication.clusters.control_state import joined
+from hub.replication.clusters.link_plan import planned
+from hub.replication.clusters.readers import read_control_state, read_progress, read_to_end
 from hub.replication.clusters.written_state import WrittenState
-from hub.replication.config.mirrors import load
+from hub.replication.config.load_mirrors import load
 from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, checkpoint_of
 from hub.replication.ownership.links import links
 from hub.replication.verification.comparable import complete_tables

@@ -13,8 +13,9 @@ from patience import patient
 from hub.kafka import KafkaCluster
 from hub.log import WriterFenced
 from hub.record import NewRecord, TopicPartition
-from hub.replication.clusters.apply_plan import make_own
-from hub.replication.clusters.clusters import ClusterHandle, own_topics, read_progress, read_to_end
+from hub.replication.clusters.carry_out import make_own
+from hub.replication.clusters.clusters import ClusterHandle, own_topics
+from hub.replication.clusters.readers import read_progress, read_to_end
 from hub.replication.config.mirrors import Mirror
 from hub.replication.maps.checkpoint import MAP_CONFIG, MAP_TOPIC, Checkpoint, MapRecord
 from hub.replication.maps.offset_map import OffsetMap, Run

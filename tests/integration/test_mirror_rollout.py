@@ -19,7 +19,7 @@ from hub.api.web import Mirrors
 from hub.observability.overview.mirror_readers import MirrorStatuses, readers_of
 from hub.observability.web.pages.monitor.mirrors import mirrors_page
 from hub.record import TopicPartition
-from hub.replication.clusters.control_state import WorkerHeartbeat
+from hub.replication.clusters.status_records import WorkerHeartbeat
 from hub.replication.ownership.shards import Shard, shards_of
 from hub.replication.status.metrics import families
 

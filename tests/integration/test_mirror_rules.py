@@ -22,7 +22,7 @@ from processes import Server
 from hub.config import Settings
 from hub.errors import NotFound
 from hub.record import NewRecord, Positions, TopicPartition
-from hub.replication.clusters.clusters import read_progress
+from hub.replication.clusters.readers import read_progress
 from hub.replication.maps.checkpoint import MapRecord
 from hub.replication.maps.offset_map import Run
 from hub.replication.verification.comparable import complete_tables

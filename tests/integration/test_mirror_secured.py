@@ -19,7 +19,7 @@ from hub.errors import PeerError
 from hub.kafka.log_dirs import log_dirs, log_sizes
 from hub.record import NewRecord, Positions
 from hub.replication.clusters.clusters import reach
-from hub.replication.config.mirrors import load
+from hub.replication.config.load_mirrors import load
 
 # As docs/reference/mirrors.md lists them.
 AT_SOURCE: tuple[Right, ...] = (

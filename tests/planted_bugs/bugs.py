@@ -377,13 +377,13 @@ BUGS: dict[str, Bug] = {
     ),
     "a registry node does not read on for an id that it lacks": Bug(
         _NODE,
-        "yield from self._reaching(self._ends.result(timeout_s), deadline)",
+        "yield from self._log.reaching(self._ends.result(timeout_s), deadline)",
         "yield from ()",
         _REGISTRY,
         ("RegistryProbe",),
     ),
     "a registry node passes over another node's first record": Bug(
-        _NODE,
+        "hub.schema_registry.server.applied_log",
         "if record.offset < self.position:\n                    continue  # this node's own",
         "if record.offset <= self.position and self.position:\n                    "
         "continue  # this node's own",
@@ -401,7 +401,7 @@ BUGS: dict[str, Bug] = {
     ),
     # ---- expiry, groups, counts
     "a row that is over stays": Bug(
-        "hub.materializers.definition.entity_plan",
+        "hub.materializers.definition.compiling.stages",
         "COALESCE(_last_at <= _cutoff, TRUE)",
         "COALESCE(_last_at < _cutoff, TRUE)",
         _KILLS,

@@ -15,14 +15,14 @@ from reference import http_api, yaml_files
 from hub.access.access_yaml import load_access
 from hub.cli.view.schemas_source import schemas_of
 from hub.help.pages import slug
-from hub.materializers.definition.entity_plan import shape
+from hub.materializers.definition.compiling.compiler import shape
 from hub.materializers.definition.load import load_view
 from hub.materializers.definition.sql_checks import checked
 from hub.materializers.definition.sql_view import SqlSource, SqlView
 from hub.materializers.planning.classify import classify
 from hub.materializers.planning.delta_inputs import planned
 from hub.observability.web.pages.monitor.views import ways
-from hub.replication.config.mirrors import load as load_mirrors
+from hub.replication.config.load_mirrors import load as load_mirrors
 from hub.topics.tree.tree import load as load_tree
 
 from .cli.written import commands, trouble

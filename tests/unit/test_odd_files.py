@@ -24,7 +24,7 @@ from hub.connectors.rendering import RenderContext, render
 from hub.errors import HubError
 from hub.materializers.definition.load import files_of, load_view
 from hub.materializers.golden.cases import load_golden
-from hub.replication.config import mirrors
+from hub.replication.config import load_mirrors
 from hub.schema_registry.folder import load as folder
 from hub.schema_registry.policy.policy import explain, load_policies
 from hub.topics.tree import tree
@@ -210,7 +210,7 @@ def _topics(path: Path) -> object:
 
 
 def _mirrors(path: Path) -> object:
-    file = mirrors.load(path)
+    file = load_mirrors.load(path)
     return [(file.rule(name), each.rewrites, each.selects("nyc.a")) for name, each in file.mirrors.items()]
 
 

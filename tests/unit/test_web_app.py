@@ -22,7 +22,7 @@ from hub.observability.web.pages.monitor.mirrors import MirrorFacts, mirrors_pag
 from hub.record import Positions, TopicPartition
 from hub.replication.clusters.control_state import ControlState
 from hub.replication.clusters.written_state import WrittenState
-from hub.replication.config.mirrors import load
+from hub.replication.config.load_mirrors import load
 from hub.replication.maps.checkpoint import Checkpoint
 from hub.replication.ownership.failover import Control, begin, done, ownership
 

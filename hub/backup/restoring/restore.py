@@ -27,14 +27,9 @@ from hub.backup.storage.vault import Vault
 from hub.errors import Conflict, HubError, NotFound, PeerError
 from hub.kafka.protocol.record_batch import batches_in
 from hub.record import Positions, TopicPartition
-from hub.replication.clusters.apply_plan import make_own
-from hub.replication.clusters.clusters import (
-    ClusterHandle,
-    own_topics,
-    read_progress,
-    topics_of,
-    without_records,
-)
+from hub.replication.clusters.carry_out import make_own
+from hub.replication.clusters.clusters import ClusterHandle, own_topics, topics_of
+from hub.replication.clusters.readers import read_progress, without_records
 from hub.replication.clusters.written_state import WrittenState
 from hub.replication.engine.batch_engine import BatchEngine
 from hub.replication.engine.connection.kafka_connection import KafkaConnection
@@ -326,7 +321,9 @@ def _stalled(error: HubError | None) -> PeerError:
 def _restore_groups(
     target: ClusterHandle, link: str, plan: RestorePlan, written: WrittenState
 ) -> tuple[CarriedPosition, ...]:
-    """Commit the groups' positions at the target, and return what became of each."""
+    """Commit the groups' positions at the target, and return what became of each. Raises PeerError when one
+    cannot be written.
+    """
     if not plan.groups:
         return ()
     names = sorted(plan.groups)
@@ -334,6 +331,7 @@ def _restore_groups(
     there = set(target.kafka.groups())
     members = target.kafka.group_members([name for name in names if name in there])
     found: list[CarriedPosition] = []
+    due: dict[str, Positions] = {}
     for group in names:
         sides = GroupSides(
             group,
@@ -342,10 +340,10 @@ def _restore_groups(
             bool(members.get(group)),
         )
         carried = carry(sides, _tables(link, plan, written, sides.source), {})
-        due = {each.place: each.commit for each in carried if each.commit is not None}
-        if due:
-            target.kafka.publish_group(group, Positions(due))
+        due[group] = Positions({each.place: each.commit for each in carried if each.commit is not None})
         found += carried
+    for error in target.kafka.publish_groups(due).values():
+        raise error
     return tuple(found)
 
 

@@ -88,7 +88,7 @@ def open_cluster(
     """
     from hub.kafka import bounds_of, own_cluster, own_connection
     from hub.replication.clusters.clusters import ClusterHandle, access_of, own_environ, reach
-    from hub.replication.config.mirrors import load
+    from hub.replication.config.load_mirrors import load
 
     if cluster is not None and bootstrap is not None:
         raise CallerError("a cluster is named or has an address: give one of the two options")

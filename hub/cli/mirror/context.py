@@ -73,7 +73,7 @@ class World:
 
     def boards(self) -> dict[str, ControlState]:
         """Return the control states of the clusters that answer."""
-        from hub.replication.clusters.clusters import read_control_state
+        from hub.replication.clusters.readers import read_control_state
 
         found: dict[str, ControlState] = {}
         for name, reached in self.clusters.items():
@@ -112,7 +112,7 @@ class World:
 
 def open_file(file: Path | None) -> tuple[Path, MirrorsFile]:
     """Return the path and content of the mirrors file. Raises NotFound, ConfigError."""
-    from hub.replication.config.mirrors import load
+    from hub.replication.config.load_mirrors import load
 
     path = file or load_settings().project / "mirrors.yaml"
     if not path.exists():
@@ -134,7 +134,7 @@ def open_world(file: Path | None) -> World:
 
 
 def append(reached: ClusterHandle, records: Sequence[Any]) -> None:
-    from hub.replication.clusters.apply_plan import make_own
+    from hub.replication.clusters.carry_out import make_own
     from hub.replication.clusters.clusters import own_topics
 
     make_own([(reached.name, step) for step in own_topics(reached)], {reached.name: reached})

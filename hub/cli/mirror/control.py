@@ -117,7 +117,7 @@ def drop(
 
     Example: hub mirror drop nyc-lon --topic nyc.chat --delete-copies --name nyc-lon
     """
-    from hub.replication.clusters.clusters import read_control_state, read_progress
+    from hub.replication.clusters.readers import read_control_state, read_progress
     from hub.replication.operations.forget import forget_both
 
     world = open_world(file)

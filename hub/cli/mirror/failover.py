@@ -20,7 +20,7 @@ from hub.cli.terminal.output import Output, OutputOption, note, show
 from hub.errors import CallerError, PeerError
 
 if TYPE_CHECKING:
-    from hub.replication.ownership.failover import Kind
+    from hub.replication.ownership.operation_steps import Kind
 
 
 def drill(
@@ -141,7 +141,7 @@ def left_behind(
 
     Example: hub mirror left-behind nyc-lon --limit 1000 -o json
     """
-    from hub.replication.clusters.clusters import read_control_state, read_progress
+    from hub.replication.clusters.readers import read_control_state, read_progress
     from hub.replication.operations.left_at_source import losses_now, records
 
     world = open_world(file)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,8 +22,9 @@ from hub.errors import CallerError, Conflict
 if TYPE_CHECKING:
     from hub.replication.clusters.clusters import ClusterHandle
     from hub.replication.config.mirrors import MirrorsFile
-    from hub.replication.migration.mirror_maker_import import MirrorMakerImport, MirrorMakerState
+    from hub.replication.migration.import_plan import ImportedPartition, MirrorMakerImport, MirrorMakerState
     from hub.replication.ownership.failover import Control
+    from hub.replication.ownership.group_offsets import CarriedPosition
     from hub.replication.ownership.links import Link
 
 _PLACES = (
@@ -41,39 +42,45 @@ _PLACES = (
 _GROUPS = ("group", "topic", "partition", "state", "source_offset", "position", "moves", "reason")
 
 
+FromMirrorMaker = Annotated[
+    bool,
+    typer.Option(
+        "--from-mm2", help="The copies at the target are MirrorMaker 2's, which is stopped permanently"
+    ),
+]
+AliasOption = Annotated[
+    str | None,
+    typer.Option(metavar="ALIAS", help="MirrorMaker's alias of the source. Default: its name in the file"),
+]
+SyncsOption = Annotated[
+    str | None,
+    typer.Option(metavar="TOPIC", help="Default: mm2-offset-syncs.<alias>.internal of either side"),
+]
+CheckpointsOption = Annotated[
+    str | None,
+    typer.Option(metavar="TOPIC", help="Default: <source alias>.checkpoints.internal at the target"),
+]
+NewestOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1, metavar="N", help="Compare only from the last offset sync before the newest N offsets on"
+    ),
+]
+QuietOption = Annotated[
+    float,
+    typer.Option(min=0, metavar="SECONDS", help="Time in which MirrorMaker must have written nothing"),
+]
+
+
 def import_copies(
     name: NameArgument,
-    from_mm2: Annotated[
-        bool,
-        typer.Option(
-            "--from-mm2", help="The copies at the target are MirrorMaker 2's, which is stopped permanently"
-        ),
-    ] = False,
+    from_mm2: FromMirrorMaker = False,
     file: FileOption = None,
-    source_alias: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ALIAS", help="MirrorMaker's alias of the source. Default: its name in the file"
-        ),
-    ] = None,
-    offset_syncs_topic: Annotated[
-        str | None,
-        typer.Option(metavar="TOPIC", help="Default: mm2-offset-syncs.<alias>.internal of either side"),
-    ] = None,
-    checkpoints_topic: Annotated[
-        str | None,
-        typer.Option(metavar="TOPIC", help="Default: <source alias>.checkpoints.internal at the target"),
-    ] = None,
-    newest: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="Compare only from the last offset sync before the newest N offsets on"
-        ),
-    ] = None,
-    quiet: Annotated[
-        float,
-        typer.Option(min=0, metavar="SECONDS", help="Time in which MirrorMaker must have written nothing"),
-    ] = 15.0,
+    source_alias: AliasOption = None,
+    offset_syncs_topic: SyncsOption = None,
+    checkpoints_topic: CheckpointsOption = None,
+    newest: NewestOption = None,
+    quiet: QuietOption = 15.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, change nothing")] = False,
     typed: TypedNameOption = None,
     output: OutputOption = Output.table,
@@ -127,6 +134,7 @@ def take_over(
     """Inspect the copies, report, confirm, and write. Returns whether nothing was refused. Raises Conflict
     while MirrorMaker still runs.
     """
+    from hub.replication.migration.import_writing import write_import
     from hub.replication.migration.mirror_maker_import import Importer
 
     done = 0
@@ -157,7 +165,7 @@ def take_over(
             )
             if moved := importer.moved(told, 0.0):
                 raise _runs(moved)
-            importer.write(found)
+            write_import(found, link, clusters[link.source], clusters[link.target])
     finally:
         importer.close()
     _tell(link, clusters, told, found, moved, dry_run, output)
@@ -186,40 +194,8 @@ def _tell(
     output: Output,
 ) -> None:
     ends = clusters[link.source].kafka.end_offsets(sorted({each.place.topic for each in found.places}))
-    places: list[dict[str, Any]] = []
-    for each in found.places:
-        known = each.state != "renamed"
-        written = "taken over" if each.state == "ready" and not dry_run else each.state
-        went = each.alignment
-        places.append(
-            {
-                "topic": each.place.topic,
-                "partition": each.place.partition,
-                "state": written,
-                "from": went.source_from if known else None,
-                "source_next": went.source_next if known and each.state != "refused" else None,
-                "target_next": each.target_next if known else None,
-                "records": went.records if each.state in ("ready", "held") else None,
-                "duplicates": went.duplicates if each.state in ("ready", "held") else None,
-                "left": max(0, ends.get(each.place) - went.source_next) if each.state == "ready" else None,
-                "reason": each.reason,
-                "hint": each.hint,
-            }
-        )
-    groups = [
-        {
-            "group": each.group,
-            "topic": each.place.topic,
-            "partition": each.place.partition,
-            "state": each.state,
-            "source_offset": each.source_offset,
-            "position": each.position,
-            "moves": each.commit is not None,
-            "reason": each.reason,
-        }
-        for _, carried in found.groups
-        for each in carried
-    ]
+    places = [_place_row(each, ends.get(each.place), dry_run) for each in found.places]
+    groups = [_group_row(each) for _, carried in found.groups for each in carried]
     if output is Output.json:
         said = {"mirror": link.name, "dry_run": dry_run, "still_written": list(moved)}
         topics = {
@@ -231,6 +207,49 @@ def _tell(
         show(places, output, _PLACES)
         if groups:
             show(groups, output, _GROUPS)
+    _note_next(link, told, found, places, moved, dry_run)
+
+
+def _place_row(each: ImportedPartition, end: int, dry_run: bool) -> dict[str, Any]:
+    """Return a partition's row. ``end``: the end offset of its source."""
+    known, went = each.state != "renamed", each.alignment
+    compared = each.state in ("ready", "held")
+    return {
+        "topic": each.place.topic,
+        "partition": each.place.partition,
+        "state": "taken over" if each.state == "ready" and not dry_run else each.state,
+        "from": went.source_from if known else None,
+        "source_next": went.source_next if known and each.state != "refused" else None,
+        "target_next": each.target_next if known else None,
+        "records": went.records if compared else None,
+        "duplicates": went.duplicates if compared else None,
+        "left": max(0, end - went.source_next) if each.state == "ready" else None,
+        "reason": each.reason,
+        "hint": each.hint,
+    }
+
+
+def _group_row(each: CarriedPosition) -> dict[str, Any]:
+    return {
+        "group": each.group,
+        "topic": each.place.topic,
+        "partition": each.place.partition,
+        "state": each.state,
+        "source_offset": each.source_offset,
+        "position": each.position,
+        "moves": each.commit is not None,
+        "reason": each.reason,
+    }
+
+
+def _note_next(
+    link: Link,
+    told: MirrorMakerState,
+    found: MirrorMakerImport,
+    places: Sequence[Mapping[str, Any]],
+    moved: tuple[str, ...],
+    dry_run: bool,
+) -> None:
     for row in places:
         if row["hint"]:
             note(f"✗ {row['topic']} partition {row['partition']}: {row['reason']}\n  Hint: {row['hint']}")

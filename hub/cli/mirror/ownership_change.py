@@ -13,9 +13,9 @@ from hub.errors import HubError
 
 if TYPE_CHECKING:
     from hub.replication.operations.operator import Operator
-    from hub.replication.ownership.failover import Kind, OwnershipChange
     from hub.replication.ownership.links import Link
     from hub.replication.ownership.loss_report import LossReport
+    from hub.replication.ownership.operation_steps import Kind, OwnershipChange
 
 
 def operator_of(world: World, wait: float) -> Operator:

@@ -28,7 +28,7 @@ from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
 from hub.errors import HubError, PeerError
 
 if TYPE_CHECKING:
-    from hub.replication.clusters.apply_plan import LinkPlan
+    from hub.replication.clusters.link_plan import LinkPlan
 
 
 def list_mirrors(file: FileOption = None, output: OutputOption = Output.table) -> None:
@@ -132,8 +132,8 @@ def _carry_out(
     """Carry out the plan of one link, and add a line for each step to ``done``. Returns the topics that
     failed. ``check`` is called before each step, and raises when another apply took over.
     """
-    from hub.replication.clusters.apply_plan import carry_out, make_own, record_rights
-    from hub.replication.planning.plan import Remember
+    from hub.replication.clusters.carry_out import carry_out, make_own, record_rights
+    from hub.replication.planning.steps import Remember
 
     for caution in each.made.cautions:
         note(str(caution))
@@ -194,9 +194,9 @@ def _rules_from_now(world: World, names: Sequence[str] | None) -> list[str]:
     """Apply the rules of the file from each partition's current position on, and return one line per topic.
     Workers that stopped because of changed rules retry at once.
     """
-    from hub.replication.clusters.apply_plan import rules_from_now
     from hub.replication.clusters.control_state import retry_record
-    from hub.replication.config.mirrors import mask_secrets
+    from hub.replication.clusters.link_plan import rules_from_now
+    from hub.replication.config.load_mirrors import mask_secrets
     from hub.replication.ownership.links import named
 
     done = []
@@ -217,9 +217,9 @@ def _rules_from_now(world: World, names: Sequence[str] | None) -> list[str]:
 
 
 def _plans(world: World, names: Sequence[str] | None) -> list[LinkPlan]:
-    from hub.replication.clusters.apply_plan import planned
-    from hub.replication.clusters.clusters import read_control_state, read_progress
     from hub.replication.clusters.control_state import joined
+    from hub.replication.clusters.link_plan import planned
+    from hub.replication.clusters.readers import read_control_state, read_progress
 
     boards = {name: read_control_state(reached, status=False) for name, reached in world.clusters.items()}
     control = joined(board.control for board in boards.values())

@@ -26,7 +26,8 @@ def write_refusals(settings: Settings, cluster: KafkaCluster) -> Callable[[str],
     written. Without a mirrors.yaml all topics may. Raises ConfigError for an invalid file, and PeerError when
     this cluster's name in the file, or the owner, cannot be determined.
     """
-    from hub.replication.config.mirrors import MIRRORS_FILE, load
+    from hub.replication.config.load_mirrors import load
+    from hub.replication.config.mirrors import MIRRORS_FILE
     from hub.replication.ownership.links import checked, home_of, write_refusal
 
     path = settings.project / MIRRORS_FILE
@@ -54,7 +55,8 @@ def _here(file: MirrorsFile, settings: Settings, cluster: KafkaCluster) -> tuple
     name the cluster.
     """
     from hub.kafka import own_connection
-    from hub.replication.clusters.clusters import ClusterHandle, access_of, read_control_state
+    from hub.replication.clusters.clusters import ClusterHandle, access_of
+    from hub.replication.clusters.readers import read_control_state
 
     name = _name(file, settings, cluster)
     if name is None:

@@ -18,8 +18,8 @@ from hub.cli.terminal.progress import counted
 from hub.cli.terminal.watch_option import IntervalOption, WatchOption, looked
 from hub.errors import HubError
 from hub.observability import format
-from hub.observability.web.pages.monitor.completeness import at_of
-from hub.observability.web.pages.monitor.completeness import minute as minute_of
+from hub.observability.web.pages.monitor.completeness_times import at_of
+from hub.observability.web.pages.monitor.completeness_times import minute as minute_of
 
 if TYPE_CHECKING:
     from hub.completeness.balances import TopicCompleteness
@@ -196,9 +196,11 @@ def _copies(settings: Settings, kafka: KafkaCluster, topic: str) -> list[MirrorC
     import os
 
     from hub.completeness.counting import MirrorCopy
-    from hub.replication.clusters.clusters import reach_all, read_control_state
+    from hub.replication.clusters.clusters import reach_all
     from hub.replication.clusters.control_state import joined
-    from hub.replication.config.mirrors import MIRRORS_FILE, load
+    from hub.replication.clusters.readers import read_control_state
+    from hub.replication.config.load_mirrors import load
+    from hub.replication.config.mirrors import MIRRORS_FILE
     from hub.replication.ownership.links import links
     from hub.replication.verification.comparable import compared
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -54,8 +55,8 @@ Check = Callable[[Settings], Finding]
 
 
 def doctor(output: OutputOption = Output.table) -> None:
-    """Check Java, jars, memory, disk, ports, Kafka and the rights there, server, registry, access.yaml,
-    alerts.yaml and Kafka Connect. Exit code 1 when one fails.
+    """Check Java, jars, memory, disk, ports, Kafka and the rights there, server, registry, access.yaml, the
+    identity provider, alerts.yaml and Kafka Connect. Exit code 1 when one fails.
 
     Example: hub doctor -o json
     """
@@ -276,6 +277,19 @@ def _access(settings: Settings) -> Finding:
     return Finding("access", CheckResult.ok, f"{people}; anonymous: {len(file.anonymous)} grants")
 
 
+def _identity(settings: Settings) -> Finding:
+    """Check that the identity provider answers with its addresses and keys."""
+    path = settings.project / ACCESS_FILE
+    oidc = load_access(path).oidc if path.exists() else None
+    if oidc is None:
+        return Finding("identity", CheckResult.off, "access.yaml names no identity provider (oidc)")
+    from hub.access.oidc.provider_keys import Provider, client_secret
+
+    client_secret(oidc)
+    asyncio.run(Provider(oidc, path.parent).endpoints())  # a HubError is this check's finding
+    return Finding("identity", CheckResult.ok, f"{oidc.issuer} answers with its keys")
+
+
 def _alerts(settings: Settings) -> Finding:
     """Check alerts.yaml and alerts/*.yaml, as the server reads them."""
     from hub.alerts.config.alerts_yaml import ALERTS_FILE
@@ -341,6 +355,7 @@ CHECKS: dict[str, Check] = {
     "server": _server,
     "registry": _registry,
     "access": _access,
+    "identity": _identity,
     "alerts": _alerts,
     "connect": _connect,
 }

@@ -12,6 +12,7 @@ import typer
 from hub.cli.platform.demo import EXAMPLES
 from hub.cli.terminal.output import note, show
 from hub.errors import ConfigError, nearest
+from hub.files import not_written, write_new
 
 # Examples that are projects of their own, and what each shows.
 PROJECTS = {
@@ -86,18 +87,11 @@ def write_project(folder: Path, files: dict[str, str]) -> None:
                 hint="name a new folder; `hub view new` adds a view to a project",
                 code="HUB-1130",
             )
-        for name, text in files.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-        (folder / "views").mkdir(exist_ok=True)
-        (folder / "schemas").mkdir(exist_ok=True)
+        for name in ("views", "schemas"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(
-            f'folder "{folder}" cannot be written ({error.strerror})',
-            hint="name a folder that this account may write",
-            code="HUB-1131",
-        ) from None
+        raise not_written(folder, error) from None
+    write_new({folder / name: text for name, text in files.items()})
 
 
 def _list(wanted: bool) -> None:

@@ -14,13 +14,15 @@ from hub.cli.terminal.rows import RowFormat
 from hub.errors import CallerError
 
 _MOST_CHARACTERS = 1_000_000
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Of CREATE and DROP: show the file's change, write nothing")
+]
+Commands = Annotated[list[str] | None, typer.Option("--command", "-c", help="A statement; repeatable")]
 
 
 def sql(
     file: Annotated[Path | None, typer.Argument(help="Statements to run; - is standard input")] = None,
-    command: Annotated[
-        list[str] | None, typer.Option("--command", "-c", help="A statement; repeatable")
-    ] = None,
+    command: Commands = None,
     parameter: Annotated[
         list[str] | None, typer.Option("--parameter", help="name=value for :name; repeatable")
     ] = None,
@@ -39,11 +41,13 @@ def sql(
         bool,
         typer.Option("--cut", help="All views at one position of the log (a snapshot group), or an error"),
     ] = False,
+    dry_run: DryRun = False,
     output: Annotated[RowFormat | None, typer.Option("--output", "-o", help="table, json or csv")] = None,
 ) -> None:
     """SQL over views, and over recent events of topics ("in.double.quotes"). Without a statement: a shell.
 
     Examples: hub sql      hub sql -c "SELECT city, count(*) FROM customer_360 GROUP BY 1"
+    hub sql -c "SELECT city, points FROM customer_360 WHERE points > 100 EMIT CHANGES"
     hub sql report.sql --parameter city=Oslo -o csv      echo "SELECT 1;" | hub sql -o json
     """
     from hub.cli.query.sql_shell import Shell
@@ -51,7 +55,9 @@ def sql(
     session = Session(
         limit=limit, timeout_ms=timeout_ms, events=events, since=since, after=after_write, cut=cut
     )
-    shell = Shell(session, form=output or RowFormat.table, parameters=_given(parameter or ()))
+    shell = Shell(
+        session, form=output or RowFormat.table, parameters=_given(parameter or ()), dry_run=dry_run
+    )
     if command:
         if file is not None:
             raise CallerError("FILE and --command do not go together", hint="say one of them")

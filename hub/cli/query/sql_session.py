@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
 import httpx2
+import orjson
 
 from hub.cli.http import answer_body, asking, base_url, refused, unreachable
 from hub.errors import HubError
 
 _ANSWER_S = 90.0  # the server ends a query after 60 s
 _FRESH_S = 30.0
+_SILENCE_S = 60.0  # of a push query, which sends a sign of life every 10 s
 
 
 class StatementRefused(HubError):
@@ -49,6 +51,23 @@ class Session:
             body["cut"] = "required"
         return dict(self._send("POST", "/query", body))
 
+    def follow(self, sql: str, parameters: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yield the events of a push query as they arrive. Raises Refused, PeerError."""
+        url = base_url()
+        asked = httpx2.QueryParams({**parameters, "sql": sql, "format": "ndjson"})
+        timeout = httpx2.Timeout(_ANSWER_S, read=_SILENCE_S)
+        try:
+            with httpx2.stream(
+                "GET", f"{url}/query/changes", params=asked, headers=asking(), timeout=timeout
+            ) as answer:
+                if not answer.is_success:
+                    answer.read()
+                    raise _refusal(answer)
+                for line in answer.iter_lines():
+                    yield orjson.loads(line)
+        except httpx2.HTTPError as error:
+            raise unreachable(url, error) from None
+
     def tables(self) -> dict[str, Any]:
         """GET /query/tables: views with columns, functions."""
         if self._tables is None or time.monotonic() - self._tables[0] > _FRESH_S:
@@ -77,13 +96,18 @@ class Session:
             raise unreachable(url, error) from None
         if answer.is_success:
             return answer_body(answer)
-        said = refused(answer)
-        if not isinstance(said, HubError):
-            raise said
-        try:
-            body = answer.json()
-            said.code = str(body.get("error_code") or said.code)
-            caret = body.get("caret")
-        except (ValueError, AttributeError):
-            caret = None
-        raise StatementRefused(said, caret) if caret else said
+        raise _refusal(answer)
+
+
+def _refusal(answer: httpx2.Response) -> Exception:
+    """Return the error of an answer, with its caret if it has one."""
+    said = refused(answer)
+    if not isinstance(said, HubError):
+        return said
+    try:
+        body = answer.json()
+        said.code = str(body.get("error_code") or said.code)
+        caret = body.get("caret")
+    except (ValueError, AttributeError):
+        caret = None
+    return StatementRefused(said, caret) if caret else said

@@ -14,10 +14,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
+from hub.cli.query import push_rows
 from hub.cli.query.sql_session import Session, StatementRefused
-from hub.cli.terminal.rows import RowFormat, cell, footer, rendered
+from hub.cli.terminal.rows import RowFormat, cell, footer, printable, rendered
 from hub.errors import CallerError, HubError, nearest
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 _HELP = r"""
   SELECT …;        a query; it ends with a semicolon and may go over lines. A topic: FROM "crm.customers"
+  … EMIT CHANGES;  rows as they come, until Ctrl-C: [FROM BEGINNING | FROM 'time'] [LIMIT n]
+  CREATE [OR REPLACE] MATERIALIZED VIEW name [KEY (…)] AS SELECT …;   DROP MATERIALIZED VIEW name;
+  SHOW VIEWS; SHOW TOPICS; SHOW QUERIES; DESCRIBE name; SHOW CREATE VIEW name; EXPLAIN SELECT … or CREATE …;
   \d               views                       \d NAME          columns of a view or a topic
   \dt              topics                      \dq              saved queries (queries/*.sql)
   \watch SECONDS   the last query again and again, until Ctrl-C
@@ -53,8 +57,10 @@ class Shell:
         out: TextIO | None = None,
         err: TextIO | None = None,
         sleep: Callable[[float], None] = time.sleep,
+        dry_run: bool = False,
     ) -> None:
         self.session = session
+        self.dry_run = dry_run
         self.form = form
         self.parameters = dict(parameters or {})
         self.expanded = self.timing = False
@@ -169,17 +175,14 @@ class Shell:
 
     def run(self, sql: str) -> None:
         """Ask and print. Raises HubError."""
-        from hub.materializers.queries.parser import SqlError, parse, placeholders_in
-
-        try:
-            used = placeholders_in(parse(sql).tree)
-        except SqlError as error:
-            raise StatementRefused(error, error.caret) from None
-        self.last = sql
+        kind, used = parsed_statement(sql)
+        given = {name: self.parameters[name] for name in used if name in self.parameters}
+        if kind == "push":
+            self._follow(sql, given)
+            return
+        self.last = sql if kind == "query" else self.last
         started = time.monotonic()
-        answer = self.session.ask(
-            sql, {name: self.parameters[name] for name in used if name in self.parameters}
-        )
+        answer = self.session.ask(f"EXPLAIN {sql}" if kind == "change" and self.dry_run else sql, given)
         took_ms = (time.monotonic() - started) * 1000
         at_terminal = self._file is None and self._out.isatty()
         self._write(rendered(answer, self.form, expanded=self.expanded, at_terminal=at_terminal))
@@ -187,6 +190,15 @@ class Shell:
             if self.form is RowFormat.table and self._at_terminal:
                 self._write(f"{line}\n")
             elif line.startswith(("Scanned", "Cut", "Time")) or answer.get("more"):
+                self._remark(line)
+
+    def _follow(self, sql: str, parameters: Mapping[str, str]) -> None:
+        """Print the rows of a push query until its end, or Ctrl-C. Raises HubError."""
+        for line, is_data in push_rows.lines(self.session.follow(sql, parameters), self.form):
+            if is_data:
+                at_terminal = self._file is None and self._out.isatty()
+                self._write(f"{printable(line) if at_terminal else line}\n")
+            else:
                 self._remark(line)
 
     def command(self, text: str) -> None:
@@ -386,6 +398,24 @@ def history_file() -> Path:
     return file
 
 
+def parsed_statement(sql: str) -> tuple[Literal["query", "push", "change", "other"], list[str]]:
+    """Return the kind of a statement and the names of its parameters. Raises StatementRefused."""
+    from hub.materializers.queries.parser import SqlError, parse, placeholders_in
+    from hub.materializers.queries.push.statement import push_statement
+    from hub.materializers.queries.statements.grammar import CreateView, DropView, hub_statement
+
+    try:
+        found = hub_statement(sql)
+        if found is not None:
+            return ("change" if isinstance(found, CreateView | DropView) else "other"), []
+        push = push_statement(sql)
+        if push is not None:
+            return "push", placeholders_in(push.statement.tree)
+        return "query", placeholders_in(parse(sql).tree)
+    except SqlError as error:
+        raise StatementRefused(error, error.caret) from None
+
+
 def _begun(text: str) -> bool:
     """Return whether the text has more than comments."""
     from hub.materializers.queries.parser import SqlError, statements
@@ -426,7 +456,8 @@ def _keys() -> Any:
 
 _WORDS = """SELECT FROM WHERE GROUP BY ORDER HAVING LIMIT OFFSET JOIN LEFT RIGHT FULL CROSS INNER ON USING AS WITH UNION
 ALL EXCEPT INTERSECT DISTINCT AND OR NOT IN IS NULL LIKE ILIKE BETWEEN EXISTS CASE WHEN THEN ELSE END CAST INTERVAL
-TIMESTAMP DATE ASC DESC NULLS FIRST LAST OVER PARTITION ROWS FILTER TRUE FALSE"""  # noqa: E501
+TIMESTAMP DATE ASC DESC NULLS FIRST LAST OVER PARTITION ROWS FILTER TRUE FALSE EMIT CHANGES BEGINNING SUBSCRIBE CREATE
+REPLACE MATERIALIZED VIEW DROP SHOW VIEWS TOPICS DESCRIBE EXPLAIN"""  # noqa: E501
 _KEYWORDS = tuple(_WORDS.split())
 _BEFORE_TABLES = ("from", "join")
 

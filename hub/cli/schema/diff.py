@@ -21,7 +21,7 @@ from hub.errors import CallerError, ConfigError, HubError, NotFound, nearest
 
 if TYPE_CHECKING:
     from hub.schema_registry.client.remote import RemoteRegistry
-    from hub.schema_registry.folder.infer import Inferred
+    from hub.schema_registry.folder.inference.shapes import Inferred
 
 
 class Proposal(StrEnum):

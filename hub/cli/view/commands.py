@@ -22,7 +22,6 @@ from hub.errors import CallerError, ConfigError, HubError, NotFound, nearest
 if TYPE_CHECKING:
     from hub.config import Settings
     from hub.materializers.definition.entity_view import View
-    from hub.materializers.definition.sql_query import Query
     from hub.materializers.definition.sql_view import SqlView
     from hub.materializers.planning.classified import Classified
 
@@ -90,6 +89,7 @@ def validate(
     Example: hub view validate examples/sql-views
     """
     from hub.materializers.definition.load import load_views, view_files
+    from hub.materializers.planning.validation import CheckedView, ViewProject, checked_view
 
     settings = load_settings() if project is None else load_settings(project=project)
     folder = project or settings.project
@@ -97,62 +97,27 @@ def validate(
     if not files:
         raise NotFound(f'folder "{folder / "views"}" has no views', hint="a view is a file views/NAME.yaml")
     wrong: list[ConfigError] = []
+    project_ = ViewProject(folder, settings.store_urls, lambda view: schemas_of(folder, view))
     views = {folder / "views" / f"{v.name}.yaml": v for v in load_views(folder, lambda _, e: wrong.append(e))}
-    said = {file: _checked(folder, settings, file, view) for file, view in views.items()}
-    asks = _has_spark(settings) if spark is None else spark
-    analyzed = _analyzed(folder, settings, list(views.values())) if asks else {}
+    said: dict[Path, CheckedView] = {}
     for file, view in views.items():
-        note(f"{file}: {said[file]}{analyzed.get(view.name, '')}")
-    for error in wrong[1:]:
-        note(f"Error: {error.message}" + (f" ({error.hint})" if error.hint else ""))
+        try:
+            said[file] = checked_view(project_, file, view)
+        except ConfigError as error:
+            wrong.append(error)
+    asks = _has_spark(settings) if spark is None else spark
+    valid = [views[file] for file in said]
+    analyzed, refused = _analyzed(folder, settings, valid) if asks else ({}, {})
+    wrong += refused.values()
+    for file, found in said.items():
+        for warning in found.warnings:
+            note(f"! {file}: {warning}")
+        if (name := views[file].name) not in refused:
+            note(f"{file}: {found.summary}{analyzed.get(name, '')}")
+    for other in wrong[1:]:
+        note(f"Error: {other.message}" + (f" ({other.hint})" if other.hint else ""))
     if wrong:
         raise wrong[0]
-
-
-def _checked(folder: Path, settings: Settings, file: Path, view: View | SqlView) -> str:
-    """Return the summary of a valid view, as far as its file shows. Raises ConfigError."""
-    from hub.materializers.definition.entity_plan import shape
-    from hub.materializers.definition.sql_checks import checked
-    from hub.materializers.definition.sql_view import SqlView
-    from hub.materializers.planning.classify import classify
-    from hub.materializers.planning.delta_inputs import planned
-    from hub.materializers.sql_rules.checks import slow_patterns
-
-    _check_stores(settings, file, view)
-    schemas, unknown = schemas_of(folder, view)
-    said = "fine"
-    if isinstance(view, SqlView):
-        query = checked(view, schemas)
-        found = classify(query)
-        if not found.native and not unknown:
-            planned(found, schemas)
-        said = f"fine; {found.name}" + ("" if found.native else ", by the incremental engine")
-        _check_columns(folder, query)
-        for pattern in slow_patterns(query.tree):
-            note(
-                f'! {file}: the regular expression "{pattern}" repeats a group that repeats: its time '
-                "may double with each "
-                "character of a text. Repeat one of the two only"
-            )
-    else:
-        if not unknown:
-            shape(view, schemas)
-        said = "; ".join([said, *(f"{name} counts {how}" for name, how in view.counted_within.items())])
-    if unknown:
-        said = f"{said.replace('fine', 'well formed')}; not checked: {_unchecked(folder, view, unknown)}"
-    return said
-
-
-def _check_stores(settings: Settings, file: Path, view: View | SqlView) -> None:
-    for name in view.stores:
-        if name not in settings.store_urls:
-            guess = nearest(name, settings.store_urls)
-            raise ConfigError(
-                f'view "{view.name}": store "{name}" is not in hub.yaml',
-                where=str(file),
-                hint=f'did you mean "{guess}"?' if guess else f"stores: {', '.join(settings.store_urls)}",
-                code="HUB-2116",
-            )
 
 
 def _has_spark(settings: Settings) -> bool:
@@ -166,25 +131,30 @@ def _has_spark(settings: Settings) -> bool:
         return False
 
 
-def _analyzed(folder: Path, settings: Settings, views: list[View | SqlView]) -> dict[str, str]:
-    """Return additions by Spark's analyzer to the summaries of views. Raises ConfigError with its message for
-    a refused view. Python functions do not run here, so views that use them are not analyzed.
+def _analyzed(
+    folder: Path, settings: Settings, views: list[View | SqlView]
+) -> tuple[dict[str, str], dict[str, ConfigError]]:
+    """Return additions by Spark's analyzer to the summaries of views, and its errors, by name. Python
+    functions do not run here, so views that use them are not analyzed.
     """
     from hub.cli.view.golden import golden_runner
     from hub.materializers.golden.runner import UNKNOWN_SOURCE
 
     plain = {view.name: view for view in views if view.transforms is None}
     said = {view.name: "; not analyzed: its functions run in Spark only" for view in views if view.transforms}
+    refused: dict[str, ConfigError] = {}
     with golden_runner(settings, folder, plain) as runner:
         for name in plain:
             try:
                 runner.analyze(name)
+            except ConfigError as error:
+                refused[name] = error
             except NotFound as error:
                 if error.code != UNKNOWN_SOURCE:
                     raise
             else:
                 said[name] = ", by Spark's analyzer"
-    return said
+    return said, refused
 
 
 @app.command()
@@ -202,6 +172,7 @@ def explain(
     from hub.materializers.definition.load import load_view, view_files
     from hub.materializers.definition.schema_impact import columns_read
     from hub.materializers.definition.sql_view import SqlView
+    from hub.materializers.planning.validation import unchecked
 
     folder = project or load_settings().project
     files = {file.stem: file for file in view_files(folder)}
@@ -245,7 +216,7 @@ def explain(
             f"every {found.proof.recompute} from its sources as a check, and all rows are compared"
         )
     if unknown:
-        told["not checked"] = _unchecked(folder, found, unknown)
+        told["not checked"] = unchecked(folder, found, unknown)
     plan = told.get("plan")
     if isinstance(plan, list) and output is Output.table:
         told = dict(
@@ -417,53 +388,3 @@ def _delta(found: Classified, schemas: Mapping[str, Any]) -> dict[str, object]:
         f", and every event of {', '.join(streams)}" if streams else ""
     )
     return told
-
-
-def _unchecked(folder: Path, view: View | SqlView, unknown: list[str]) -> str:
-    """Return what cannot be checked for sources without a schema until the hub runs, and why."""
-    from hub.materializers.definition.load import view_files
-    from hub.materializers.definition.sql_view import SqlSource
-
-    known = [file.stem for file in view_files(folder)]
-    said = []
-    for name in unknown:
-        source = view.sources[name]
-        if not isinstance(source, SqlSource) or source.view is None:
-            said.append(f"no schema in topics.yaml for {name}")
-        elif source.view in known:
-            said.append(f"the types of {name}, which {source.view} has when it runs")
-        else:
-            guess = nearest(source.view, known)
-            asked = f"; did you mean {guess}?" if guess else ""
-            said.append(
-                f"{name}: views/{source.view}.yaml does not exist here, and it waits for that view{asked}"
-            )
-    return ", ".join(said)
-
-
-def _check_columns(folder: Path, query: Query) -> None:
-    """Check that the views which a view reads have the columns it uses, as far as their files show."""
-    from hub.materializers.definition.load import load_view, view_files
-    from hub.materializers.definition.sql_checks import checked
-    from hub.materializers.definition.sql_view import SqlView
-
-    files = {file.stem: file for file in view_files(folder)}
-    for name, source in query.view.sources.items():
-        if source.view not in files:
-            continue
-        other = load_view(files[source.view])
-        columns = (
-            checked(other, schemas_of(folder, other)[0]).columns
-            if isinstance(other, SqlView)
-            else tuple(other.columns)
-        )
-        known = {column.lower(): column for column in columns}
-        for column in query.used[name]:
-            if column.lower() not in known and not column.startswith("_"):
-                guess = nearest(column, columns)
-                raise ConfigError(
-                    f'view "{query.view.name}": source "{name}": view "{source.view}" '
-                    f'has no column "{column}"',
-                    hint=f'did you mean "{guess}"?' if guess else f"it has {', '.join(columns)}",
-                    code="HUB-2101",
-                )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,10 +12,12 @@ import typer
 from hub.cli.context import load_settings
 from hub.cli.http import get
 from hub.cli.terminal.output import note
-from hub.errors import CallerError, ConfigError, HubError, NotFound
+from hub.errors import CallerError, NotFound, PeerError
+from hub.files import write_new
 
 if TYPE_CHECKING:
     from hub.materializers.definition.drafted import DraftSource
+    from hub.topics.tree.tree import TopicSpec
 
 
 def new_view(
@@ -35,10 +38,12 @@ def new_view(
 
     Example: hub view new shop_360 --from crm.customers --from shop.orders
     """
+    from hub.cli.view.schemas_source import topics_of
     from hub.materializers.definition.drafted import draft
 
     folder = load_settings().project
-    sources = [source_of(folder, topic) for topic in topics]
+    tree = topics_of(folder)
+    sources = [source_of(folder, tree, topic) for topic in topics]
     chosen = key or sources[0].key
     if chosen is None:
         raise CallerError(
@@ -59,52 +64,37 @@ def new_view(
     note(f"Next: hub view validate, hub view test {name}; a hub that runs computes the view at once.")
 
 
-def source_of(folder: Path, topic: str) -> DraftSource:
-    """Return a topic with its schema: of the project, else of the hub that runs.
-    Raises NotFound (HUB-1419)."""
+def source_of(folder: Path, tree: Sequence[TopicSpec], topic: str) -> DraftSource:
+    """Return a topic with its schema: of the project, else of the hub that runs. ``tree``: topics of
+    topics.yaml.
+    Raises NotFound (HUB-1419), CallerError when the hub refuses the caller.
+    """
     from hub.cli.view.schemas_source import schema_of_topic
     from hub.materializers.definition.drafted import DraftSource
-    from hub.topics.tree.tree import load
-    from hub.yaml import is_there
 
-    tree_file = folder / "topics.yaml"
-    spec = load(tree_file).find(topic) if is_there(tree_file) else None
-    schema = schema_of_topic(folder, topic)
-    schema = registered(topic) if schema is None else schema
+    schema, elsewhere = schema_of_topic(folder, tree, topic), "nor in a hub that runs"
+    if schema is None:
+        try:
+            schema = registered(topic)
+        except PeerError as error:
+            elsewhere = f"and no hub could be asked: {error.message}"
     if schema is None:
         raise NotFound(
-            f'topic "{topic}" has no schema, neither in "{folder}" nor in a hub that runs',
+            f'topic "{topic}" has no schema, neither in "{folder}" {elsewhere}',
             hint="name a schema in topics.yaml; `hub schema infer` makes one of sample events",
             code="HUB-1419",
         )
+    spec = next((each for each in tree if each.name == topic), None)
     return DraftSource(topic, schema, None if spec is None else spec.key)
 
 
 def registered(topic: str) -> Any:
-    """Return the Avro schema that the running hub's registry has for a topic;
-    None when there is none, or no hub runs."""
+    """Return the Avro schema that the running hub's registry has for a topic; None when there is none.
+
+    Raises PeerError when the hub does not answer, CallerError when it refuses the caller.
+    """
     try:
         found = get(f"/subjects/{topic}-value/versions/latest", timeout_s=10.0)
-    except HubError:
+    except NotFound:
         return None
     return json.loads(found["schema"]) if found.get("schemaType", "AVRO") == "AVRO" else None
-
-
-def write_new(files: dict[Path, str]) -> None:
-    """Write the files. Raises ConfigError (HUB-1130) when one exists, HUB-1131 when it cannot be written;
-    then none is."""
-    for path in files:
-        if path.exists():
-            raise ConfigError(
-                f'file "{path}" exists', hint="take another name, or edit the file", code="HUB-1130"
-            )
-    try:
-        for path, text in files.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(
-            f'file "{path}" cannot be written ({error.strerror})',
-            hint="check the folder's rights",
-            code="HUB-1131",
-        ) from None

@@ -23,7 +23,7 @@ def schemas_of(folder: Path, view: View | SqlView) -> tuple[dict[str, Any], list
     from hub.materializers.types.cdc import NotAnEnvelope, not_an_envelope
 
     schemas: dict[str, Any] = {}
-    topics = _topics(folder)
+    topics = topics_of(folder)
     for name, source in view.sources.items():
         if source.declared is not None:
             schemas[name] = source.declared
@@ -35,13 +35,15 @@ def schemas_of(folder: Path, view: View | SqlView) -> tuple[dict[str, Any], list
     return schemas, [name for name in view.sources if name not in schemas]
 
 
-def schema_of_topic(folder: Path, topic: str) -> Any:
-    """Return the schema that the project has for a topic's values, as columns (a parsed Avro record);
-    None when it has none."""
-    return _of_topic(folder, _topics(folder), topic)
+def schema_of_topic(folder: Path, topics: Sequence[TopicSpec], topic: str) -> Any:
+    """Return the schema that the project has for a topic's values, as columns (a parsed Avro record); None
+    when it has none. ``topics``: of topics.yaml.
+    """
+    return _of_topic(folder, topics, topic)
 
 
-def _topics(folder: Path) -> Sequence[TopicSpec]:
+def topics_of(folder: Path) -> Sequence[TopicSpec]:
+    """Return the topics of the project's topics.yaml; none without the file."""
     from hub.topics.tree.tree import load
     from hub.yaml import is_there
 

@@ -321,10 +321,11 @@ def mirrored(project: Path, cluster: KafkaCluster, topic: str, timeout_s: float)
     """Find the mirrors in mirrors.yaml that copy the topic from this cluster. Raises HubError."""
     from hub.completeness.canary.filters import fitted
     from hub.replication.clusters.clusters import reach
-    from hub.replication.config.mirrors import MIRRORS_FILE, load
+    from hub.replication.config.load_mirrors import load
+    from hub.replication.config.mirrors import MIRRORS_FILE
     from hub.replication.ownership.failover import Control
     from hub.replication.ownership.links import carries, links
-    from hub.replication.rewriting.record_filter import shape_of
+    from hub.replication.rewriting.rules_of_schema import shape_of
 
     path = project / MIRRORS_FILE
     if not path.exists():

@@ -20,7 +20,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from hub.errors import HubError, HubFault
+from hub.errors import HubError, HubFault, PeerError
+from hub.kafka.connection import is_no_answer
 from hub.log import Cluster, Reader
 from hub.materializers.applying.apply_traces import batch_spans
 from hub.materializers.applying.followed_view import (
@@ -60,7 +61,7 @@ class ApplierLog(Cluster, Protocol):
 
     def gatherer(self) -> Reader: ...
 
-    def publish_group(self, group: str, positions: Positions) -> None: ...
+    def publish_groups(self, positions: Mapping[str, Positions]) -> Mapping[str, PeerError]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +157,14 @@ class Applier:
 
     def publish(self, before: Mapping[str, Positions]) -> Mapping[str, Positions]:
         """Publish the views' positions as consumer groups, for other tools, where they changed since
-        ``before``.
+        ``before``. Return what is published now: the former position of a group without an answer. Raises
+        PeerError when Kafka does not answer at all.
         """
         now = {name: each.position for name, each in list(self.followed.items())}
-        for name, position in now.items():
-            if before.get(name) != position:
-                self.log.publish_group(self.group(name), position)
-        return now
+        changed = {name: at for name, at in now.items() if before.get(name) != at}
+        unwritten = self.log.publish_groups({self.group(name): at for name, at in changed.items()})
+        again = {name for name in changed if is_no_answer(unwritten.get(self.group(name)))}
+        return {name: before.get(name, Positions()) if name in again else at for name, at in now.items()}
 
     def close(self) -> None:
         if self.reader is not None:

@@ -28,7 +28,7 @@ from hub.materializers.progress.store_reports import (
 )
 from hub.materializers.stores.sql.scans import compared_table
 from hub.materializers.stores.sql_store import Store
-from hub.materializers.verification.fingerprint import PREFIX as PROOF
+from hub.materializers.verification.verification_status import PREFIX as PROOF
 from hub.materializers.versions.comparison import compare
 from hub.materializers.versions.version_records import compared_record
 from hub.record import NewRecord, Positions
@@ -173,8 +173,12 @@ class LagReporter:
     def step(self) -> None:
         for each in self.stores:
             applier = each.applier
-            if applier is not None:
+            if applier is None:
+                continue
+            try:
                 self.groups[each.name] = applier.publish(self.groups.get(each.name, {}))
+            except HubError as error:  # the reports below do not depend on the groups
+                log.debug("groups of the store %s were not published: %s", each.name, error.message)
         reports = [each.report(self._reach(each)) for each in self.stores]
         now_s = time.monotonic()
         due = [each for each in reports if self._is_due(each, now_s)]

@@ -2,7 +2,7 @@
 
 declared.py           declarations of both kinds: names, columns, event formats, TTL, swap, verification
 entity_view.py        an entity view: fields by source, folded by key
-entity_plan.py        an entity view as expressions over one tagged union
+entity_plan.py        an entity view as expressions over one tagged union; compiled by compiling/
 sql_view.py           a SQL view: one SELECT over topics and other views
 sql_checks.py         its SQL, parsed and checked; by sql_text.py, sql_query.py, sql_columns.py, sql_sources.py
 load.py               YAML files to views, with the Python functions beside them

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from textwrap import dedent
 from typing import Any
 
 import yaml
@@ -86,7 +87,7 @@ def _add(made: _Drafting, source: DraftSource) -> None:
             hint=f"it has {', '.join(columns)}; --key names one that all topics have",
             code="HUB-1005",
         )
-    alias = _alias(source.topic, made.sources)
+    alias = source_name(source.topic, made.sources)
     times = [name for name, avro_type in columns.items() if kind(avro_type) == "timestamp"]
     order = next(
         (name for name in times if name.startswith(("updated", "changed"))), times[0] if times else None
@@ -161,11 +162,27 @@ def _is(avro_type: AvroType, name: str) -> bool:
     return isinstance(avro_type, Mapping) and avro_type["type"] == name
 
 
-def _alias(topic: str, taken: Mapping[str, Any]) -> str:
+def source_name(topic: str, taken: Mapping[str, Any]) -> str:
     """Return the last label of a topic as a name in expressions, the whole topic where that is taken."""
     last, whole = (re.sub(r"\W", "_", each).lower() for each in (topic.rpartition(".")[2], topic))
     name = last if last not in taken else whole
     return f"t_{name}" if name[0].isdigit() else name
+
+
+def draft_sql(
+    name: str, sql: str, sources: Mapping[str, Mapping[str, Any]], key: Sequence[str], more: Mapping[str, Any]
+) -> str:
+    """Return the text of a SQL view's file. ``more``: other keys of the file, such as ``doc``."""
+    head = _yaml({"view": name, **more, "sources": {each: dict(said) for each, said in sources.items()}})
+    tail = _yaml({"key": list(key)}) if key else ""
+    lines = "\n".join(f"  {line}".rstrip() for line in dedent(sql).strip().splitlines())
+    text = f"{head}sql: |\n{lines}\n{tail}"
+    try:
+        readable = yaml.safe_load(text)["sql"].strip() == dedent(sql).strip()
+    except (yaml.YAMLError, KeyError, TypeError):
+        readable = False
+    # A block cannot hold every text: that of trailing blanks or control characters is quoted.
+    return text if readable else head + _yaml({"sql": sql}) + tail
 
 
 def _yaml(content: Mapping[str, Any]) -> str:

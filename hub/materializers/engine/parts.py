@@ -9,7 +9,8 @@ from pathlib import Path
 from hub.config import Settings
 from hub.kafka import KafkaCluster
 from hub.materializers.definition.declared import table_of
-from hub.materializers.isolation.processes import IsolatedProcess, SharedProcess
+from hub.materializers.isolation.isolated_process import IsolatedProcess
+from hub.materializers.isolation.processes import SharedProcess
 from hub.materializers.progress.progress_queue import ProgressQueue
 from hub.materializers.spark.pyspark_types import SparkSession
 from hub.materializers.spark.slots import Slots

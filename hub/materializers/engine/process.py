@@ -28,7 +28,8 @@ from hub.materializers.engine.plans.topics import ensure_topic, keep_short
 from hub.materializers.engine.removal import VersionRemover
 from hub.materializers.engine.report_thread import ReportThread, folder_of
 from hub.materializers.engine.view_thread import ViewThread
-from hub.materializers.isolation.processes import IsolatedProcess, SharedProcess
+from hub.materializers.isolation.isolated_process import IsolatedProcess
+from hub.materializers.isolation.processes import SharedProcess
 from hub.materializers.progress.progress_queue import ProgressQueue
 from hub.materializers.progress.records import PROGRESS_CONFIG, PROGRESS_TOPIC
 from hub.materializers.progress.span_counts import telling

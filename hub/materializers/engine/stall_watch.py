@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from hub.config import Settings
 from hub.materializers.engine.stall_clock import StallClock
 from hub.materializers.isolation.policy import Phase
-from hub.materializers.isolation.processes import ThreadMarks
+from hub.materializers.isolation.thread_marks import ThreadMarks
 from hub.materializers.progress.records import Mode
 from hub.materializers.spark import session as spark
 

@@ -57,7 +57,7 @@ from hub.materializers.engine.plans.planner import AnyPlan, ViewPlanner
 from hub.materializers.engine.plans.source_schemas import WAITS
 from hub.materializers.engine.running_query import ViewQuery, planned_standing, running_standing
 from hub.materializers.engine.stall_watch import StallWatch
-from hub.materializers.isolation.processes import isolation_message
+from hub.materializers.isolation.thread_marks import isolation_message
 from hub.materializers.progress.records import EngineState, ViewState
 from hub.materializers.snapshot_groups.coordinator import Member
 from hub.materializers.spark.slots import WIDENS

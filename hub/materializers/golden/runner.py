@@ -19,7 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from hub.errors import ConfigError, NotFound, PeerError
-from hub.materializers.definition.entity_plan import EntityPlan, shape
+from hub.materializers.definition.compiling.compiler import shape
+from hub.materializers.definition.entity_plan import EntityPlan
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.sql_checks import checked
 from hub.materializers.definition.sql_view import VERSION, SqlSource, SqlView

@@ -19,7 +19,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,124 +26,34 @@ import orjson
 
 from hub.config import Settings
 from hub.errors import HubError
-from hub.materializers.definition.declared import table_of
-from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.load import files_of, load_view
-from hub.materializers.definition.sql_view import SqlView
 from hub.materializers.isolation import policy as isolation
 from hub.materializers.isolation.policy import (
-    DiskState,
     IsolatedVersion,
     Journal,
-    Phase,
     ProcessDeath,
     RestartTurn,
 )
+from hub.materializers.isolation.thread_marks import (
+    IsolatedMember,
+    Key,
+    ThreadMarks,
+    epoch_ms,
+    isolation_message,
+    out_of_memory_kills,
+    table_of_key,
+)
 from hub.materializers.progress.records import ViewState
-from hub.materializers.snapshot_groups.coordinator import Member, RunningVersion
+from hub.materializers.snapshot_groups.coordinator import RunningVersion
 from hub.materializers.versions.version_log import VersionLog
-from hub.runtime import LOG_LIMIT_BYTES, Backoff, die_with_parent
+from hub.runtime import LOG_LIMIT_BYTES, die_with_parent
 
 log = logging.getLogger(__name__)
 
-Key = tuple[Path, int | None]  # a view's file and the version's suffix
 
 _LOOK_S = 1.0
 _STOP_S = 15.0
-_FIRST_PAUSE_S, _MOST_PAUSE_S, _FACTOR = 5.0, 600.0, 3.0
 _KILLED = ProcessDeath("was under way when the materializer was killed", "killed")
-
-
-@dataclass
-class IsolatedMember:
-    """An isolated version and its process, as seen by the shared process. Also a member of its snapshot
-    group, which cannot run together then."""
-
-    key: Key
-    table: str
-    entry: IsolatedVersion
-    served: bool = False
-    view: View | SqlView | None = None
-    reads: frozenset[str] = frozenset()
-    process: subprocess.Popen[bytes] | None = None
-    backoff: Backoff = field(default_factory=lambda: Backoff(_FIRST_PAUSE_S, _MOST_PAUSE_S, _FACTOR))
-    start_at_s: float = 0.0
-    ending_at_s: float | None = None  # deadline in monotonic seconds, once it was asked to end
-    owns: bool = False  # it opens the view's first version and therefore decides alone about its versions
-    said: tuple[str, str | None] = ("isolated", None)
-    member: Member | None = None
-    unheld: str | None = None
-
-    @property
-    def group(self) -> str | None:
-        return self.view.cut if self.view is not None else None
-
-    @property
-    def runs(self) -> bool:
-        return self.process is not None
-
-
-class ThreadMarks:
-    """Files that say what each version's thread does. Thread-safe: each version has its own file."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.folder = settings.home.absolute() / "isolation"
-        self._active = self.folder / "active"
-        self._checkpoints = settings.checkpoints
-        self._frozen = False
-        self._started_ms: dict[str, int] = {}  # start time of each version in this process
-        self._active.mkdir(parents=True, exist_ok=True)
-
-    def begin(self, table: str) -> None:
-        """Note that a version's thread starts now."""
-        self._started_ms[table] = _now_ms()
-
-    def mark(self, table: str, phase: Phase | None) -> None:
-        """Note what a version's thread does from now on. Errors such as a full disk are ignored."""
-        if self._frozen:
-            return
-        with contextlib.suppress(OSError):
-            if phase is None:
-                (self._active / table).unlink(missing_ok=True)
-            else:
-                now_ms = _now_ms()
-                self._started_ms.setdefault(table, now_ms)
-                (self._active / table).write_text(f"{phase} {now_ms} {self._started_ms[table]}")
-
-    def freeze(self) -> None:
-        """Keep the marks unchanged: Spark is gone, and the next process needs them as evidence."""
-        self._frozen = True
-
-    def marked(self) -> list[str]:
-        return [path.name for path in self._active.iterdir()]
-
-    def see(self, table: str) -> DiskState:
-        """Return the current state of a version, read from disk."""
-        phase, since_s, started_s = self._phase(table)
-        folder = self._checkpoints / table
-        try:
-            generation = int(orjson.loads((folder / "plan.json").read_bytes())["generation"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return DiskState(phase, since_s, started_s=started_s)
-        checkpoint = folder / str(generation)
-        return DiskState(
-            phase,
-            since_s,
-            generation,
-            _last(checkpoint / "offsets"),
-            _last(checkpoint / "commits"),
-            (checkpoint / "hub.realtime").exists(),
-            started_s,
-        )
-
-    def _phase(self, table: str) -> tuple[Phase | None, float, float]:
-        """Return (phase of a version's thread, its age in seconds, seconds since the thread was started)."""
-        try:
-            phase, since_ms, started_ms = (self._active / table).read_text().split()
-            ages_s = [max(0.0, (_now_ms() - int(each)) / 1000) for each in (since_ms, started_ms)]
-        except (OSError, ValueError):
-            return None, 0.0, 0.0
-        return ("planning" if phase == "planning" else "running"), ages_s[0], ages_s[1]
 
 
 class SharedProcess:
@@ -170,14 +79,14 @@ class SharedProcess:
 
     def open(self) -> None:
         """Read the journal, and judge the end of the last process if it was not orderly."""
-        body = self._read()
+        body = self.read()
         if body.get("running"):
             told = body.get("death")
             death = _KILLED if told is None else ProcessDeath(str(told[0]), told[1])
             seen = {table: self.marks.see(table) for table in self.marks.marked()}
             stamps = {table: self._stamp(table) for table in seen}
             before = self.journal
-            self.journal = isolation.after_death(before, death, seen, stamps, _now_ms())
+            self.journal = isolation.after_death(before, death, seen, stamps, epoch_ms())
             for table, entry in self.journal.isolated.items():
                 if before.isolated.get(table) != entry:
                     log.error("view %s runs in a process of its own from now on: %s", table, entry.cause)
@@ -196,7 +105,7 @@ class SharedProcess:
         seen = self.marks.see(table)
         log.error("view %s runs in a process of its own from now on: %s", table, cause)
         at = seen.at or isolation.START
-        self.journal = isolation.after_stall(self.journal, table, at, cause, self._stamp(table), _now_ms())
+        self.journal = isolation.after_stall(self.journal, table, at, cause, self._stamp(table), epoch_ms())
         self._write(running=False)
 
     def close(self) -> None:
@@ -227,10 +136,10 @@ class SharedProcess:
     def step(self, known: Sequence[Key], ledger: VersionLog) -> list[Key]:
         """Manage the isolated versions. Return the ``known`` versions that this process runs."""
         ledger.own = frozenset(path.stem for path, _ in known) - self._owned_elsewhere()
-        self.newest = frozenset({key[0]: _table(key) for key in known}.values())
+        self.newest = frozenset({key[0]: table_of_key(key) for key in known}.values())
         if self.journal != Journal() or self.apart:
             self._look(known, ledger)
-        return [key for key in known if self.allows(_table(key))]
+        return [key for key in known if self.allows(table_of_key(key))]
 
     def said(self) -> list[ViewState]:
         """Return the new states of isolated versions since the last call."""
@@ -251,7 +160,7 @@ class SharedProcess:
         return frozenset(each.key[0].stem for each in self.apart.values() if each.owns and each.runs)
 
     def _look(self, known: Sequence[Key], ledger: VersionLog) -> None:
-        keys = {_table(key): key for key in known}
+        keys = {table_of_key(key): key for key in known}
         for each in self.apart.values():
             self._look_after(each)
         if time.monotonic() < self._look_at_s:
@@ -278,7 +187,7 @@ class SharedProcess:
         self._start_some()
 
     def _judge(self, keys: Mapping[str, Key]) -> None:
-        before, now_ms = self.journal, _now_ms()
+        before, now_ms = self.journal, epoch_ms()
         journal = isolation.only_of(before, keys)
         for table, entry in journal.isolated.items():
             stamp = _stamp(keys[table][0])
@@ -406,7 +315,7 @@ class SharedProcess:
     def _stamp(self, table: str) -> tuple[int, ...]:
         return _stamp(self.settings.project / "views" / f"{table.partition('@')[0]}.yaml")
 
-    def _read(self) -> dict[str, Any]:
+    def read(self) -> dict[str, Any]:
         """Load the journal's file. A file that cannot be read counts as that of a hub that never died."""
         try:
             body: dict[str, Any] = orjson.loads((self.marks.folder / "journal.json").read_bytes())
@@ -427,91 +336,9 @@ class SharedProcess:
             log.warning("%s is not written: %s", path, error)
 
 
-class IsolatedProcess:
-    """The process of one isolated version, with the same interface as ``SharedProcess``."""
-
-    def __init__(self, settings: Settings, table: str, decides: bool) -> None:
-        shared = SharedProcess(settings)
-        shared._read()
-        self.marks = shared.marks
-        self.table = table
-        self.entry = shared.journal.isolated.get(table) or IsolatedVersion(
-            isolation.START, "it was isolated", _now_ms()
-        )
-        self._decides = decides
-        self._kills = out_of_memory_kills()
-
-    def open(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-    def died(self, code: int) -> None:
-        """Note for the shared process how Spark's JVM ended."""
-        self._note(f"it {isolation.death_of(code, out_of_memory_kills() - self._kills).cause}")
-
-    def stalled(self, table: str, cause: str) -> None:
-        self._note(f"its batch {cause}")
-
-    def allows(self, table: str) -> bool:
-        return table == self.table
-
-    def step(self, known: Sequence[Key], ledger: VersionLog) -> list[Key]:
-        ledger.decides = self._decides
-        ledger.own = frozenset([self.table.partition("@")[0]] if self._decides else [])
-        return [key for key in known if _table(key) == self.table]
-
-    def said(self) -> list[ViewState]:
-        return []
-
-    def in_groups(self, runners: Sequence[RunningVersion]) -> list[RunningVersion]:
-        return []
-
-    def reads(self) -> frozenset[str]:
-        return frozenset()
-
-    def _note(self, why: str) -> None:
-        with contextlib.suppress(OSError):
-            (self.marks.folder / f"{self.table}.ended").write_text(why)
-
-
-def isolation_message(entry: IsolatedVersion, now: str) -> str:
-    """Return the message about an isolated version: the cause, its current activity, and how to return it."""
-    return (
-        f"{entry.cause}, so it runs in a process of its own; {now}. Change its file to have "
-        "it tried again at once"
-    )
-
-
-def out_of_memory_kills() -> int:
-    """Return how many processes the kernel has killed since boot because memory was full (vmstat,
-    proc(5))."""
-    try:
-        lines = Path("/proc/vmstat").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
-
-
-def _table(key: Key) -> str:
-    return table_of(key[0].stem, key[1])
-
-
 def _stamp(path: Path) -> tuple[int, ...]:
     """Return the modification times of the files that define a view; () if they cannot be read now."""
     try:
         return tuple(each.stat().st_mtime_ns for each in files_of(path))
     except (OSError, HubError):
         return ()
-
-
-def _last(folder: Path) -> int:
-    try:
-        return max((int(path.name) for path in folder.iterdir() if path.name.isdecimal()), default=-1)
-    except OSError:
-        return -1
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -4,7 +4,8 @@
 looks at the query (``query_shapes.py``, ``join_shapes.py``, ``select_parts.py``), its key (``row_keys.py``)
 and the columns that the hub adds (``row_versions.py``); ``classified.py`` has the result as values.
 ``real_time.py`` checks what Spark's real-time mode supports. ``exact_numbers.py`` rewrites sums and
-arithmetic so that they give null instead of wrapping.
+arithmetic so that they give null instead of wrapping. ``validation.py`` checks a
+view's file with all of these, before it runs.
 
 The incremental engine: ``delta_planner.py`` derives which rows a change can touch and which input rows they
 need,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from hub.errors import HubError
 from hub.kafka import KafkaCluster
+from hub.kafka.connection import is_no_answer
 from hub.log import Writer
 from hub.materializers.progress.batch_traces import BatchTraces
 from hub.materializers.progress.published import published_progress
@@ -104,20 +105,25 @@ class ProgressQueue:
             self._again(progress, states)
             return
         self.live |= {each.view: each for each in known if each.mode != "bulk"}
-        published = {each.view for each in known if self._publish(each)}
+        published = self._publish(known)
         self._again({name: each for name, each in progress.items() if each[0].view not in published}, {})
 
-    def _publish(self, progress: Progress) -> bool:
-        """Publish progress as offsets of a consumer group, for other tools. Return False to have it written
-        again."""
-        name = self.public(progress.view)
+    def _publish(self, progress: Sequence[Progress]) -> set[str]:
+        """Publish progress as offsets of consumer groups, for other tools. Return the views that need not be
+        written again: a group that Kafka refuses is left as it is.
+        """
+        groups = {
+            each.view: f"hub.view.{name}" for each in progress if (name := self.public(each.view)) is not None
+        }
+        due = {groups[each.view]: each.sources for each in progress if each.view in groups}
         try:
-            if name is not None:
-                self.cluster.publish_group(f"hub.view.{name}", progress.sources)
+            errors: Mapping[str, HubError] = self.cluster.publish_groups(due)
         except HubError as error:
-            log.warning("view %s: its group is not written, tried again: %s", progress.view, error.message)
-            return False
-        return True
+            errors = dict.fromkeys(due, error)
+        for group, failed in errors.items():
+            again = ", tried again" if is_no_answer(failed) else ""
+            log.warning("group %s is not written%s: %s", group, again, failed.message)
+        return {each.view for each in progress if not is_no_answer(errors.get(groups.get(each.view, "")))}
 
     def _ends(self, changelogs: Sequence[str]) -> Mapping[str, Positions]:
         """Return the end offsets of changelogs, read after the commit: at or past the end of everything that

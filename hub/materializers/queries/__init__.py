@@ -11,5 +11,6 @@ running.py             [core]  a running query and its answer, within limits
 sqlite_functions.py    [edge]  a read-only SQLite connection with the hub's functions
 topic_rows.py          [shell] recent events of a topic as rows    topic_columns.py  [core] its columns
 saved_queries.py       [core]  the SQL files in ``queries/``
+push/                  [shell] EMIT CHANGES             statements/   [shell] CREATE, DROP, SHOW, DESCRIBE, EXPLAIN
 http/                  [edge]  FastAPI, admission, and the forms of an answer
 """  # noqa: E501

@@ -93,7 +93,7 @@ class ParsedStatement:
 
     def parameter_error(self, name: str, message: str, *, hint: str, code: str) -> SqlError:
         """Return an error about a parameter, located by name: the parser does not keep its place."""
-        tokens = _tokens(self.text)
+        tokens = tokens_of(self.text)
         for colon, word in pairwise(tokens):
             if colon.token_type == TokenType.COLON and word.text == name:
                 return error_at(self.text, message, colon.start, word.end, hint=hint, code=code)
@@ -154,7 +154,7 @@ def parse(text: str) -> ParsedStatement:
         )
     if "\0" in text:
         raise error_at(text, "a NUL character", text.index("\0"), code="HUB-1442")
-    tokens = _tokens(text)
+    tokens = tokens_of(text)
     _check(text, tokens)
     parser = _Parser(dialect=_DIALECT)
     parser.most_steps = _STEPS_A_WORD * len(tokens) + _MORE_STEPS
@@ -200,7 +200,7 @@ def is_complete(text: str) -> bool:
 def statements(text: str) -> list[str]:
     """Split a script at its semicolons. Raises SqlError for an unterminated text."""
     found, start = [], 0
-    for token in _tokens(text):
+    for token in tokens_of(text):
         if token.token_type == TokenType.SEMICOLON:
             found.append(text[start : token.start])
             start = token.end + 1
@@ -211,7 +211,8 @@ def _says_something(text: str) -> bool:
     return bool(text.strip()) and bool(sqlglot.tokenize(text, dialect=_DIALECT))
 
 
-def _tokens(text: str) -> list[Token]:
+def tokens_of(text: str) -> list[Token]:
+    """Return the tokens of a text. Raises SqlError for an unterminated text, name or comment."""
     try:
         return list(sqlglot.tokenize(text, dialect=_DIALECT))
     except (SqlglotError, RecursionError, ValueError, IndexError):
@@ -228,6 +229,7 @@ def _check(text: str, tokens: list[Token]) -> None:
         raise SqlError("the statement is empty", code="HUB-1443")
     if len(tokens) > MOST_TOKENS:
         raise SqlError(f"the statement has {len(tokens)} tokens, {MOST_TOKENS} are allowed", code="HUB-1441")
+    _refuse_push(text, tokens)
     first = next((each for each in tokens if each.token_type != TokenType.L_PAREN), tokens[0])
     if first.token_type not in (TokenType.SELECT, TokenType.WITH):
         raise error_at(
@@ -248,6 +250,23 @@ def _check(text: str, tokens: list[Token]) -> None:
             raise error_at(
                 text, "one statement at a time", token.start, hint="end at the semicolon", code="HUB-1443"
             )
+
+
+def _refuse_push(text: str, tokens: list[Token]) -> None:
+    """Raise SqlError for a query that is answered without end, and name where it is."""
+    emits = next(
+        (one for one, two in pairwise(tokens) if (one.text.upper(), two.text.upper()) == ("EMIT", "CHANGES")),
+        tokens[0] if tokens[0].text.upper() == "SUBSCRIBE" else None,
+    )
+    if emits is not None and emits.token_type == TokenType.VAR:
+        raise error_at(
+            text,
+            f"{emits.text[:10].upper()} makes this a push query, which is answered without end",
+            emits.start,
+            emits.end,
+            hint="GET /query/changes?sql=…, `hub sql`, or COPY (…) TO STDOUT by Postgres' protocol",
+            code="HUB-1465",
+        )
 
 
 def _too_deep(text: str, start: int | None) -> SqlError:

@@ -15,7 +15,7 @@ left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,11 +26,14 @@ from sqlglot.optimizer.pushdown_projections import pushdown_projections
 from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import traverse_scope
 
+from hub.caller import CALLER, Forbidden, Unauthenticated, reads_all
 from hub.errors import ConfigError
 from hub.files import read_bytes
 from hub.materializers.definition.declared import CHANGELOG_PREFIX
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.schema_impact import ColumnBreak, columns_by_field
+from hub.materializers.queries.inspection import tables_of
+from hub.materializers.queries.parser import SqlError, parse
 from hub.schema_registry.describe import describe
 from hub.schema_registry.formats import InvalidSchema
 from hub.schema_registry.registry.snapshot import ParsedSchema
@@ -343,3 +346,23 @@ def _in_view(
     for column in ("", *sorted({path[0] for path in paths})):
         for what in broken_columns.get(column, ()):
             yield column, what
+
+
+def readable(known: Collection[str], sql: str) -> bool:
+    """Return whether the caller may read everything that a statement names; True for text that does not
+    parse.
+
+    ``known``: names of the views.
+    """
+    if CALLER.get() is None:
+        return True
+    try:
+        named = tables_of(parse(sql))
+    except SqlError:
+        return True
+    views = [each if each in known else each.lower() for each in named if {each, each.lower()} & {*known}]
+    try:
+        reads_all([each for each in named if not {each, each.lower()} & {*known}], views)
+    except (Forbidden, Unauthenticated):
+        return False
+    return True

@@ -148,15 +148,9 @@ class TopicTables:
         Raises SqlError for too many bytes or too much time, PeerError.
         """
         ranges = self._ranges(table.name, last, since_ms)
-        names = [*table.columns, *table.hidden]
-        kinds = {
-            name: kind
-            for name, kind in {**table.columns, **table.hidden}.items()
-            if name.lower() in wanted or ("*" in wanted and name in table.columns)
-        }
+        row_of = self._row_maker(table, wanted)
         rows: list[list[Any]] = []
         weight = 0
-        seen: dict[int, bool] = {}
         for record in self._records(table.name, ranges, running):
             if since_ms is not None and record.timestamp_ms < since_ms:
                 # a broker may return the whole batch that holds the time, and times are not monotonic
@@ -170,17 +164,47 @@ class TopicTables:
                     code="HUB-1452",
                 )
             scanned.events += 1
-            if record.unread is not None:
+            row = row_of(record)
+            if row is None:
                 scanned.unreadable += 1
-                continue
+            else:
+                rows.append(row)
+        done = replace(table, rows=rows)
+        return done, [ranges[tp] for tp in sorted(ranges)]
+
+    def rows(
+        self, table: EventTable, wanted: frozenset[str], records: Iterable[Record]
+    ) -> tuple[EventTable, int]:
+        """Return the table with these records as rows, and how many of them cannot be decoded.
+
+        ``wanted``: as in ``read``.
+        """
+        row_of = self._row_maker(table, wanted)
+        found = [row_of(record) for record in records]
+        rows = [row for row in found if row is not None]
+        return replace(table, rows=rows), len(found) - len(rows)
+
+    def _row_maker(self, table: EventTable, wanted: frozenset[str]) -> Callable[[Record], list[Any] | None]:
+        """Return the function from a record to its row; its None: the record cannot be decoded."""
+        names = [*table.columns, *table.hidden]
+        kinds = {
+            name: kind
+            for name, kind in {**table.columns, **table.hidden}.items()
+            if name.lower() in wanted or ("*" in wanted and name in table.columns)
+        }
+        seen: dict[int, bool] = {}
+
+        def row_of(record: Record) -> list[Any] | None:
+            if record.unread is not None:
+                return None
             try:
                 value = self._value(record.value, table.read_as, seen)
                 whole = self._value(record.value, None, seen) if VALUE in kinds else None
-                rows.append([cell(name, kinds, record, whole if name == VALUE else value) for name in names])
+                return [cell(name, kinds, record, whole if name == VALUE else value) for name in names]
             except _UNREADABLE:
-                scanned.unreadable += 1
-        done = replace(table, rows=rows)
-        return done, [ranges[tp] for tp in sorted(ranges)]
+                return None
+
+        return row_of
 
     def _ranges(self, topic: str, last: int, since_ms: int | None) -> dict[TopicPartition, ScannedRange]:
         ends = self.cluster.end_offsets([topic])

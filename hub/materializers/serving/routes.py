@@ -47,7 +47,7 @@ from hub.materializers.stores.columns import plain_type
 from hub.materializers.stores.sql.tables import ViewTable
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.stores.store import RowVersion
-from hub.materializers.verification.fingerprint import reported_verifications, rows_of, shown
+from hub.materializers.verification.verification_status import reported_verifications, rows_of, shown
 from hub.materializers.versions.routes import recomputed, shown_versions
 from hub.record import Positions
 from hub.shares import Shares

@@ -60,6 +60,10 @@ class ServerSentEvents(StreamingResponse):
         super().__init__((), headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         self.events = events
 
+    def written(self, event: SubscriptionEvent) -> bytes:
+        """Return an event as this response writes it."""
+        return as_sse(event)
+
     async def stream_response(self, send: Send) -> None:
         def sent(body: bytes, *, more: bool = True) -> Awaitable[None]:
             return send({"type": "http.response.body", "body": body, "more_body": more})
@@ -70,14 +74,24 @@ class ServerSentEvents(StreamingResponse):
             )
             piece = b""
             async for event in events:
-                piece += as_sse(event)
-                if _has_next(event) and len(piece) < _TOGETHER:
+                piece += self.written(event)
+                if event.has_next and len(piece) < _TOGETHER:
                     continue
                 if not await _in_time(sent(piece), SEND_S):
-                    await _in_time(sent(as_sse(_too_slow()), more=False), _LAST_WORD_S)
+                    await _in_time(sent(self.written(_too_slow()), more=False), _LAST_WORD_S)
                     return
                 piece = b""
         await _in_time(sent(b"", more=False), _LAST_WORD_S)
+
+
+class JsonLines(ServerSentEvents):
+    """The same events as lines of JSON, as WebSocket messages have them."""
+
+    media_type = "application/x-ndjson"
+
+    def written(self, event: SubscriptionEvent) -> bytes:
+        """Return an event as a line of JSON."""
+        return as_message(event).encode() + b"\n"
 
 
 async def over_websocket(socket: WebSocket, events: AsyncGenerator[SubscriptionEvent, None]) -> None:
@@ -115,14 +129,6 @@ async def over_websocket(socket: WebSocket, events: AsyncGenerator[SubscriptionE
         with suppress(WebSocketDisconnect):
             await tell()
         group.cancel_scope.cancel()
-
-
-def _has_next(event: SubscriptionEvent) -> bool:
-    """Return whether another event follows at once.
-
-    A page of changes ends with an event that has an id, a snapshot with ``synced``.
-    """
-    return event.name == "snapshot" or (event.name in ("upsert", "delete") and event.mark is None)
 
 
 def _too_slow() -> SubscriptionEvent:

@@ -37,12 +37,14 @@ from urllib.parse import quote, unquote
 import anyio.to_thread
 
 from hub.errors import CallerError, HubError
+from hub.materializers.serving.held_keys import HeldKeys
 from hub.materializers.serving.pull_query import KEY, Condition
 from hub.materializers.stores.sql.feed import BuiltAnew
 from hub.materializers.stores.sql.queries import ChangedRows, Filter
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.stores.store import RowVersion
 from hub.record import Positions, lag_records
+from hub.shares import Shares
 
 log = logging.getLogger(__name__)
 
@@ -52,9 +54,22 @@ _GATHER_S = 0.05
 _HEARTBEAT_S = 10.0
 _PAGE = 500
 _SLOW_S = 1.0  # a reader that takes longer for a page of changes gets a ``behind`` event
-_MOST_KEYS = 10_000  # keys per subscriber with filters: about 1 MB
 
-Name = Literal["snapshot", "synced", "upsert", "delete", "reset", "behind", "covered", "alive", "closing"]
+Name = Literal[
+    "snapshot",
+    "synced",
+    "upsert",
+    "delete",
+    "reset",
+    "behind",
+    "covered",
+    "alive",
+    "closing",
+    "columns",
+    "row",
+    "skipped",
+    "complete",
+]
 
 
 @dataclass
@@ -63,6 +78,7 @@ class Watcher:
 
     store: Store
     generation: int = 0
+    shares: Shares | None = None  # of subscriptions and push queries, by caller
     subscriptions: Counter[str] = field(default_factory=Counter)
     # Called for each change that a subscriber received: the view, and the events that the row is made of.
     pushed: Callable[[str, Mapping[str, Any] | None], None] = lambda _view, _sources: None
@@ -191,11 +207,28 @@ class SubscriptionEvent:
     covered                    ``{"positions"}`` of the sources that all sent rows include; only on request
     alive                      heartbeat without a change
     closing                    ``{"reason"}``: the server closes the connection; reconnect with the last id
+
+    Of push queries only:
+
+    columns                    ``{"columns"}``: name and type of each, before any row
+    row                        ``{"row"}`` of an event of a topic
+    skipped                    ``{"unreadable"}``: events of the topic that cannot be decoded
+    complete                   ``{"rows"}``: the query's LIMIT is reached
     """  # noqa: E501
 
     name: Name
-    mark: SubscriberPosition | None
+    mark: SubscriberPosition | Positions | None
     body: Mapping[str, Any]
+
+    @property
+    def has_next(self) -> bool:
+        """Return whether another event follows at once.
+
+        A page of changes ends with an event that has an id, a snapshot with ``synced``.
+        """
+        if self.name in ("columns", "snapshot"):
+            return True
+        return self.name in ("upsert", "delete", "row", "skipped") and self.mark is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,37 +246,6 @@ class SubscriptionRequest:
             return ""
         told = sorted(repr(each.as_tuple()) for each in self.filters)
         return hashlib.sha256("\n".join(told).encode()).hexdigest()[:8]
-
-
-class HeldKeys:
-    """Keys that a subscriber with filters may have; it gets a ``delete`` only for these.
-
-    Stored as exceptions from an assumption, to bound memory: with too many exceptions the assumption becomes
-    "it may have any key". That costs deletes of rows that the subscriber does not have and is never wrong.
-    """
-
-    def __init__(self, assumed: bool, most: int = _MOST_KEYS) -> None:
-        self.assumed = assumed
-        self._most = most
-        self._except: set[str] = set()
-
-    def put(self, key: str) -> None:
-        self._note(key, held=True)
-
-    def drop(self, key: str) -> bool:
-        """Return whether the subscriber may have the key and needs a ``delete``."""
-        held = self.assumed != (key in self._except)
-        self._note(key, held=False)
-        return held
-
-    def _note(self, key: str, *, held: bool) -> None:
-        if held == self.assumed:
-            self._except.discard(key)
-            return
-        self._except.add(key)
-        if len(self._except) > self._most:
-            self._except.clear()
-            self.assumed = True
 
 
 async def subscribe(

@@ -7,5 +7,6 @@ columns.py          [edge] Avro values in SQL columns
 sql_store.py        [edge] SQLite and Postgres, by SQLAlchemy; its parts are in sql/
 prepared.py prepared_postgres.py     rows by key through prepared statements
 duckdb_store.py     [edge] one DuckDB file              parquet_store.py  [edge] folders of Parquet files
+parquet_manifest.py [core] the files of a table, and which of them to merge
 arrow.py                             code shared by the columnar stores
 """  # noqa: E501

@@ -37,19 +37,7 @@ from hub.materializers.progress.records import PROGRESS_TOPIC
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.stores.store import KeptRow, ViewStore
 from hub.materializers.types.avro_types import AvroType
-from hub.materializers.verification.fingerprint import (
-    MOST_NEEDED_S,
-    TELL_S,
-    ComparisonResult,
-    CpuBudget,
-    VerificationState,
-    VerificationStatus,
-    aged,
-    compared,
-    forgotten,
-    named,
-    record,
-)
+from hub.materializers.verification.fingerprint import ComparisonResult, CpuBudget
 from hub.materializers.verification.followed_changelogs import (
     ChangelogFolds,
     FollowedChangelog,
@@ -61,6 +49,17 @@ from hub.materializers.verification.turns import (
     VerifiableView,
     ViewTurn,
     due_reports,
+)
+from hub.materializers.verification.verification_status import (
+    MOST_NEEDED_S,
+    TELL_S,
+    VerificationState,
+    VerificationStatus,
+    aged,
+    compared,
+    forgotten,
+    named,
+    record,
 )
 from hub.record import Positions, lag_records
 

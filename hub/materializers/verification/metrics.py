@@ -12,7 +12,7 @@ from typing import Any
 
 from prometheus_client.core import Metric
 
-from hub.materializers.verification.fingerprint import (
+from hub.materializers.verification.verification_status import (
     SEVERITY,
     VerificationState,
     is_unproved,

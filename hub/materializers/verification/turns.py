@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from hub.materializers.stores.store import ViewStore
-from hub.materializers.verification.fingerprint import (
+from hub.materializers.verification.verification_status import (
     SOON_S,
     TELL_S,
     VerificationState,

@@ -16,13 +16,12 @@ import pyarrow as pa
 
 from hub.caller import reads_view, sees_topic, sees_view
 from hub.errors import HubError
-from hub.materializers.queries.answering.calls import readable
 from hub.materializers.queries.answering.service import QueryService
 from hub.materializers.queries.inspection import placeholders
 from hub.materializers.queries.parser import ParsedStatement, parse
 from hub.materializers.queries.relations import Value
 from hub.materializers.queries.running import RunningQuery
-from hub.materializers.queries.saved_queries import load_queries
+from hub.materializers.queries.saved_queries import load_queries, readable
 from hub.pgwire.catalog import layout, macros
 from hub.pgwire.catalog.rewrite import CatalogSession, catalog_sql
 from hub.pgwire.catalog.rows import catalog_rows

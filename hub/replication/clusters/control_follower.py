@@ -15,7 +15,8 @@ from typing import TypeVar
 from hub.errors import HubError, NotFound, PeerError
 from hub.record import Positions
 from hub.replication.clusters.clusters import ClusterHandle
-from hub.replication.clusters.control_state import STATUS_TOPIC, ControlState
+from hub.replication.clusters.control_state import ControlState
+from hub.replication.clusters.status_records import STATUS_TOPIC
 from hub.replication.maps.checkpoint import CONTROL_TOPIC
 from hub.replication.ownership.failover import Control
 from hub.runtime import Backoff

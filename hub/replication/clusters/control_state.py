@@ -30,268 +30,34 @@ import orjson
 
 from hub.errors import HubFault
 from hub.record import NewRecord, Record, TopicPartition
-from hub.replication.maps.checkpoint import CONTROL_TOPIC, Checkpoint
-from hub.replication.ownership.failover import Control, Ownership, OwnershipChange, apply
+from hub.replication.clusters.status_records import (
+    HEARD_HEADER,
+    LINKS_HEADER,
+    OWN_IDS_HEADER,
+    CarriedTopic,
+    GroupPlace,
+    GroupStatus,
+    LinkContents,
+    PartitionStatus,
+    SourceEnds,
+    VerifiedRange,
+    WorkerHeartbeat,
+)
+from hub.replication.maps.checkpoint import CONTROL_TOPIC
+from hub.replication.ownership.failover import Control, apply
 from hub.replication.ownership.group_offsets import GroupMark, mark_of
 from hub.replication.ownership.link_definitions import LinkDefinition
 from hub.replication.ownership.loss_report import FailoverRecord, ReportedEnd, declared_of
-from hub.replication.ownership.shards import Lease, Shard, shards_of
-from hub.replication.planning.plan import SyncedTopic, synced_of
+from hub.replication.ownership.operation_steps import Ownership, OwnershipChange
+from hub.replication.ownership.shards import Lease, Shard
+from hub.replication.planning.plan import synced_of
 from hub.replication.planning.schema_plan import SyncedSubject, synced_subject_of
+from hub.replication.planning.steps import SyncedTopic
 from hub.replication.planning.write_rights import OwnershipAcls, WriteAcls, fact_of
 
-STATUS_TOPIC = "_hub.mirror.status"
-STATUS_CONFIG: Mapping[str, str] = {
-    "cleanup.policy": "compact",
-    "compression.type": "producer",
-    # Readers read it from its beginning: the cleaner must keep it short.
-    "segment.ms": "600000",
-    "min.cleanable.dirty.ratio": "0.1",
-    "delete.retention.ms": "3600000",
-}
-CHORES = -1
-"""Number of the shard without partitions: its holder runs the link tasks."""
-
 _LONG_AGO_MS = 60_000
-_LINKS, _HEARD, _OWN_IDS = "links", "source_heard_at_ms", "own_ids"
-"""Headers for values that earlier releases do not know: they ignore headers, but reject a record whose body
-has an unknown field."""
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerHeartbeat:
-    """A worker's heartbeat. ``ttl_ms``: how long after its receipt the worker counts as alive. ``links``: the
-    links to this cluster that it carries, with their definitions; None: from an earlier release, which does
-    not report them.
-    """
-
-    worker: str
-    host: str
-    pid: int
-    holding: tuple[Shard, ...]
-    ttl_ms: int
-    at_ms: int
-    links: Mapping[str, LinkDefinition] | None = None
-
-    def record(self) -> NewRecord:
-        body = {
-            "host": self.host,
-            "pid": self.pid,
-            "holding": [list(each) for each in self.holding],
-            "ttl_ms": self.ttl_ms,
-            "at_ms": self.at_ms,
-        }
-        said = {name: [each.digest, each.since_ms] for name, each in (self.links or {}).items()}
-        headers = () if self.links is None else ((_LINKS, orjson.dumps(said)),)
-        key = f"worker|{self.worker}".encode()
-        return NewRecord(STATUS_TOPIC, key, orjson.dumps(body), headers)
-
-
-@dataclass(frozen=True, slots=True)
-class CarriedTopic:
-    """A topic to mirror; ``generation`` is that of ``topic_id``. ``own_ids``: its records get the schema ids
-    of the target's registry, as the plan found.
-    """
-
-    partitions: int
-    topic_id: str
-    generation: int = 0
-    own_ids: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class LinkContents:
-    """Contents of a link, as its link tasks planned them last. ``trouble``: by topic, why it is not carried.
-    ``schemas_to``: the target's registry has the schemas that the source's wrote to its log before this
-    offset; -1 where that log cannot be followed.
-    """
-
-    link: str
-    topics: Mapping[str, CarriedTopic] = field(default_factory=dict)
-    trouble: Mapping[str, str] = field(default_factory=dict)
-    cautions: tuple[str, ...] = ()
-    error: str = ""
-    at_ms: int = 0
-    schemas_to: int = -1
-
-    def record(self) -> NewRecord:
-        body = {
-            "topics": {name: [t.partitions, t.topic_id, t.generation] for name, t in self.topics.items()},
-            "trouble": dict(self.trouble),
-            "cautions": list(self.cautions),
-            "error": self.error,
-            "schemas_to": self.schemas_to,
-            "at_ms": self.at_ms,
-        }
-        own = sorted(name for name, topic in self.topics.items() if topic.own_ids)
-        headers = ((_OWN_IDS, orjson.dumps(own)),) if own else ()
-        return NewRecord(STATUS_TOPIC, f"carries|{self.link}".encode(), orjson.dumps(body), headers)
-
-    def shards(self, number: int) -> dict[Shard, tuple[TopicPartition, ...]]:
-        """Return its shards with their partitions."""
-        every = [TopicPartition(name, at) for name, t in self.topics.items() for at in range(t.partitions)]
-        return shards_of(self.link, every, number)
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionStatus:
-    """Status of one partition, as reported by its worker. Offsets are next-to-read; -1 and None: unknown.
-
-    ``lag_bytes`` is the lag in records times the mean size of the mirrored records. ``lag_s``: seconds since
-    the source reached the mirror's offset, as far as the worker knows. ``restarts``: restarts of its shard by
-    the watchdog since it last made progress. ``source_heard_at_ms``: when ``source_end`` was read, epoch
-    milliseconds; 0: unknown.
-    """
-
-    link: str
-    topic: str
-    partition: int
-    shard: int
-    worker: str
-    state: str
-    reason: str
-    engine: str
-    source_next: int
-    source_end: int
-    target_next: int
-    lag_records: int
-    lag_bytes: int
-    lag_s: float | None
-    records_per_s: float
-    bytes_per_s: float
-    committed_at_ms: int
-    at_ms: int
-    restarts: int = 0
-    source_heard_at_ms: int = 0
-
-    def record(self) -> NewRecord:
-        body = {name: getattr(self, name) for name in _STATUS_FIELDS}
-        key = f"partition|{self.link}|{self.topic}|{self.partition}"
-        headers = ((_HEARD, b"%d" % self.source_heard_at_ms),)
-        return NewRecord(STATUS_TOPIC, key.encode(), orjson.dumps(body), headers)
-
-
-_STATUS_FIELDS = (
-    "shard",
-    "worker",
-    "state",
-    "reason",
-    "engine",
-    "source_next",
-    "source_end",
-    "target_next",
-    "lag_records",
-    "lag_bytes",
-    "lag_s",
-    "records_per_s",
-    "bytes_per_s",
-    "committed_at_ms",
-    "restarts",
-    # The time is last: a status that differs only in it is not sent immediately.
-    "at_ms",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class SourceEnds:
-    """Offsets [begin, end) of a link's source topics, paused and refused ones included, as a worker read them
-    last.
-
-    The worker that plans the link reads them every few seconds, whether or not anything is carried.
-    ``at_ms``: just before the request, epoch milliseconds.
-    """
-
-    link: str
-    places: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
-    at_ms: int = 0
-
-    def record(self) -> NewRecord:
-        rows = [[*place, *offsets] for place, offsets in sorted(self.places.items())]
-        body = {"places": rows, "at_ms": self.at_ms}
-        return NewRecord(STATUS_TOPIC, f"ends|{self.link}".encode(), orjson.dumps(body))
-
-
-@dataclass(frozen=True, slots=True)
-class GroupPlace:
-    """One group in one partition: see ``group_offsets.CarriedPosition``. ``unread_lost`` and ``redelivered``:
-    the cost of a failover now, in offsets that the group never gets and records that it gets twice.
-    """
-
-    topic: str
-    partition: int
-    state: str
-    reason: str
-    source_offset: int
-    position: int | None
-    unread_lost: int
-    redelivered: int
-
-
-@dataclass(frozen=True, slots=True)
-class GroupStatus:
-    link: str
-    group: str
-    places: tuple[GroupPlace, ...]
-    at_ms: int
-
-    def record(self) -> NewRecord:
-        rows = [
-            [
-                p.topic,
-                p.partition,
-                p.state,
-                p.reason,
-                p.source_offset,
-                p.position,
-                p.unread_lost,
-                p.redelivered,
-            ]
-            for p in self.places
-        ]
-        body = {"places": rows, "at_ms": self.at_ms}
-        return NewRecord(STATUS_TOPIC, f"group|{self.link}|{self.group}".encode(), orjson.dumps(body))
-
-
-@dataclass(frozen=True, slots=True)
-class VerifiedRange:
-    """Range of a partition that was compared on both sides, in source offsets: ``compared`` records up to
-    ``to``, without the ``skipped`` offsets for which there was no time. ``differs_at``: the first offset at
-    which the sides differed. ``copy``: identity of the copy, see ``copy_of``.
-    """
-
-    link: str
-    topic: str
-    partition: int
-    copy: str
-    to: int
-    compared: int = 0
-    skipped: int = 0
-    differs_at: int | None = None
-    why: str = ""
-    at_ms: int = 0
-
-    @property
-    def key(self) -> bytes:
-        return f"verified|{self.link}|{self.topic}|{self.partition}".encode()
-
-    def record(self) -> NewRecord:
-        body = {
-            "copy": self.copy,
-            "to": self.to,
-            "compared": self.compared,
-            "skipped": self.skipped,
-            "differs_at": self.differs_at,
-            "why": self.why,
-            "at_ms": self.at_ms,
-        }
-        return NewRecord(STATUS_TOPIC, self.key, orjson.dumps(body))
-
-
-def copy_of(mark: Checkpoint) -> str:
-    """Return the identity of a copy: the ids of the two topics of a checkpoint."""
-    return f"{mark.topic_id}>{mark.target_topic_id}"
 
 
 def pause_record(link: str, by: str, at_ms: int, *, paused: bool) -> NewRecord:
@@ -397,11 +163,11 @@ class ControlState:
         """Apply headers, which earlier releases do not write."""
         if kind == "worker":
             self.beats[rest] = replace(self.beats[rest], links=_links_of(record))
-        elif kind == "carries" and (own := _header(record, _OWN_IDS)) is not None:
+        elif kind == "carries" and (own := _header(record, OWN_IDS_HEADER)) is not None:
             told, names = self.carries[rest], frozenset(orjson.loads(own))
             topics = {name: replace(each, own_ids=name in names) for name, each in told.topics.items()}
             self.carries[rest] = replace(told, topics=topics)
-        elif kind == "partition" and (heard := _header(record, _HEARD)) is not None:
+        elif kind == "partition" and (heard := _header(record, HEARD_HEADER)) is not None:
             link, topic, partition = rest.split("|")
             place = link, topic, int(partition)
             self.partitions[place] = replace(self.partitions[place], source_heard_at_ms=int(heard))
@@ -502,7 +268,7 @@ def _header(record: Record, wanted: str) -> bytes | None:
 
 def _links_of(record: Record) -> Mapping[str, LinkDefinition] | None:
     """Return the links that a heartbeat names; None: from an earlier release."""
-    said = _header(record, _LINKS)
+    said = _header(record, LINKS_HEADER)
     if said is None:
         return None
     return {

@@ -1,3 +1,3 @@
-"""[core] Configuration: ``mirrors.py`` reads ``mirrors.yaml``; ``topology.py`` derives which mirror carries
-which topic, and refuses cycles.
+"""[core] Configuration: ``mirrors.py`` has the fields of ``mirrors.yaml``, ``load_mirrors.py`` reads it, and
+``topology.py`` derives which mirror carries which topic, and refuses cycles.
 """

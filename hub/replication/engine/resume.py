@@ -104,8 +104,9 @@ def decide_fresh(tp: TopicPartition, target_has_records: bool) -> Conflict | Non
         return None
     return Conflict(
         f"{named(tp)}: the target has records already, and no checkpoint of this mirror",
-        hint="they may exist nowhere else: keep them. Find their writer, copy them to another topic,"
-        " or exclude this topic from the mirror",
+        hint="they may exist nowhere else: keep them. If applications wrote them since a failover, the mirror"
+        " never read this topic: copy the source's records by hand. Else find their writer and copy them to"
+        " another topic, or exclude this topic from the mirror",
         code="HUB-1613",
     )
 

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hub.record import NewRecord, Record, TopicPartition
-from hub.replication.clusters.clusters import ClusterHandle, read_progress, read_to_end, topics_of
-from hub.replication.clusters.control_state import CarriedTopic
+from hub.replication.clusters.clusters import ClusterHandle, topics_of
+from hub.replication.clusters.readers import read_progress, read_to_end
+from hub.replication.clusters.status_records import CarriedTopic
 from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import StartConfig
 from hub.replication.engine.cursor import named

@@ -25,8 +25,8 @@ from datetime import UTC, datetime
 from hub.errors import HubError
 from hub.log import WriterFenced
 from hub.replication.clusters.clusters import ClusterHandle
-from hub.replication.clusters.control_state import LinkContents
 from hub.replication.clusters.registries import Registries, registries
+from hub.replication.clusters.status_records import LinkContents
 from hub.replication.config.mirrors import Mirror, is_open
 from hub.replication.engine.batch_engine import BatchEngine
 from hub.replication.engine.connection.kafka_connection import KafkaConnection
@@ -35,7 +35,8 @@ from hub.replication.engine.shard_start import ShardAssignment, ShardStart
 from hub.replication.engine.shard_state import EngineSettings, NotYet, PartitionProgress
 from hub.replication.ownership.links import Link
 from hub.replication.ownership.shards import Shard
-from hub.replication.rewriting.record_filter import NoSchemas, RecordRewriter, shape_of
+from hub.replication.rewriting.record_filter import NoSchemas, RecordRewriter
+from hub.replication.rewriting.rules_of_schema import shape_of
 from hub.runtime import Backoff
 
 log = logging.getLogger(__name__)

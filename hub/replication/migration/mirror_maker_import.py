@@ -15,28 +15,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Literal
 
-from hub.errors import CallerError, Conflict, NotFound
+from hub.errors import CallerError, NotFound
 from hub.kafka.protocol import broker_client
 from hub.kafka.protocol.broker_client import BrokerCluster
-from hub.record import NewRecord, Positions, Record, TopicPartition
-from hub.replication.clusters.apply_plan import make_own
-from hub.replication.clusters.clusters import (
-    ClusterHandle,
-    own_topics,
-    read_control_state,
-    read_progress,
-    read_to_end,
-    topics_of,
-)
+from hub.record import Positions, Record, TopicPartition
+from hub.replication.clusters.clusters import ClusterHandle, topics_of
+from hub.replication.clusters.readers import read_control_state, read_progress, read_to_end
 from hub.replication.config.mirrors import MirrorsFile
-from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, MapRecord, checkpoint_partition
-from hub.replication.maps.imported_copy import ImportedCopy
-from hub.replication.maps.offset_map import OffsetMap, Run
+from hub.replication.maps.checkpoint import Checkpoint
 from hub.replication.migration.alignment import Alignment, PartitionLog, Print, boundary
+from hub.replication.migration.import_plan import (
+    ImportedPartition,
+    MirrorMakerImport,
+    MirrorMakerState,
+    imported_whole,
+    table_of,
+)
 from hub.replication.migration.mirror_maker_records import (
     GroupCheckpoint,
     OffsetSync,
@@ -49,76 +45,19 @@ from hub.replication.migration.mirror_maker_records import (
     syncs_topic,
     usable,
 )
-from hub.replication.operations.group_carrier import Found, GroupCarrier, any_to_commit, mark_and_commit
+from hub.replication.operations.group_carrier import Found, GroupCarrier
 from hub.replication.ownership.failover import Control
 from hub.replication.ownership.group_offsets import GroupSides, carry
 from hub.replication.ownership.links import Link, carries
-from hub.replication.ownership.shards import Shard, shard_of
+from hub.replication.verification.committed_records import committed_records
 from hub.replication.verification.comparable import complete_tables
-from hub.replication.verification.verify import committed_records
 
-_RUNS_A_RECORD = 10_000
 _SAY_EVERY = 10_000
 _HEARTBEATS = "heartbeats"
-ANEW = "delete the topic at the target: it is mirrored again from its start, and groups are carried exactly"
-
-NOTHING = Alignment(0)
-
-State = Literal["ready", "has a checkpoint", "refused", "held", "renamed"]
-
-
-@dataclass(frozen=True, slots=True)
-class MirrorMakerState:
-    """Records of MirrorMaker: their topics, offset pairs by partition of the source, and group
-    checkpoints.
-    """
-
-    syncs_at: str
-    syncs_topic: str
-    checkpoints_topic: str
-    syncs: Mapping[TopicPartition, tuple[tuple[int, int], ...]] = field(default_factory=dict)
-    checkpoints: tuple[GroupCheckpoint, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ImportedPartition:
-    """One partition, and what the import does with it. ``hint``: the way out of a refusal.
-
-    Offsets: the mirror continues at ``source_next``, after ``target_next``; ``source_from`` is the first
-    mapped one.
-    """
-
-    place: TopicPartition
-    state: State
-    alignment: Alignment = NOTHING
-    target_next: int = 0
-    reason: str = ""
-    hint: str = ""
-
-    @property
-    def mapped_to(self) -> int:
-        """The end of the map at the target. The copy may continue with a marker or with repeated records: no
-        map reaches beyond its last record, and one that does not reach its checkpoint counts as unreadable.
-        """
-        runs = self.alignment.runs
-        return runs[-1].target_end if runs else self.target_next
-
-
-@dataclass(frozen=True, slots=True)
-class MirrorMakerImport:
-    """Result of the inspection, and the import to carry out."""
-
-    told: MirrorMakerState
-    places: tuple[ImportedPartition, ...] = ()
-    groups: tuple[Found, ...] = ()
-
-    @property
-    def ready(self) -> tuple[ImportedPartition, ...]:
-        return tuple(each for each in self.places if each.state == "ready")
-
-    @property
-    def refused(self) -> tuple[ImportedPartition, ...]:
-        return tuple(each for each in self.places if each.state in ("refused", "renamed"))
+ANEW = (
+    "keep the copy, its records may exist nowhere else: exclude the topic from the mirror, or copy them"
+    " to another topic before this one is made anew and mirrored from its start"
+)
 
 
 class Importer:
@@ -304,7 +243,7 @@ class Importer:
                 self._one(TopicPartition(topic, number), told, known, newest, compacted)
                 for number in range(min(here[topic].partitions, there[topic].partitions))
             ]
-            places += _whole(found)
+            places += imported_whole(found)
         return MirrorMakerImport(told, tuple(places), tuple(self._groups(told, places)))
 
     def _has_records(self, topic: str) -> bool:
@@ -408,7 +347,7 @@ class Importer:
         recorded ones, if the group is gone there), and the decision by the map. The mirror carries other
         groups, like these from now on.
         """
-        tables = {each.place: _table(each) for each in places if each.state == "ready"}
+        tables = {each.place: table_of(each) for each in places if each.state == "ready"}
         if any(each.state == "has a checkpoint" for each in places):
             _, kept = complete_tables(self.target, self.link.name)
             tables |= {each.place: kept[each.place] for each in places if each.state == "has a checkpoint"}
@@ -431,100 +370,6 @@ class Importer:
             seen = GroupSides(group, at, now, bool(members.get(group)))
             marks = board.marks.get((self.link.name, group), {})
             yield seen, carry(seen, tables, marks, force=self.link.mirror.groups.force)
-
-    # ---- writing
-
-    def write(self, found: MirrorMakerImport) -> None:
-        """Write maps and checkpoints, then groups. Raises Conflict (HUB-1971) when a checkpoint was written
-        since ``look``.
-        """
-        both = {each.name: each for each in (self.target, self.source)}
-        make_own([(name, step) for name, each in both.items() for step in own_topics(each)], both)
-        by_shard: dict[int, list[ImportedPartition]] = {}
-        for each in found.ready:
-            by_shard.setdefault(shard_of(*each.place, self.link.mirror.shards), []).append(each)
-        for number, places in sorted(by_shard.items()):
-            self._write_shard(number, places)
-        self._write_groups(found.groups)
-
-    def _write_shard(self, number: int, places: Sequence[ImportedPartition]) -> None:
-        """Write one transaction under the shard's own fence."""
-        writer = self.target.kafka.writer(Shard(self.link.name, number).transactional_id)
-        try:
-            known = read_progress(self.target, maps=False).of(self.link.name)
-            if taken := sorted({each.place for each in places} & known.keys()):
-                raise Conflict(
-                    f'topic "{taken[0].topic}" partition {taken[0].partition} has a checkpoint by now: a '
-                    "worker has begun it",
-                    hint="do the same again: what has a checkpoint is left alone",
-                    code="HUB-1971",
-                )
-            here, there = topics_of(self.source), topics_of(self.target)
-            own = self.target.kafka.topics()[CHECKPOINTS_TOPIC].partitions
-            at = checkpoint_partition(self.link.name, number, own)
-            records: list[NewRecord] = []
-            for each in places:
-                topic, partition = each.place
-                ids = here[topic].topic_id, there[topic].topic_id
-                runs = each.alignment.runs
-                for first in range(0, len(runs), _RUNS_A_RECORD):
-                    part = runs[first : first + _RUNS_A_RECORD]
-                    records.append(MapRecord(self.link.name, topic, ids[0], partition, part).record(at))
-                records.append(self._checkpoint(each, *ids, number).record(at))
-                records.append(ImportedCopy(self.link.name, *each.place, ids[1], each.target_next).record(at))
-            writer.append(records)
-        finally:
-            writer.close()
-
-    def _checkpoint(
-        self, each: ImportedPartition, topic_id: str, target_topic_id: str, number: int
-    ) -> Checkpoint:
-        found = each.alignment
-        first = found.runs[0] if found.runs else Run(found.source_next, each.target_next, 0)
-        return Checkpoint(
-            self.link.name,
-            number,
-            *each.place,
-            topic_id,
-            found.source_next,
-            -1,
-            each.mapped_to,
-            target_topic_id=target_topic_id,
-            source_start=first.source,
-            target_start=first.target,
-            committed_at_ms=int(time.time() * 1000),
-        )
-
-    def _write_groups(self, groups: Sequence[Found]) -> None:
-        if not any_to_commit(groups):
-            return
-        writer = self.target.kafka.writer(Shard(self.link.name, -1).transactional_id)
-        try:
-            mark_and_commit(writer, self.target, self.link.name, groups)
-        finally:
-            writer.close()
-
-
-def _table(each: ImportedPartition) -> OffsetMap:
-    found = each.alignment
-    return OffsetMap.of(
-        found.runs,
-        source_start=None if found.runs else found.source_next,
-        target_start=None if found.runs else each.target_next,
-        source_next=found.source_next,
-        target_next=each.mapped_to,
-    )
-
-
-def _whole(places: Sequence[ImportedPartition]) -> list[ImportedPartition]:
-    """Return a topic's partitions, none of them ready when one is refused: a topic is imported completely or
-    not at all.
-    """
-    bad = next((each for each in places if each.state == "refused"), None)
-    if bad is None:
-        return list(places)
-    why = f"partition {bad.place.partition} is refused: a topic is imported as a whole"
-    return [replace(each, state="held", reason=why) if each.state == "ready" else each for each in places]
 
 
 def _fingerprint(timestamp_ms: int, rest: bytes) -> int:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 
 from hub.errors import PeerError
 from hub.record import NewRecord, Positions, TopicPartition
-from hub.replication.clusters.clusters import WrittenStateReader, read_progress, topics_of
+from hub.replication.clusters.clusters import topics_of
+from hub.replication.clusters.readers import WrittenStateReader, read_progress
 from hub.replication.clusters.written_state import WrittenState
 from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, Gap, checkpoint_partition
 from hub.replication.operations.mirrored_clusters import MirroredClusters

@@ -9,8 +9,9 @@ from collections.abc import Container, Mapping
 from dataclasses import replace
 
 from hub.record import Positions, TopicPartition
-from hub.replication.clusters.clusters import read_control_state, read_progress, topics_of
+from hub.replication.clusters.clusters import topics_of
 from hub.replication.clusters.control_state import ControlState
+from hub.replication.clusters.readers import read_control_state, read_progress
 from hub.replication.clusters.written_state import WrittenState
 from hub.replication.maps.offset_map import OffsetMap
 from hub.replication.maps.two_way_offset_map import TwoWayOffsetMap

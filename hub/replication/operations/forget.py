@@ -6,8 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from hub.record import NewRecord, TopicPartition
-from hub.replication.clusters.clusters import ClusterHandle, read_control_state, read_progress
-from hub.replication.clusters.control_state import CHORES, ControlState
+from hub.replication.clusters.clusters import ClusterHandle
+from hub.replication.clusters.control_state import ControlState
+from hub.replication.clusters.readers import read_control_state, read_progress
+from hub.replication.clusters.status_records import CHORES
 from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, CONTROL_TOPIC, MAP_TOPIC

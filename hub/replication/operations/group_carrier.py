@@ -16,7 +16,7 @@ from functools import partial
 from hub.log import GroupsLeftAlone, GroupWriter
 from hub.record import Positions, TopicPartition
 from hub.replication.clusters.clusters import ClusterHandle
-from hub.replication.clusters.control_state import GroupPlace, GroupStatus
+from hub.replication.clusters.status_records import GroupPlace, GroupStatus
 from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.maps.offset_map import OffsetMap
@@ -183,7 +183,7 @@ def _check_unmoved(target: ClusterHandle, due: Sequence[Found]) -> None:
     positions, described = target.kafka.positions_of_groups(groups), target.kafka.describe_groups(groups)
     left: dict[str, str] = {}
     for seen, carried in due:
-        members = described[seen.group].members if seen.group in described else 0
+        members = described[seen.group].members if seen.group in described else None
         now = positions.get(seen.group, Positions()).offsets
         moved = [
             each.place
@@ -191,7 +191,7 @@ def _check_unmoved(target: ClusterHandle, due: Sequence[Found]) -> None:
             if each.commit is not None and now.get(each.place) != seen.target.get(each.place)
         ]
         if members is None or members > 0:
-            left[seen.group] = "it has members now"
+            left[seen.group] = "it has members now" if members else "Kafka does not describe it now"
         elif moved:
             left[seen.group] = f"it moved in {moved[0].topic} partition {moved[0].partition} meanwhile"
     if left:

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hub.errors import PeerError
-from hub.replication.clusters.clusters import ClusterHandle, read_control_state, topics_of
+from hub.replication.clusters.clusters import ClusterHandle, topics_of
 from hub.replication.clusters.control_state import ControlState, joined
+from hub.replication.clusters.readers import read_control_state
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.ownership.failover import Control
 from hub.replication.ownership.links import Link, home_of, links, masked, way_back

@@ -18,13 +18,10 @@ from dataclasses import dataclass
 
 from hub.log import WriterFenced
 from hub.record import NewRecord, TopicPartition
-from hub.replication.clusters.clusters import (
-    ClusterHandle,
-    partitions_with_records,
-    read_progress,
-    topics_of,
-)
-from hub.replication.clusters.control_state import CarriedTopic, ControlState
+from hub.replication.clusters.clusters import ClusterHandle, topics_of
+from hub.replication.clusters.control_state import ControlState
+from hub.replication.clusters.readers import partitions_with_records, read_progress
+from hub.replication.clusters.status_records import CarriedTopic
 from hub.replication.engine.shard_start import ShardAssignment, ShardStart
 from hub.replication.ownership.links import Link
 from hub.replication.ownership.shards import Shard, shard_of

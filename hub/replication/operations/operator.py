@@ -16,8 +16,10 @@ from dataclasses import dataclass, field, replace
 from hub.errors import Conflict, PeerError
 from hub.log import Writer
 from hub.record import NewRecord, TopicPartition
-from hub.replication.clusters.clusters import REFUSED, read_control_state, read_progress, rule_of, topics_of
-from hub.replication.clusters.control_state import CHORES, CarriedTopic, joined
+from hub.replication.clusters.clusters import REFUSED, rule_of, topics_of
+from hub.replication.clusters.control_state import joined
+from hub.replication.clusters.readers import read_control_state, read_progress
+from hub.replication.clusters.status_records import CHORES, CarriedTopic
 from hub.replication.config.topology import route
 from hub.replication.maps.offset_map import OffsetMap
 from hub.replication.maps.two_way_offset_map import TwoWayOffsetMap
@@ -29,10 +31,10 @@ from hub.replication.operations.group_carrier import Found, GroupCarrier, any_to
 from hub.replication.operations.mirrored_clusters import MirroredClusters
 from hub.replication.operations.never_mirrored import NeverMirrored
 from hub.replication.ownership import failover
-from hub.replication.ownership.failover import FailoverStep, OwnershipChange
 from hub.replication.ownership.group_offsets import carry
 from hub.replication.ownership.links import Link, home_of, opposite
 from hub.replication.ownership.loss_report import declared
+from hub.replication.ownership.operation_steps import FailoverStep, Kind, OwnershipChange, Tail
 from hub.replication.ownership.shards import Shard
 from hub.replication.verification.comparable import complete_tables
 
@@ -56,13 +58,13 @@ class Operator:
 
     def begin(
         self,
-        kind: failover.Kind,
+        kind: Kind,
         mirror: str,
         home: str,
         new: str,
         *,
         id: str,
-        tail: failover.Tail = "replay",
+        tail: Tail = "replay",
     ) -> OwnershipChange:
         """Return the operation, not written yet. Raises Conflict when it cannot begin."""
         control = self.world.control()

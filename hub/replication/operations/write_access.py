@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hub.replication.clusters.clusters import acl_of, read_control_state
-from hub.replication.config.mirrors import principals_of
+from hub.replication.clusters.clusters import acl_of
+from hub.replication.clusters.readers import read_control_state
+from hub.replication.config.load_mirrors import principals_of
 from hub.replication.operations.mirrored_clusters import MirroredClusters
-from hub.replication.ownership.failover import OwnershipChange
-from hub.replication.planning.plan import Acl
+from hub.replication.ownership.operation_steps import OwnershipChange
+from hub.replication.planning.steps import Acl
 from hub.replication.planning.write_rights import (
     AclChange,
     OwnershipAcls,

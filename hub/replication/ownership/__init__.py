@@ -1,6 +1,7 @@
 """[core] Ownership: who may write a region's topics, and how that moves.
 
-failover.py           failover, switchover, failback and promotion as idempotent steps
+failover.py           failover, switchover, failback and promotion as decisions
+operation_steps.py    their steps, each idempotent
 links.py              which link carries which topic now
 link_definitions.py   which definition of a link is in force
 group_offsets.py      where a consumer group continues at the target

@@ -1,5 +1,11 @@
 """[core] Plans: what has to exist at the target before records can flow, and what forbids it.
 
-``plan.py`` compares topics and settings three ways. ``schema_plan.py`` does the same for subjects.
-``write_rights.py`` moves write permissions when ownership changes.
+::
+
+    plan.py           a mirror's plan: topics and subjects together, in the order of their steps
+    steps.py          the steps, as values
+    topic_plan.py     one topic and its settings, compared three ways
+    rule_refusals.py  rules that a topic cannot have
+    schema_plan.py    the same comparison for subjects
+    write_rights.py   permissions to write, which move with ownership
 """

@@ -24,7 +24,7 @@ import orjson
 
 from hub.record import NewRecord, Record
 from hub.replication.maps.checkpoint import CONTROL_TOPIC, not_ours
-from hub.replication.planning.plan import Acl
+from hub.replication.planning.steps import Acl
 
 EVERYBODY = "User:*"
 _WRITES = ("WRITE", "ALL")

@@ -25,7 +25,8 @@ import orjson
 from hub.record import NewRecord, Record
 from hub.replication.config.mirrors import Mirror, RecordCondition
 from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, not_ours
-from hub.replication.rewriting.record_filter import RecordRules, shape_of
+from hub.replication.rewriting.record_filter import RecordRules
+from hub.replication.rewriting.rules_of_schema import shape_of
 
 _KIND = b"rules|"
 _SIGN_BYTES = 4

@@ -19,18 +19,10 @@ import orjson
 
 from hub.errors import CallerError, NotFound
 from hub.kafka.protocol.record_batch import CorruptBatch, RecordBatch
-from hub.replication.config.mirrors import Mirror, RecordCondition
-from hub.replication.rewriting.mask import (
-    Mask,
-    Masking,
-    Tree,
-    Unmaskable,
-    avro_masking,
-    fields_in,
-    json_fields_in,
-    json_masking,
-    tree_of,
-)
+from hub.replication.config.mirrors import RecordCondition
+from hub.replication.rewriting.avro_masking import avro_masking
+from hub.replication.rewriting.mask import json_masking
+from hub.replication.rewriting.mask_tree import Mask, Masking, Tree, Unmaskable, tree_of
 from hub.replication.rewriting.reencode import (
     Fields,
     NewBatch,
@@ -44,7 +36,6 @@ from hub.schema_registry.codecs.avro_validator import BrokenValue
 from hub.schema_registry.codecs.values import check_of, decoder_of
 from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.formats import InvalidSchema
-from hub.topics.tree.tree import matches
 
 _BODY_AT = 5  # after the magic byte 0 and the schema id
 
@@ -123,61 +114,6 @@ class RecordRules:
         return RecordRules(
             self.topic, self.only, (), self.rewrites_ids, self.drops_unreadable, self.as_needed
         )
-
-
-def shape_of(mirror: Mirror, topic: str, *, rewrites: bool = False) -> RecordRules | None:
-    """Return the mirror's rules for the topic; None: its records are copied unchanged. ``rewrites``: the plan
-    found that the records need the target's schema ids (``schema_ids: auto``).
-    """
-
-    def fits(patterns: Sequence[str]) -> bool:
-        return any(matches(pattern, topic) for pattern in patterns)
-
-    made = RecordRules(
-        topic,
-        tuple(each.where for each in mirror.only if fits(each.topics)),
-        tuple(
-            (path, each.how, each.key) for each in mirror.mask if fits(each.topics) for path in each.fields
-        ),
-        mirror.ids == "rewrite" or rewrites,
-        mirror.on_unreadable == "drop",
-        mirror.ids != "rewrite" and rewrites,
-    )
-    return made if made.only or made.masks or made.rewrites_ids else None
-
-
-def objection(shape: RecordRules, kind: str, text: str) -> str | None:
-    """Return why the values of one schema cannot be masked; None: they can, or each value is checked on its
-    own.
-    """
-    if not shape.masks:
-        return None
-    if kind == "PROTOBUF":
-        return "its values are Protobuf, of which no field can be masked"
-    tree = shape.tree({})
-    try:
-        if kind == "AVRO":
-            fields_in(SchemaSource.of(kind, text).parsed(), tree)
-        elif kind == "JSON":
-            json_fields_in(orjson.loads(text), tree)
-    except Unmaskable as error:
-        return str(error)
-    except (InvalidSchema, ValueError):
-        pass  # with references: each value is checked on its own
-    return None
-
-
-def has_field(path: str, kind: str, text: str) -> bool:
-    """Return whether values of a schema have a field that a mask names, as far as the schema
-    alone shows it.
-    """
-    tree = tree_of([(path, Mask("redact"))])
-    try:
-        if kind == "AVRO":
-            return fields_in(SchemaSource.of(kind, text).parsed(), tree)
-        return kind != "JSON" or json_fields_in(orjson.loads(text), tree)
-    except (Unmaskable, InvalidSchema, ValueError):
-        return True
 
 
 @dataclass

@@ -18,17 +18,15 @@ from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from hub.record import TopicPartition
-from hub.replication.clusters.control_state import (
-    ControlState,
-    WorkerHeartbeat,
-)
+from hub.replication.clusters.control_state import ControlState
+from hub.replication.clusters.status_records import WorkerHeartbeat
 from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import Mirror, MirrorsFile, is_open, opens_at
 from hub.replication.ownership.link_definitions import LinkDefinition, digests_of, in_force
 from hub.replication.ownership.links import Link, home_of
 from hub.replication.ownership.loss_report import Loss
 from hub.replication.ownership.shards import shard_of
-from hub.replication.rewriting.record_filter import shape_of
+from hub.replication.rewriting.rules_of_schema import shape_of
 from hub.replication.status.partition_rows import (
     NOT_ASKED,
     SourceEndOffsets,

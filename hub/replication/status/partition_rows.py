@@ -7,13 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from hub.record import TopicPartition
-from hub.replication.clusters.control_state import (
-    ControlState,
-    GroupStatus,
-    PartitionStatus,
-    VerifiedRange,
-    copy_of,
-)
+from hub.replication.clusters.control_state import ControlState
+from hub.replication.clusters.status_records import GroupStatus, PartitionStatus, VerifiedRange, copy_of
 from hub.replication.clusters.written_state import WrittenState
 from hub.replication.maps.checkpoint import Checkpoint
 from hub.replication.ownership.links import Link

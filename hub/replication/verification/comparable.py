@@ -8,7 +8,8 @@ from functools import partial
 
 from hub.errors import PeerError
 from hub.record import TopicPartition
-from hub.replication.clusters.clusters import ClusterHandle, WrittenStateReader, read_progress
+from hub.replication.clusters.clusters import ClusterHandle
+from hub.replication.clusters.readers import WrittenStateReader, read_progress
 from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.maps.offset_map import OffsetMap

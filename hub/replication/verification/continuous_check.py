@@ -18,7 +18,7 @@ from functools import partial
 from hub.errors import HubError, PeerError
 from hub.record import TopicPartition
 from hub.replication.clusters.clusters import ClusterHandle
-from hub.replication.clusters.control_state import VerifiedRange, copy_of
+from hub.replication.clusters.status_records import VerifiedRange, copy_of
 from hub.replication.clusters.written_state import WrittenState
 from hub.replication.maps.checkpoint import Checkpoint
 from hub.replication.maps.offset_map import OffsetMap

@@ -26,8 +26,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from hub.kafka.protocol import broker_client
-from hub.kafka.protocol.broker_client import BrokerCluster, FetchFrom
-from hub.kafka.protocol.record_batch import AbortedTransactions, CorruptBatch, batches_in, is_intact, within
+from hub.kafka.protocol.broker_client import BrokerCluster
+from hub.kafka.protocol.record_batch import within
 from hub.record import TopicPartition
 from hub.replication.clusters.clusters import ClusterHandle
 from hub.replication.clusters.registries import Registries, registries
@@ -35,13 +35,13 @@ from hub.replication.maps.checkpoint import Checkpoint, Gap
 from hub.replication.maps.offset_map import OffsetMap
 from hub.replication.rewriting.filter_history import FilterPeriod, FilterVersion, history_text, stretches_of
 from hub.replication.rewriting.record_filter import RecordRewriter, RulesNotApplicable
-from hub.replication.rewriting.reencode import RawRecord, fields_of, records_in, rest_of
+from hub.replication.rewriting.reencode import fields_of, rest_of
+from hub.replication.verification.committed_records import _FETCH_BYTES, committed_records
 from hub.replication.verification.differences import Differences, DifferingRecord, foreign_record
 from hub.replication.verification.digest import Digest, DigestRange, RangeDifference, differences, hash_of
 from hub.replication.verification.local_records import EVER, Ranges
 
 RANGE = 10_000
-_FETCH_BYTES = 4 << 20
 _LOOKS_BEHIND, _LOOK_AGAIN_S = 4, 1.0
 
 Hashed = Iterator[tuple[int, int]]
@@ -355,41 +355,6 @@ class Verifier:
 def _without_value(rest: bytes) -> bytes:
     found = fields_of(rest)
     return rest_of(found.key, None, found.headers)
-
-
-def committed_records(
-    cluster: BrokerCluster, place: TopicPartition, first: int, end: int, fetch_bytes: int = _FETCH_BYTES
-) -> Iterator[RawRecord]:
-    """Yield the committed records of [first, end), ascending; fewer when the rest is not committed yet.
-    ``cluster`` must know the topic.
-
-    Raises CorruptBatch, PeerError, CallerError.
-    """
-    position = first
-    while position < end:
-        leader = cluster.leader(place)
-        connection = cluster.connection(leader.node, "verify")
-        wanted = [FetchFrom(place, cluster.topics[place.topic].uuid, leader.epoch, position)]
-        version = broker_client.send_fetch(
-            connection, wanted, max_wait_ms=250, max_bytes=fetch_bytes, partition_bytes=fetch_bytes
-        )
-        frame, at = connection.receive()
-        code, (part,) = broker_client.fetched(frame, at, version, cluster.names())
-        where = f'cluster "{cluster.name}", topic "{place.topic}" partition {place.partition}'
-        broker_client.raise_for(code or part.error, f"{where}: read")
-        books, before = AbortedTransactions(part.aborted), position
-        for batch in batches_in(part.buffer, part.start, part.end):
-            if not is_intact(batch):
-                raise CorruptBatch(f"{where}, offset {batch.base_offset}: its checksum is wrong")
-            aborted = books.covers(batch)
-            position = max(position, batch.next_offset)
-            if aborted or batch.is_control:
-                continue
-            for raw in records_in(batch, cluster.access.bounds):
-                if before <= raw.offset < end:
-                    yield raw
-        if position == before and part.last_stable >= 0 and part.last_stable <= position:
-            return  # the rest is not committed
 
 
 def _hasher(timestamp_ms: int, rest: bytes) -> Callable[[int], int]:

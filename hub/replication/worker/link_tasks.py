@@ -14,28 +14,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from hub.errors import HubError, NotFound, PeerError
+from hub.errors import HubError
 from hub.kafka import KafkaWriter
 from hub.log import WriterFenced
 from hub.record import TopicPartition
-from hub.replication.clusters.apply_plan import carry_out, make_own, planned, record_rights
-from hub.replication.clusters.clusters import (
-    REFUSED,
-    ClusterHandle,
-    WrittenStateReader,
-    keep_short,
-    map_lag_ms,
-)
-from hub.replication.clusters.control_state import (
-    ControlState,
-    GroupStatus,
-    LinkContents,
-    SourceEnds,
-    VerifiedRange,
-)
+from hub.replication.clusters.carry_out import carry_out, make_own, record_rights
+from hub.replication.clusters.clusters import ClusterHandle, keep_short, map_lag_ms
+from hub.replication.clusters.control_state import ControlState
+from hub.replication.clusters.link_plan import planned
 from hub.replication.clusters.offset_map_compaction import OffsetMapCompaction
-from hub.replication.clusters.registry_side import RegistryReader, reader_of
-from hub.replication.clusters.schemas_first import SchemaNews
+from hub.replication.clusters.readers import WrittenStateReader
+from hub.replication.clusters.status_records import GroupStatus, LinkContents, SourceEnds, VerifiedRange
 from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.maps.checkpoint import MAP_TOPIC
@@ -45,22 +34,14 @@ from hub.replication.operations.group_carrier import Found, GroupCarrier, any_to
 from hub.replication.ownership.failover import Control
 from hub.replication.ownership.links import Link, carries, links, opposite
 from hub.replication.ownership.shards import Shard
-from hub.replication.planning.plan import Step
-from hub.replication.planning.schema_plan import (
-    DeleteSchema,
-    ImportSchema,
-    RegisterTargetSchema,
-    SetSubject,
-    is_carried,
-)
 from hub.replication.verification import continuous_check
 from hub.replication.verification.continuous_check import ContinuousVerification
 from hub.replication.verification.local_records import Ranges, born_at_target
+from hub.replication.worker.link_schemas import PLAN_EVERY_S, LinkSchemas
 from hub.runtime import Backoff
 
 log = logging.getLogger(__name__)
 
-PLAN_EVERY_S = 5.0
 FOLD_EVERY_S, _FOLD_MORE_S = 30.0, 1.0
 _SHORTEST_S = 0.2
 _LONGEST_READ_MS = 600_000  # of a whole map
@@ -101,11 +82,7 @@ class LinkTasks(threading.Thread):
         self.verified: dict[TopicPartition, VerifiedRange] = {}
         self._secrets = secrets or {}
         self._rolling: ContinuousVerification | None = None
-        self._news: SchemaNews | None = None
-        self._no_news = ""
-        self._carried: tuple[frozenset[str], frozenset[str]] = frozenset(), frozenset()
-        self._registries: dict[str, RegistryReader] = {}
-        self._registry_at = -1
+        self.schemas = LinkSchemas(link, self.source, self.target, self.name)
 
     def stop(self) -> None:
         self._halt.set()
@@ -156,12 +133,10 @@ class LinkTasks(threading.Thread):
         self._close()
 
     def _close(self) -> None:
-        for each in (self._progress, self._other, self._writer, self._rolling, self._news):
+        for each in (self._progress, self._other, self._writer, self._rolling, self.schemas):
             if each is not None:
                 each.close()
-        self._progress = self._other = self._writer = self._rolling = self._news = None
-        while self._registries:
-            self._registries.popitem()[1].close()
+        self._progress = self._other = self._writer = self._rolling = None
 
     # ---- topics
 
@@ -171,8 +146,8 @@ class LinkTasks(threading.Thread):
             self.carries = known.carries.get(self.link.name)
         if self._progress is None:
             self._progress = self._open_progress()
-        self._open_news()
-        schemas_to = self._news.read_to if self._news is not None else -1
+        self.schemas.follow()
+        schemas_to = self.schemas.read_to
         asked_at_ms = int(time.time() * 1000)
         made = planned(
             self.file,
@@ -182,7 +157,7 @@ class LinkTasks(threading.Thread):
             known,
             self._progress.refresh,
             self._others(control),
-            registries=self._readers(schemas_to),
+            registries=self.schemas.readers(schemas_to),
         )
         if made.topics:  # a link that carries nothing now asks for no ends, so the last ones stay
             self.ends = SourceEnds(self.link.name, made.source_places, asked_at_ms)
@@ -192,59 +167,15 @@ class LinkTasks(threading.Thread):
                 keep_short(each)
             self._kept_short = True
         record_rights(made, self.target)
-        failed = carry_out(made.made.steps, self.source, self.target, self._done)
+        failed = carry_out(made.made.steps, self.source, self.target, self.schemas.done)
         found = made.carries(int(time.time() * 1000))
         trouble = {**found.trouble, **{topic: error.message for topic, error in failed.items()}}
         topics = {name: topic for name, topic in found.topics.items() if name not in failed}
-        if self._news is not None:
-            self._carried = frozenset(made.topics), frozenset(made.source.topics)
-            registry = made.source.registry
-            self._news.settle(
-                self._is_carried,
-                {
-                    (each.subject, each.version)
-                    for each in (registry.versions if registry is not None else ())
-                },
-            )
-            if self._news.awaits and self.carries is not None:
-                schemas_to = self.carries.schemas_to
-        cautions = (*found.cautions, *(each for each in (self._no_news, self._no_folds) if each))
+        self.schemas.settle(made)
+        if self.schemas.awaits and self.carries is not None:
+            schemas_to = self.carries.schemas_to
+        cautions = (*found.cautions, *(each for each in (self.schemas.caution, self._no_folds) if each))
         self.carries = LinkContents(found.link, topics, trouble, cautions, "", found.at_ms, schemas_to)
-
-    def _readers(self, schemas_to: int) -> Mapping[str, RegistryReader]:
-        """Return readers of both registries; versions are read again when the source's log has grown or
-        cannot be followed.
-        """
-        for each in (self.source, self.target):
-            if (
-                each.name not in self._registries
-                and (reader := reader_of(each.registry, keep=True)) is not None
-            ):
-                self._registries[each.name] = reader
-        if (
-            schemas_to < 0
-            or schemas_to != self._registry_at
-            or (self._news is not None and self._news.awaits)
-        ):
-            for reader in self._registries.values():
-                reader.forget_versions()
-        if schemas_to != self._registry_at and self.source.name in self._registries:
-            self._registries[self.source.name].forget()
-        self._registry_at = schemas_to
-        return self._registries
-
-    def _done(self, step: Step) -> None:
-        """Handle a completed step of the plan."""
-        log.info("%s: %s", self.name, step)
-        reader = self._registries.get(self.target.name)
-        if reader is not None and isinstance(step, ImportSchema | RegisterTargetSchema | DeleteSchema):
-            reader.forget_versions()
-        elif reader is not None and isinstance(step, SetSubject):
-            reader.forget_settings(step.synced.subject)
-
-    def _is_carried(self, subject: str) -> bool:
-        """Return whether the link carries a subject of the source's registry, as of the last plan."""
-        return is_carried(subject, self.link.mirror, *self._carried)
 
     def _open_progress(self) -> WrittenStateReader:
         """Open a reader of the target's written state, which also feeds this link's map compaction: both have
@@ -279,43 +210,24 @@ class LinkTasks(threading.Thread):
         self._writer.append(new)
         return bool(new)
 
-    # ---- schemas before the events that name them
-
-    def _open_news(self) -> None:
-        """Follow the source's registry, if schema ids are copied unchanged."""
-        self._no_news = ""
-        registries = self.source.registry, self.target.registry
-        if self._news is not None or None in registries or self.link.mirror.schema_ids == "rewrite":
-            return
-        try:
-            self._news = SchemaNews(self.source)
-        except (NotFound, PeerError) as error:
-            if isinstance(error, PeerError) and error.code != REFUSED:
-                raise
-            self._no_news = (
-                f"schemas: {error.message}; a version that comes later may arrive {PLAN_EVERY_S:.0f} s after"
-                " the first event that names it"
-            )
-
     def _new_schemas(self) -> bool:
         """Return whether there are versions that the target's registry may lack."""
-        if self._news is None or self.carries is None:
+        if self.schemas.news is None or self.carries is None:
             return False
-        self._news.poll(0.0)
-        self._news.settle(self._is_carried)
-        if self._news.awaits:
+        self.schemas.poll(0.0)
+        if self.schemas.awaits:
             return True
-        if self._news.read_to != self.carries.schemas_to:
-            self.carries = replace(self.carries, schemas_to=self._news.read_to)
+        if self.schemas.read_to != self.carries.schemas_to:
+            self.carries = replace(self.carries, schemas_to=self.schemas.read_to)
         return False
 
     def _rest(self) -> None:
         """Wait ``_SHORTEST_S``; less when schemas arrive."""
-        if self._news is None:
+        if self.schemas.news is None:
             self._halt.wait(_SHORTEST_S)
             return
         try:
-            self._news.poll(_SHORTEST_S)
+            self.schemas.news.poll(_SHORTEST_S)
         except HubError as error:
             self._failed(error.message)
 

@@ -18,7 +18,6 @@ lock then uses cached answers.
 from __future__ import annotations
 
 import contextlib
-import logging
 import random
 import threading
 import time
@@ -27,8 +26,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from hub.errors import HubError, HubFault, PeerError
-from hub.log import Log, Reader, Writer, WriterFenced
-from hub.record import NewRecord, Positions, Record, TopicPartition
+from hub.log import Log, Writer, WriterFenced
 from hub.schema_registry.compat.compatibility import Incompatibility
 from hub.schema_registry.describe import Warned, warnings
 from hub.schema_registry.formats import InvalidSchema, known
@@ -38,8 +36,6 @@ from hub.schema_registry.model.facts import (
     SCHEMAS_TOPIC,
     Fact,
     SchemaStored,
-    UnreadableFact,
-    fact_of,
     record_of,
 )
 from hub.schema_registry.policy.policy_checks import PolicyViolation
@@ -54,17 +50,13 @@ from hub.schema_registry.registry.state_machine import (
     RequestRefused,
     refused_schema,
 )
+from hub.schema_registry.server.applied_log import LOG, AppliedLog
 from hub.schema_registry.server.shared_run import SharedRun
 
-log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 WRITER_NAME = "hub.schema-registry"
-_LOG = TopicPartition(SCHEMAS_TOPIC, 0)
 _MOST_PAUSE_S = 0.2
-_PAUSE_S = 0.001  # after an empty poll: an in-memory log does not wait by itself
-_RECORDS_S = 0.05  # existing records have mostly arrived by then
-_MARKS_S = 1.0
 _CATCH_UP_S = 5.0  # longest wait of an unsuccessful read for the end of the log
 
 
@@ -99,21 +91,23 @@ class RegistryNode:
         rules: Callable[[], Rulebook] | None = None,
     ) -> None:
         self.cluster = cluster
-        self.replication_factor = replication_factor
         self.timeout_s = timeout_s
-        self.registry = Registry()
         self.rules = rules
-        self.position = 0
-        self._appended = -1  # the position after this node's last append
-        self._changed = threading.Condition()
+        self._log = AppliedLog(cluster, replication_factor, timeout_s)
         self._writing = threading.Lock()
-        self._passing = threading.Lock()  # held by the thread that skips transaction markers
-        self._ends: SharedRun[int] = SharedRun(lambda: self._end(committed=False))
+        self._ends: SharedRun[int] = SharedRun(lambda: self._log.end(committed=False))
         self._writer: Writer | None = None
-        self._stop = threading.Event()
-        self._ready = threading.Event()
-        self._warnings: tuple[str, ...] = ()
         self._thread: threading.Thread | None = None
+
+    @property
+    def registry(self) -> Registry:
+        """The state. It changes while nobody holds it: see ``read``."""
+        return self._log.registry
+
+    @property
+    def position(self) -> int:
+        """Next offset of the log to read."""
+        return self._log.position
 
     def start(self, wait_s: float | None = None) -> bool:
         """Create the topic when it is missing, read it to its end and follow it, in a thread until ``stop``.
@@ -123,12 +117,12 @@ class RegistryNode:
         unavailable. A topic that would lose schemas (cleanup.policy) is served with a warning in ``state``
         and in the log.
         """
-        self._thread = threading.Thread(target=self._follow, name="schema-registry", daemon=True)
+        self._thread = threading.Thread(target=self._log.follow, name="schema-registry", daemon=True)
         self._thread.start()
-        return self._ready.wait(self.timeout_s if wait_s is None else wait_s)
+        return self._log.ready.wait(self.timeout_s if wait_s is None else wait_s)
 
     def stop(self) -> None:
-        self._stop.set()
+        self._log.stopped.set()
         if self._thread is not None:
             self._thread.join(self.timeout_s)
         if self._writer is not None:
@@ -137,11 +131,11 @@ class RegistryNode:
     @property
     def ready(self) -> bool:
         """True if queries are answered immediately."""
-        return self._ready.is_set()
+        return self._log.ready.is_set()
 
     def state(self) -> NodeStatus:
         """Return the node's state. Answers also while the node is not ready."""
-        with self._changed:
+        with self._log.changed:
             registry = self.registry
             return NodeStatus(
                 self.ready,
@@ -149,14 +143,14 @@ class RegistryNode:
                 sum(len(each.ids) for each in registry.contexts.values()),
                 registry.unreadable_count,
                 registry.conflict_count,
-                self._warnings,
+                self._log.warnings,
             )
 
     def read(self, question: Callable[[Registry], T]) -> T:
         """Run a query on the state, which does not change while ``question`` runs."""
         self._be_ready()
         rulebook = self.rules() if self.rules is not None else None
-        with self._changed:
+        with self._log.changed:
             if rulebook is not None:
                 self.registry.rulebook = rulebook
             return question(self.registry)
@@ -173,9 +167,9 @@ class RegistryNode:
         timeout_s = min(self.timeout_s, _CATCH_UP_S)
         deadline = time.monotonic() + timeout_s
         try:
-            yield from self._reaching(self._ends.result(timeout_s), deadline)
+            yield from self._log.reaching(self._ends.result(timeout_s), deadline)
         except PeerError:
-            if self.position < self._end():
+            if self.position < self._log.end():
                 raise
 
     def caught_up(self, question: Callable[[], T]) -> T:
@@ -316,7 +310,7 @@ class RegistryNode:
             except WriterFenced:
                 # Another node wrote: catch up and decide again. A random pause ends mutual fencing.
                 self._writer = None
-                self._stop.wait(random.uniform(0.0, _MOST_PAUSE_S))
+                self._log.stopped.wait(random.uniform(0.0, _MOST_PAUSE_S))
             except _IdTaken:
                 pass  # the state has both records by now, and decides otherwise
             except PeerError:
@@ -340,9 +334,9 @@ class RegistryNode:
         if self._writer is None:
             self._writer = self.cluster.writer(WRITER_NAME)
             known = self.position
-            end = self._end()
+            end = self._log.end()
             self._be_same_log(known, end)
-            self._reach(end)
+            self._log.reach(end)
         try:
             decision = self.read(lambda registry: registry.decide(command))
         except RequestRefused:
@@ -350,19 +344,19 @@ class RegistryNode:
                 raise
             decision = CommandDecision((), None)
         if not decision.facts and not opened:
-            self._reach(self._end())
+            self._log.reach(self._log.end())
             decision = self.read(lambda registry: registry.decide(command))
         if not decision.facts:
             return decision.answer, self.position
         records = [record_of(fact) for fact in decision.facts]
         known = self.position
         try:
-            after = self._writer.append(records).get(_LOG)
+            after = self._writer.append(records).get(LOG)
         except HubError:  # reopening automatically would hide records written meanwhile
             self._writer = None
             raise
         self._be_same_log(known + len(records), after)
-        self._take_in(records, after)
+        self._log.take_in(records, after)
         self._be_kept(decision.facts)
         return decision.answer, after
 
@@ -381,28 +375,6 @@ class RegistryNode:
                 "continue with its current content",
             )
 
-    def _take_in(self, records: Sequence[NewRecord], after: int) -> None:
-        """Apply this node's appended records, in the log's order.
-
-        ``after`` is the offset after the last of them.
-
-        One record that directly follows the position is applied at once: it is committed, and readers get it
-        only some milliseconds later. Otherwise records of other producers may precede it or lie between
-        several, so all of it is read back from the log.
-        """
-        first = after - 1
-        with self._changed:
-            # An append ends with its transaction marker: a single offset between two appends is that marker.
-            only_a_mark = self.position == self._appended == first - 1
-            if len(records) == 1 and (self.position == first or only_a_mark):
-                new = records[0]
-                record = Record(SCHEMAS_TOPIC, 0, first, 0, new.key, new.value, tuple(new.headers))
-                self.registry.apply(fact_of(record))
-                self.position = after
-            self._appended = after
-            self._changed.notify_all()
-        self._reach(after)
-
     def _be_kept(self, facts: Iterable[Fact]) -> None:
         """Raise _IdTaken when the state has another schema under the id of one of these facts."""
 
@@ -413,146 +385,12 @@ class RegistryNode:
             raise _IdTaken
 
     def _be_ready(self) -> None:
-        if not self._ready.wait(self.timeout_s):
+        if not self._log.ready.wait(self.timeout_s):
             raise PeerError(
                 "the registry has not read its log yet",
                 hint="check Kafka with hub doctor",
                 code="HUB-3034",
             )
-
-    def _end(self, *, committed: bool = True) -> int:
-        return self.cluster.end_offsets([SCHEMAS_TOPIC], committed=committed).get(_LOG)
-
-    def _reach(self, position: int) -> None:
-        """Wait until the state covers a position of the log."""
-        for _ in self._reaching(position, time.monotonic() + self.timeout_s):
-            pass
-
-    def _reaching(self, position: int, deadline: float) -> Iterator[None]:
-        """``_reach`` in steps: yields whenever more was applied. Raises PeerError after ``deadline``."""
-        while True:
-            with self._changed:
-                # An append ends with its transaction marker: a single offset after it is that marker.
-                if self.position == self._appended == position - 1:
-                    self.position = position
-                before = self.position
-                if before >= position:
-                    return
-                remaining = deadline - time.monotonic()
-                moved = self._moves_past(before, min(_RECORDS_S, remaining))
-            if moved and remaining > 0:
-                yield
-            elif remaining <= 0 or self._stop.is_set():
-                raise PeerError(
-                    f"the registry's log is read up to {self.position} of {position}",
-                    hint="check Kafka with hub doctor",
-                    code="HUB-3031",
-                )
-            else:
-                self._pass_marks(min(_MARKS_S, remaining))
-
-    def _moves_past(self, position: int, timeout_s: float) -> bool:
-        """Wait until more is applied; requires the state's lock."""
-        self._changed.wait_for(lambda: self.position > position or self._stop.is_set(), timeout_s)
-        return self.position > position
-
-    def _pass_marks(self, timeout_s: float) -> None:
-        """Advance to the next record or the end of the log.
-
-        A follower receives records at once, but notices offsets with only transaction markers late. One
-        thread looks for all waiting ones.
-        """
-        if not self._passing.acquire(blocking=False):
-            return
-        try:
-            before = self.position
-            reached = self.cluster.next_records(Positions({_LOG: before}), timeout_s).get(_LOG)
-            with self._changed:
-                if self.position == before:
-                    self.position = max(before, reached)
-                    self._changed.notify_all()
-        finally:
-            self._passing.release()
-
-    def _follow(self) -> None:
-        """Read and apply the log until ``stop``; after an error try again in a second."""
-        while not self._stop.is_set():
-            try:
-                self._ensure_topic()
-                end = self._end()
-                self._read_on(self.cluster.reader(), end)
-                if self.position >= end:
-                    self._ready.set()
-                self._read_on(self.cluster.follower(), None)
-            except HubError as error:
-                log.warning("%s: read again in a second", error.message)
-                self._stop.wait(1.0)
-
-    def _read_on(self, reader: Reader, end: int | None) -> None:
-        """Read up to ``end``; None: until ``stop``."""
-        with contextlib.closing(reader):
-            reader.assign(Positions({_LOG: self.position}))
-            while not self._stop.is_set() and (end is None or self.position < end):
-                self._take(reader)
-
-    def _take(self, reader: Reader) -> None:
-        records = reader.poll(1_000, 0.2)
-        reached = reader.position().get(_LOG)
-        if not records and reached <= self.position:
-            self._stop.wait(_PAUSE_S)
-            return
-        with self._changed:
-            for record in records:
-                if record.offset < self.position:
-                    continue  # this node's own, taken in already
-                conflicts, unreadable = len(self.registry.conflicts), len(self.registry.unreadable)
-                try:
-                    self.registry.apply(fact_of(record))
-                except Exception as error:  # one record must not end the registry
-                    log.exception("%s offset %d", SCHEMAS_TOPIC, record.offset)
-                    self.registry.apply(UnreadableFact(record.offset, f"{type(error).__name__}: {error}"))
-                for conflict in self.registry.conflicts[conflicts:]:
-                    log.error("%s offset %d: %s", SCHEMAS_TOPIC, record.offset, conflict)
-                for each in self.registry.unreadable[unreadable:]:
-                    log.warning("%s offset %d is not a fact: %s", SCHEMAS_TOPIC, record.offset, each.reason)
-            self.position = max(self.position, reached)
-            self._changed.notify_all()
-
-    def _ensure_topic(self) -> None:
-        if not self.cluster.partition_counts([SCHEMAS_TOPIC]):
-            self.cluster.create_topic(
-                SCHEMAS_TOPIC,
-                partitions=1,
-                config={"cleanup.policy": "compact"},
-                replication_factor=self.replication_factor,
-            )
-            return
-        warnings = []
-        policy = self._policy()
-        if policy is not None and policy != "compact":
-            warnings.append(
-                f'topic "{SCHEMAS_TOPIC}": cleanup.policy is "{policy}": schemas will vanish. '
-                f"kafka-configs --alter --topic {SCHEMAS_TOPIC} --add-config cleanup.policy=compact"
-            )
-        partitions = self.cluster.topics()[SCHEMAS_TOPIC].partitions
-        if partitions != 1:
-            warnings.append(
-                f'topic "{SCHEMAS_TOPIC}" has {partitions} partitions: only partition 0 is read and written'
-            )
-        for each in warnings:
-            if each not in self._warnings:
-                log.error("%s", each)
-        self._warnings = tuple(warnings)
-
-    def _policy(self) -> str | None:
-        """Return the topic's cleanup policy; None when the topic leaves it to the broker (then it is not
-        compact).
-        """
-        configs = getattr(self.cluster, "topic_config", None)
-        if configs is None:
-            return self.cluster.topics()[SCHEMAS_TOPIC].config.get("cleanup.policy")
-        found: str = configs([SCHEMAS_TOPIC])[SCHEMAS_TOPIC].get("cleanup.policy", "delete")
-        return found
 
 
 __all__ = ["NodeStatus", "RegistryNode", "RequestRefused"]

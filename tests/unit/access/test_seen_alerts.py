@@ -23,7 +23,7 @@ from hub.api.app import on_hub_error
 from hub.api.visibility import VisibleAlerts
 from hub.caller import CALLER, Caller, Forbidden
 from hub.errors import CallerError, HubError
-from hub.materializers.queries.answering.calls import readable
+from hub.materializers.queries.saved_queries import readable
 
 QUERIES = {
     "unpaid": AlertRule("unpaid", "query", "Somebody owes.", query="SELECT 1 FROM customer_360"),

@@ -68,7 +68,7 @@ def test_a_cluster_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: py
     def away(reached: ClusterHandle, **more: object) -> None:
         raise PeerError(f'Kafka at "{reached.kafka.bootstrap}" does not answer', code="HUB-3010")
 
-    monkeypatch.setattr("hub.replication.clusters.clusters.read_control_state", away)
+    monkeypatch.setattr("hub.replication.clusters.readers.read_control_state", away)
     file = tmp_path / "mirrors.yaml"
     file.write_text(
         "clusters: {nyc: {bootstrap: 'h:1'}, lon: {bootstrap: 'h:2'}}\n"

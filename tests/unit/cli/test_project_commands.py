@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from oidc_provider import oidc_provider
 
 from hub.cli import main
 from hub.cli.platform import status
 from hub.cli.platform.demo import EXAMPLES
+from hub.cli.platform.doctor import CHECKS
 from hub.cli.platform.init import PROJECTS
+from hub.config import Settings
+from hub.errors import ConfigError, PeerError
 from hub.materializers.definition.load import load_views
 from hub.runtime import RunningHub
 from hub.topics.tree.tree import load
@@ -216,3 +224,70 @@ def test_a_drafted_view_is_valid_and_never_written_over_a_file(
     assert "HUB-1130" in capsys.readouterr().err
     assert run("--project", "tea", "view", "new", "x", "--from", "tea.nothing") == 1
     assert "HUB-1419" in capsys.readouterr().err
+
+
+@contextmanager
+def answering(status: int) -> Iterator[int]:
+    """Yield the port of a server that answers every request with this status."""
+
+    class Endpoint(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = b'{"message": "who asks?"}'
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Endpoint) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join(10)
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (401, "who asks?"),
+        (404, "nor in a hub that runs"),
+        (503, "no hub could be asked: who asks?"),
+        (0, "no hub could be asked: hub server"),
+    ],
+)
+def test_a_draft_names_why_a_topic_has_no_schema(
+    status: int, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with answering(status or 404) as port:
+        monkeypatch.setenv("HUB_HTTP_PORT", str(port if status else 1))
+        assert run("view", "new", "mine", "--from", "shop.orders", "--key", "id") == 1
+    told = capsys.readouterr().err
+    assert said in " ".join(told.split())
+    assert ("no schema" in told) == (status != 401)
+
+
+def test_the_doctor_asks_the_identity_provider(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(home=tmp_path / "home", project=tmp_path)
+
+    def found() -> tuple[str, str]:
+        finding = CHECKS["identity"](settings)
+        return finding.verdict, finding.found
+
+    assert found()[0] == "off"
+    with oidc_provider() as provider:
+        (tmp_path / "access.yaml").write_text(
+            f"oidc: {{issuer: {provider.issuer}, audience: event-hub, client_id: hub,"
+            " client_secret: '${NO_SECRET}'}\n"
+        )
+        with pytest.raises(ConfigError, match="NO_SECRET is not set"):
+            found()
+        monkeypatch.setenv("NO_SECRET", "x")
+        assert found() == ("OK", f"{provider.issuer} answers with its keys")
+        provider.away = True
+        with pytest.raises(PeerError, match="does not answer: status 503"):
+            found()

@@ -18,11 +18,12 @@ from hub.completeness import counting as audit
 from hub.completeness import receipts
 from hub.completeness.balances import CompletenessState, TopicCompleteness, audit_of
 from hub.completeness.batch_reader import OffsetRange, ReadRecord
-from hub.completeness.counting import TopicCounter, _ReceiptSearch
+from hub.completeness.counting import TopicCounter
 from hub.completeness.counts import COUNTS_TOPIC, Cells, CountEntry, Counts, named
 from hub.completeness.counts_follower import CountsFollower
 from hub.completeness.minutes import minute_grid_of
 from hub.completeness.objectives import verdict_of
+from hub.completeness.receipt_search import ReceiptSearch
 from hub.completeness.receipts import ReceiptWriter
 from hub.errors import NotFound, PeerError
 from hub.kafka.protocol.broker_client import ClusterAccess
@@ -47,7 +48,7 @@ def receipt(first: int, end: int) -> CountEntry:
 )
 def test_what_compaction_may_have_taken_is_not_called_lost(compact: bool, state: CompletenessState) -> None:
     told = receipt(0, 4)
-    seeking = _ReceiptSearch.of([told], 0, 4, 2)
+    seeking = ReceiptSearch.of([told], 0, 4, 2)
     seeking.take(ReadRecord(3, 0, 3, 1, True))  # the newest record of the key
     (balance,) = audit_of("t", [told, *seeking.found(4, compact=compact)]).balances
     assert balance.state is state
@@ -93,7 +94,7 @@ def test_a_partition_all_of_whose_receipts_are_dropped_says_so(monkeypatch: pyte
 
 def test_a_record_is_sought_among_the_receipts_around_it_alone() -> None:
     many = [receipt(first, first + 5) for first in range(0, 20_000, 5)]
-    seeking = _ReceiptSearch.of(many, 0, 20_000, 2)
+    seeking = ReceiptSearch.of(many, 0, 20_000, 2)
     with costs_at_most(40):
         for offset in range(20_000):
             seeking.take(ReadRecord(offset, 0, offset, 1, True))
@@ -105,7 +106,7 @@ def test_receipts_that_overlap_each_find_their_own() -> None:
     wide = replace(receipt(0, 1), end=10, runs=((0, 1), (9, 1)), instance="w")
     wide.cells.add(0, 9, 1)
     narrow = receipt(2, 4)
-    seeking = _ReceiptSearch.of([wide, narrow], 0, 10, 2)
+    seeking = ReceiptSearch.of([wide, narrow], 0, 10, 2)
     for offset in range(10):
         seeking.take(ReadRecord(offset, 0, offset, 1, True))
     audit = audit_of("t", [wide, narrow, *seeking.found(10)])

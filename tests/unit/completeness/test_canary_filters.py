@@ -15,8 +15,9 @@ from hub.completeness.canary.probes import CanaryState, Probe
 from hub.completeness.canary.runner import Canaries, MirroredTopics, mirrored
 from hub.kafka import KafkaCluster
 from hub.replication.config.mirrors import Mirror, RecordCondition
-from hub.replication.rewriting.record_filter import NoSchemas, RecordRewriter, RecordRules, shape_of
+from hub.replication.rewriting.record_filter import NoSchemas, RecordRewriter, RecordRules
 from hub.replication.rewriting.reencode import rest_of
+from hub.replication.rewriting.rules_of_schema import shape_of
 from hub.schema_registry.compat.resolved_schema import SchemaSource
 
 T = "nyc.canary"

@@ -21,7 +21,7 @@ from samples import fast_or
 from store_contract import FIRST, Model, Open, schema
 
 from hub.errors import PeerError
-from hub.materializers.stores import parquet_store
+from hub.materializers.stores import parquet_manifest, parquet_store
 from hub.materializers.stores.duckdb_store import DuckStore
 from hub.materializers.stores.open_store import open_store
 from hub.materializers.stores.store import RowVersion, ViewBatch
@@ -146,18 +146,18 @@ def test_few_files_are_left_and_none_that_nobody_names(tmp_path: Path) -> None:
 
 
 def test_what_is_merged_and_into_what() -> None:
-    def files(kind: Literal["snapshot", "delta"], *rows: int) -> list[parquet_store.File]:
-        return [parquet_store.File(f"{kind}-{place}", kind, each) for place, each in enumerate(rows)]
+    def files(kind: Literal["snapshot", "delta"], *rows: int) -> list[parquet_manifest.File]:
+        return [parquet_manifest.File(f"{kind}-{place}", kind, each) for place, each in enumerate(rows)]
 
-    assert parquet_store.to_merge(files("delta", *[1] * 7)) is None
-    assert parquet_store.to_merge(files("delta", *[1] * 8, 5_000)) == (
+    assert parquet_manifest.to_merge(files("delta", *[1] * 7)) is None
+    assert parquet_manifest.to_merge(files("delta", *[1] * 8, 5_000)) == (
         "delta",
         tuple(files("delta", *[1] * 8)),
     )
-    assert parquet_store.to_merge(files("delta", 10**6)) is None  # alone it is as good as a snapshot
+    assert parquet_manifest.to_merge(files("delta", 10**6)) is None  # alone it is as good as a snapshot
     every = [*files("snapshot", 400_000), *files("delta", 150_000, 50_000)]
-    assert parquet_store.to_merge(every) == ("snapshot", tuple(every))
-    assert parquet_store.to_merge([*files("snapshot", 400_000), *files("delta", 150_000)]) is None
+    assert parquet_manifest.to_merge(every) == ("snapshot", tuple(every))
+    assert parquet_manifest.to_merge([*files("snapshot", 400_000), *files("delta", 150_000)]) is None
 
 
 def test_the_ways_of_reading_that_the_docs_tell_give_the_live_rows(tmp_path: Path) -> None:

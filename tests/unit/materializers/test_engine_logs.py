@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -12,7 +13,7 @@ import pytest
 from hub.config import Settings
 from hub.errors import HubError, PeerError
 from hub.log import MemoryCluster, MemoryReader
-from hub.materializers.definition.entity_plan import shape
+from hub.materializers.definition.compiling.compiler import shape
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.load import view_files
 from hub.materializers.engine.batch_reports import BatchReports
@@ -159,7 +160,13 @@ def test_a_changelog_that_does_not_answer_holds_up_its_own_view_alone(
 ) -> None:
     cluster, board = stage.cluster, stage.board
     shown: list[str] = []
-    monkeypatch.setattr(cluster, "publish_group", lambda group, at: shown.append(group), raising=False)
+
+    def publish(positions: Mapping[str, Positions]) -> Mapping[str, PeerError]:
+        shown.extend(positions)
+        return refused
+
+    refused: dict[str, PeerError] = {}
+    monkeypatch.setattr(cluster, "publish_groups", publish, raising=False)
     for name in ("views.a", "views.b"):
         stage.topic(name, 2)
     silent = {TopicPartition("views.a", 1)}
@@ -190,9 +197,14 @@ def test_a_changelog_that_does_not_answer_holds_up_its_own_view_alone(
     assert told() == ["progress:a"] and board.progress == {} and shown[-1] == "hub.view.a"
 
     def away(*_: object) -> Any:
-        raise PeerError("away")
+        raise PeerError("away", code="HUB-3010")
 
-    monkeypatch.setattr(cluster, "publish_group", away)
+    refused["hub.view.a"] = PeerError("it has members", code="HUB-3012")
+    refused["hub.view.b"] = PeerError("no coordinator", code="HUB-3010")
+    report(3)
+    assert told() == ["progress:a", "progress:b", "state:a"]
+    assert sorted(board.progress) == ["b"]  # what Kafka refuses is not tried again
+    monkeypatch.setattr(cluster, "publish_groups", away)
     report(3)
     assert told() == ["progress:a", "progress:b", "state:a"]
     assert sorted(board.progress) == ["a", "b"]  # reported and shown once more

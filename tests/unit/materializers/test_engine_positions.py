@@ -10,7 +10,7 @@ import pytest
 
 from hub.config import Settings
 from hub.log import MemoryCluster
-from hub.materializers.definition.entity_plan import shape
+from hub.materializers.definition.compiling.compiler import shape
 from hub.materializers.definition.entity_view import View
 from hub.materializers.engine.batch_reports import BatchReports
 from hub.materializers.engine.life_cycle import advance, mode_of

@@ -18,8 +18,9 @@ from hub.log import MemoryCluster
 from hub.materializers.applying.store_thread import StoreThread
 from hub.materializers.applying.ttl import AGAIN_S, ExpiredRow, PendingDeletes, among, expired_records, record
 from hub.materializers.applying.ttl_thread import Expirer, StoredView
+from hub.materializers.definition.compiling.compiler import shape
 from hub.materializers.definition.declared import LAST_EVENT_AT
-from hub.materializers.definition.entity_plan import EntityPlan, shape
+from hub.materializers.definition.entity_plan import EntityPlan
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.load import body_of, load_view, view_of
 from hub.materializers.engine.plans.fingerprints import entity_fingerprint

@@ -11,7 +11,7 @@ import pytest
 from event_schemas import PROTO
 
 from hub.errors import ConfigError
-from hub.materializers.definition.entity_plan import shape
+from hub.materializers.definition.compiling.compiler import shape
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.load import body_of, load_view, view_of
 from hub.materializers.types.avro_types import spark_types

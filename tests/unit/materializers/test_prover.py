@@ -24,25 +24,28 @@ from hub.materializers.progress.records import PROGRESS_TOPIC
 from hub.materializers.stores.open_store import open_store
 from hub.materializers.stores.store import RowVersion, ViewBatch
 from hub.materializers.stores.stored_row import key_hash
-from hub.materializers.verification import fingerprint as proof_module
+from hub.materializers.verification import verification_status as proof_module
 from hub.materializers.verification.changelog_fold import ChangelogFold
 from hub.materializers.verification.continuous_check import ContinuousVerifier
 from hub.materializers.verification.fingerprint import (
-    PREFIX,
+    CpuBudget,
     Fingerprint,
     FingerprintSums,
-    VerificationState,
-    VerificationStatus,
-    aged,
     hashes_of,
-    observe_unverified,
-    observe_verifications,
     region_of,
-    reported_verifications,
-    rows_of,
 )
 from hub.materializers.verification.metrics import families
 from hub.materializers.verification.turns import FirstRead, VerifiableView
+from hub.materializers.verification.verification_status import (
+    PREFIX,
+    VerificationState,
+    VerificationStatus,
+    aged,
+    observe_unverified,
+    observe_verifications,
+    reported_verifications,
+    rows_of,
+)
 from hub.record import Positions
 
 KINDS: dict[str, Callable[[Path], str]] = {
@@ -578,6 +581,6 @@ def test_a_region_is_a_range_of_hashes(hashed: int) -> None:
 
 
 def test_the_share_of_a_core_is_paid_with_rest() -> None:
-    clock = proof_module.CpuBudget(0.1)
+    clock = CpuBudget(0.1)
     clock.work(1.0)
     assert clock.rest(3.0) == 3.0 and clock.rest(100.0) == pytest.approx(6.0) and clock.rest(1.0) == 0.0

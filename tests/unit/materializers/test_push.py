@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from hub.errors import CallerError, PeerError
 from hub.materializers.serving import subscriptions
+from hub.materializers.serving.held_keys import HeldKeys
 from hub.materializers.serving.pull_query import Condition
 from hub.materializers.serving.subscription_transport import ServerSentEvents, as_message, as_sse
 from hub.materializers.serving.subscriptions import (
-    HeldKeys,
     SubscriberPosition,
     SubscriptionEvent,
     SubscriptionRequest,

@@ -8,7 +8,7 @@ import pytest
 from sqlglot.dialects.dialect import Dialect
 
 from hub.errors import ConfigError
-from hub.materializers.definition.entity_plan import shape
+from hub.materializers.definition.compiling.compiler import shape
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.sql_checks import query_of
 from hub.materializers.definition.sql_sources import delete_columns

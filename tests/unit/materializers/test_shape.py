@@ -6,7 +6,8 @@ from __future__ import annotations
 import pytest
 
 from hub.errors import ConfigError
-from hub.materializers.definition.entity_plan import ORIGIN, RULES, EntityPlan, UnionColumn, shape, steps
+from hub.materializers.definition.compiling.compiler import shape
+from hub.materializers.definition.entity_plan import ORIGIN, RULES, EntityPlan, UnionColumn, steps
 from hub.materializers.definition.entity_view import View
 
 TIMESTAMP = {"type": "long", "logicalType": "timestamp-millis"}

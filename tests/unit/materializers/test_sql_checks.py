@@ -8,7 +8,7 @@ import pytest
 from sqlglot import parse_one
 
 from hub.errors import ConfigError
-from hub.materializers.definition.entity_plan import shape
+from hub.materializers.definition.compiling.compiler import shape
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.load import load_view
 from hub.materializers.definition.sql_checks import checked

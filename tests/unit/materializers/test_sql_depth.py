@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hub.errors import ConfigError
-from hub.materializers.definition.entity_plan import shape
+from hub.materializers.definition.compiling.compiler import shape
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.load import load_view
 from hub.materializers.definition.schema_impact import columns_read

@@ -11,7 +11,7 @@ import pytest
 from hub.cli.view.golden import run_tests
 from hub.config import Settings
 from hub.errors import ConfigError
-from hub.materializers.definition.entity_plan import shape
+from hub.materializers.definition.compiling.compiler import shape
 from hub.materializers.definition.load import definition_text, files_of, load_view
 from hub.materializers.definition.python_functions import functions
 from hub.materializers.definition.sql_checks import query_of

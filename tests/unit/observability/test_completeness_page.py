@@ -18,18 +18,15 @@ from hub.completeness.minutes import minute_grid_of
 from hub.errors import CallerError, NotFound
 from hub.observability.web.pages.monitor.completeness import (
     PAGE,
-    RANGES,
     CompletenessPage,
     CountedTopics,
     GridFilter,
     TopicCountsRow,
     cell_of,
     completeness_page,
-    fitting,
-    tick,
-    until_of,
 )
 from hub.observability.web.pages.monitor.completeness_counts import CellState, MinuteRange, joined
+from hub.observability.web.pages.monitor.completeness_times import RANGES, fitting, tick, until_of
 
 NOW = 1_790_000_000_000 // MINUTE * MINUTE
 BEGIN = NOW - 10 * MINUTE

@@ -20,7 +20,8 @@ from hub.observability.overview.collector import Collector
 from hub.observability.overview.mirror_readers import MIRROR_SILENT_S, MirrorStatuses, readers_of
 from hub.observability.overview.monitor import Monitor, worst_first
 from hub.record import NewRecord, Positions, TopicPartition
-from hub.replication.worker import worker
+from hub.replication.worker.fleet import STATUS_S
+from hub.replication.worker.status_reports import STATUS_AGAIN_S
 
 
 @dataclass
@@ -493,7 +494,7 @@ def test_a_mirror_whose_target_was_not_asked_for_a_while_is_unknown(stage: Stage
 
 
 def test_the_rhythm_of_a_mirrors_worker_is_what_its_readers_think() -> None:
-    assert worker.STATUS_AGAIN_S + worker.STATUS_S < MIRROR_SILENT_S < 2 * worker.STATUS_AGAIN_S
+    assert STATUS_AGAIN_S + STATUS_S < MIRROR_SILENT_S < 2 * STATUS_AGAIN_S
 
 
 def test_mirrors_are_counted_by_state_and_have_series_of_their_own_elsewhere(stage: Stage) -> None:

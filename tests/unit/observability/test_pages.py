@@ -28,7 +28,7 @@ from hub.observability.overview.overview import (
 from hub.observability.web import svg
 from hub.observability.web.card import card, field_of
 from hub.observability.web.page import render
-from hub.observability.web.pages.monitor.completeness import minute
+from hub.observability.web.pages.monitor.completeness_times import minute
 
 NOW = 1_790_000_000_000
 HTML = {"accept": "text/html"}

@@ -15,7 +15,8 @@ from cheap_scrypt import cheap_scrypt
 from patience import patient
 from pg_server import PgHub, served_pg
 
-from hub.access.secrets import hash_of_password
+from hub.access.personal_tokens import PersonalToken
+from hub.access.secrets import TOKEN_PREFIX, hash_of_password, hash_of_token
 from hub.materializers.stores.store import RowVersion, ViewBatch
 from hub.pgwire.results import ResultLimits
 from hub.record import Positions
@@ -80,6 +81,26 @@ def test_a_user_whose_password_changes_is_signed_out(hub: PgHub) -> None:
             written("another")
             with pytest.raises(psycopg.OperationalError):
                 connection.execute("SELECT 1")
+
+
+def test_a_token_that_ends_ends_its_connections(hub: PgHub) -> None:
+    user = {"grants": [{"role": "read", "views": ["plant"]}]}
+    (hub.folder / "access.yaml").write_text(json.dumps({"users": {"ada": user}}))
+    hub.access.refresh()
+    for number, ended in enumerate(("revoked", "expired")):
+        secret = f"{TOKEN_PREFIX}{number}"
+        ends_at_s = int(hub.now_s) + 60
+        hub.tokens.add(PersonalToken(ended, "bi", "ada", hash_of_token(secret), (), 1, ends_at_s))
+        with connected(hub, password=secret) as connection:
+            assert connection.execute("SELECT count(*) FROM plant").fetchone() == (10,)
+            if ended == "revoked":
+                hub.tokens.revoke(ended)
+            else:
+                hub.now_s = ends_at_s
+            with pytest.raises(psycopg.OperationalError, match="revoked or has expired"):
+                connection.execute("SELECT count(*) FROM plant")
+        with pytest.raises(psycopg.OperationalError):
+            connected(hub, password=secret)
 
 
 def test_a_new_view_is_in_the_catalog_at_once(hub: PgHub) -> None:

@@ -9,17 +9,14 @@ import pytest
 
 from hub.errors import HubFault
 from hub.record import NewRecord, Record, TopicPartition
-from hub.replication.clusters.control_state import (
+from hub.replication.clusters.control_state import ControlState, joined, pause_record, retry_record
+from hub.replication.clusters.status_records import (
     CarriedTopic,
-    ControlState,
     GroupPlace,
     GroupStatus,
     LinkContents,
     PartitionStatus,
     WorkerHeartbeat,
-    joined,
-    pause_record,
-    retry_record,
 )
 from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import MirrorsFile
@@ -28,8 +25,9 @@ from hub.replication.ownership import failover, loss_report
 from hub.replication.ownership.failover import Control
 from hub.replication.ownership.group_offsets import GroupMark
 from hub.replication.ownership.links import links
+from hub.replication.ownership.operation_steps import Ownership, OwnershipChange
 from hub.replication.ownership.shards import Shard
-from hub.replication.planning.plan import Acl, SyncedTopic
+from hub.replication.planning.steps import Acl, SyncedTopic
 from hub.replication.planning.write_rights import OwnershipAcls, WriteAcls
 from hub.replication.status.mirror_status import summary_of
 from hub.replication.status.partition_rows import SourceEndOffsets
@@ -124,7 +122,7 @@ def test_of_two_clusters_the_one_that_is_further_on_counts() -> None:
     aborted, _ = failover.abort(further)
     after = replace(first, id="2")
 
-    def control(operation: failover.OwnershipChange) -> Control:
+    def control(operation: OwnershipChange) -> Control:
         return Control({}, {"nyc": operation})
 
     for one, other, expected in (
@@ -135,7 +133,7 @@ def test_of_two_clusters_the_one_that_is_further_on_counts() -> None:
     ):
         for order in ((one, other), (other, one)):
             assert joined(map(control, order)).operations["nyc"] == expected
-    owners = [Control({"nyc": failover.Ownership("nyc", "lon", epoch)}) for epoch in (1, 2)]
+    owners = [Control({"nyc": Ownership("nyc", "lon", epoch)}) for epoch in (1, 2)]
     assert joined(reversed(owners)).owner("nyc").epoch == 2
 
 
@@ -194,7 +192,7 @@ def test_the_status_of_a_mirror() -> None:
     assert (unheld["state"], unheld["ok"]) == ("trouble", False) and "reported 1 of its" in unheld["reason"]
     refused = summary_of(FILE, link, folded(BEAT.record(), CARRIES.record()), progress, 1_000_500)
     assert refused["state"] == "trouble" and refused["trouble"] == {"nyc.b": "why"}
-    away = failover.Ownership("nyc", "lon", 1).record()
+    away = Ownership("nyc", "lon", 1).record()
     handed = summary_of(
         FILE, link, folded(BEAT.record(), LinkContents("m").record(), away), progress, 1_000_500
     )
@@ -222,7 +220,7 @@ def test_what_a_failover_left_behind_is_told_until_the_source_acts_again() -> No
     )  # written down, and not taken over yet
 
     def owned(acting: str, epoch: int) -> dict[str, object]:
-        said = failover.Ownership("nyc", acting, epoch).record()
+        said = Ownership("nyc", acting, epoch).record()
         found = summary_of(FILE, link, folded(*records, said), WrittenState(), 9)
         return {name: found[name] for name in ("lost", "lost_known", "redelivered")}
 

@@ -10,8 +10,9 @@ from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.maps.imported_copy import ImportedCopy
 from hub.replication.maps.offset_map import OffsetMap, Run
 from hub.replication.ownership import failover
-from hub.replication.ownership.failover import Control, Ownership
+from hub.replication.ownership.failover import Control
 from hub.replication.ownership.links import links
+from hub.replication.ownership.operation_steps import Ownership
 from hub.replication.verification.local_records import ALL, EVER, born_at_target
 
 

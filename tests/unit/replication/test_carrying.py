@@ -35,9 +35,7 @@ class Groups(MemoryCluster):
         return {group: Positions(self.committed.get(group, {})) for group in groups}
 
     def describe_groups(self, groups: Sequence[str]) -> dict[str, GroupDescription]:
-        return {
-            each: GroupDescription(each, "", self.members[each]) for each in groups if each in self.members
-        }
+        return {each: GroupDescription(each, "", self.members.get(each, 0)) for each in groups}
 
     def at(self) -> dict[str, int]:
         return {group: positions[PLACE] for group, positions in self.committed.items()}

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from mirror_statuses import FILE, LINK, MARK, PLACE, T, partition
 
 from hub.record import NewRecord, Record
-from hub.replication.clusters.control_state import CarriedTopic, ControlState, LinkContents, WorkerHeartbeat
+from hub.replication.clusters.control_state import ControlState
+from hub.replication.clusters.status_records import CarriedTopic, LinkContents, WorkerHeartbeat
 from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.ownership.link_definitions import LinkDefinition, crews, definitions, in_force

@@ -15,7 +15,7 @@ from hub.kafka.protocol.broker_client import (
 from hub.kafka.protocol.record_batch import CorruptBatch
 from hub.log import WriterFenced
 from hub.record import TopicPartition
-from hub.replication.clusters.control_state import CarriedTopic
+from hub.replication.clusters.status_records import CarriedTopic
 from hub.replication.engine.atomic_release import (
     NONE,
     HoldLimits,

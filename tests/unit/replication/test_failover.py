@@ -12,18 +12,8 @@ from hypothesis import strategies as st
 from hub.errors import Conflict, HubFault
 from hub.record import NewRecord, Record
 from hub.replication.clusters.control_state import joined
-from hub.replication.ownership.failover import (
-    Control,
-    Kind,
-    Ownership,
-    OwnershipChange,
-    abort,
-    apply,
-    begin,
-    check_stands,
-    done,
-    ownership,
-)
+from hub.replication.ownership.failover import Control, abort, apply, begin, check_stands, done, ownership
+from hub.replication.ownership.operation_steps import Kind, Ownership, OwnershipChange
 
 KINDS: tuple[Kind, ...] = ("switchover", "failover", "promote")
 

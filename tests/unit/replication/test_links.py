@@ -11,7 +11,7 @@ from hub.errors import ConfigError
 from hub.record import Record
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.ownership import failover
-from hub.replication.ownership.failover import Control, OwnershipChange
+from hub.replication.ownership.failover import Control
 from hub.replication.ownership.links import (
     back_of,
     carries,
@@ -22,6 +22,7 @@ from hub.replication.ownership.links import (
     way_back,
     write_refusal,
 )
+from hub.replication.ownership.operation_steps import Kind, OwnershipChange, StepName, Tail
 
 
 def file(**mirrors: dict[str, Any]) -> MirrorsFile:
@@ -38,7 +39,7 @@ ONE = file(nyc_lon={"source": "nyc", "target": "lon", "topics": ["nyc.**"]})
 TOPICS = ["nyc.chat", "lon.chat", "other"]
 
 
-def done(operation: OwnershipChange, *names: failover.StepName) -> Control:
+def done(operation: OwnershipChange, *names: StepName) -> Control:
     for name in names:
         operation = failover.done(operation, name)
     return taken_in(operation)
@@ -54,7 +55,7 @@ def taken_in(operation: OwnershipChange) -> Control:
     return control
 
 
-def over(kind: failover.Kind, control: Control, new: str, tail: failover.Tail = "replay") -> OwnershipChange:
+def over(kind: Kind, control: Control, new: str, tail: Tail = "replay") -> OwnershipChange:
     operation = failover.begin(
         control, kind, id="1", mirror="nyc-lon", home="nyc", new=new, now_ms=0, tail=tail
     )
@@ -102,7 +103,7 @@ def test_after_a_failover_nothing_goes_home_before_the_failback() -> None:
 
 
 @pytest.mark.parametrize("tail", ["replay", "discard"])
-def test_a_failback_settles_the_tail_then_goes_home_then_on_as_before(tail: failover.Tail) -> None:
+def test_a_failback_settles_the_tail_then_goes_home_then_on_as_before(tail: Tail) -> None:
     away = taken_in(over("failover", Control(), "lon"))
     back = failover.begin(
         away, "failback", id="2", mirror="nyc-lon", home="nyc", new="nyc", now_ms=0, tail=tail

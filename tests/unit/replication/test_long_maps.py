@@ -10,8 +10,9 @@ import pytest
 from hub.errors import PeerError
 from hub.log import MemoryCluster, MemoryReader
 from hub.record import NewRecord, Record
-from hub.replication.clusters import clusters
-from hub.replication.clusters.clusters import ClusterHandle, OnwardReader, read_to_end
+from hub.replication.clusters import readers
+from hub.replication.clusters.clusters import ClusterHandle
+from hub.replication.clusters.readers import OnwardReader, read_to_end
 
 
 class Slow(MemoryCluster):
@@ -55,7 +56,7 @@ def test_a_long_map_is_read_to_its_end_and_silence_is_not_waited_for(
     cluster = Slow()
     cluster.create_topic("map", partitions=1, config={}, replication_factor=1)
     cluster.writer().append([NewRecord("map", b"k", b"%d" % number) for number in range(10)])
-    monkeypatch.setattr(clusters.time, "monotonic", lambda: cluster.now_s)
+    monkeypatch.setattr(readers.time, "monotonic", lambda: cluster.now_s)
     taken: list[Record] = []
     read(cluster, taken.append)
     assert len(taken) == 10

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from hub.errors import ConfigError
-from hub.replication.config.mirrors import Schedule, StartConfig, connection, is_open, load, opens_at
+from hub.replication.config.load_mirrors import connection, load
+from hub.replication.config.mirrors import Schedule, StartConfig, is_open, opens_at
 
 GOOD = """\
 clusters:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from hub.record import Record, TopicPartition
-from hub.replication.clusters.control_state import CarriedTopic, ControlState, SourceEnds
+from hub.replication.clusters.control_state import ControlState
+from hub.replication.clusters.status_records import CarriedTopic, SourceEnds
 from hub.replication.config.mirrors import Mirror
 from hub.replication.engine.shard_start import SeedFacts, seed
 from hub.replication.maps.checkpoint import Checkpoint, checkpoint_of

@@ -14,13 +14,13 @@ from hub.alerts.model.alert_state import AlertingState, NotificationRoute
 from hub.alerts.model.matching import labels_of
 from hub.alerts.model.rules import Observation, RuleChange, RuleChanges, RuleObservations, Verdict
 from hub.alerts.model.state_machine import step
-from hub.replication.clusters.control_state import (
+from hub.replication.clusters.control_state import pause_record
+from hub.replication.clusters.status_records import (
     GroupPlace,
     GroupStatus,
     LinkContents,
     VerifiedRange,
     copy_of,
-    pause_record,
 )
 from hub.replication.clusters.written_state import WrittenState
 from hub.replication.maps.checkpoint import Gap

@@ -22,9 +22,10 @@ from hub.replication.operations import operator as operate
 from hub.replication.operations.mirrored_clusters import MirroredClusters
 from hub.replication.operations.operator import Operator
 from hub.replication.ownership import failover
-from hub.replication.ownership.failover import Control, Ownership, OwnershipChange
+from hub.replication.ownership.failover import Control
 from hub.replication.ownership.group_offsets import GroupSides
 from hub.replication.ownership.links import BACK, links
+from hub.replication.ownership.operation_steps import Kind, Ownership, OwnershipChange, StepName
 
 CHAT, LOOT = TopicPartition("nyc.chat", 0), TopicPartition("nyc.loot", 0)
 
@@ -116,7 +117,7 @@ def mark(link: str, tp: TopicPartition, ids: tuple[str, str], source: int, targe
 
 @pytest.mark.parametrize("kind", ["switchover", "failover"])
 def test_what_was_born_away_is_not_handed_to_a_cluster_that_never_got_it(
-    monkeypatch: pytest.MonkeyPatch, kind: failover.Kind
+    monkeypatch: pytest.MonkeyPatch, kind: Kind
 ) -> None:
     """lon acts for nyc; par has what nyc had, at most."""
     sides = [Side(name, {"nyc.chat": (name, 100)}) for name in ("nyc", "lon", "par")]
@@ -175,7 +176,7 @@ def test_a_tail_is_discarded_of_what_is_still_the_topic_that_was_mirrored(
     ("step", "at", "link"), [("fence_home", "nyc", "nyc-lon" + BACK), ("start_back", "lon", "nyc-lon")]
 )
 def test_before_one_direction_begins_the_other_is_fenced(
-    monkeypatch: pytest.MonkeyPatch, step: failover.StepName, at: str, link: str
+    monkeypatch: pytest.MonkeyPatch, step: StepName, at: str, link: str
 ) -> None:
     """A worker that hung with a transaction under way:
     what it commits later is in no map that was read before."""

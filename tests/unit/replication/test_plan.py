@@ -11,20 +11,7 @@ from hub.log import TopicDescription
 from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.replication.config.mirrors import Mirror
 from hub.replication.maps.checkpoint import Checkpoint
-from hub.replication.planning.plan import (
-    Acl,
-    AddTargetPartitions,
-    AlterAcls,
-    AlterTargetConfig,
-    ClusterSide,
-    CreateTargetTopic,
-    MirrorPlan,
-    NewGeneration,
-    Remember,
-    SyncedTopic,
-    plan,
-    synced_of,
-)
+from hub.replication.planning.plan import MirrorPlan, plan, synced_of
 from hub.replication.planning.schema_plan import (
     DeleteSchema,
     ImportSchema,
@@ -35,6 +22,17 @@ from hub.replication.planning.schema_plan import (
     SubjectSettings,
     SyncedSubject,
     synced_subject_of,
+)
+from hub.replication.planning.steps import (
+    Acl,
+    AddTargetPartitions,
+    AlterAcls,
+    AlterTargetConfig,
+    ClusterSide,
+    CreateTargetTopic,
+    NewGeneration,
+    Remember,
+    SyncedTopic,
 )
 from hub.replication.rewriting.filter_history import FilterVersion
 from hub.replication.rewriting.record_filter import RecordRules

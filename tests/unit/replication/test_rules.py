@@ -16,7 +16,8 @@ from hub.record import NewRecord, Record, TopicPartition
 from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import Mirror
 from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, checkpoint_of
-from hub.replication.planning.plan import ClusterSide, MirrorPlan, plan
+from hub.replication.planning.plan import MirrorPlan, plan
+from hub.replication.planning.steps import ClusterSide
 from hub.replication.rewriting.filter_history import (
     AS_THEY_ARE,
     FilterPeriod,

@@ -16,8 +16,7 @@ from hub.replication.clusters.clusters import REFUSED, ClusterHandle
 from hub.replication.clusters.schemas_first import SchemaNews
 from hub.replication.config.mirrors import Mirror
 from hub.replication.ownership.links import Link
-from hub.replication.ownership.shards import Shard
-from hub.replication.worker.link_tasks import LinkTasks
+from hub.replication.worker.link_schemas import LinkSchemas
 from hub.schema_registry.model.facts import (
     SCHEMAS_TOPIC,
     Fact,
@@ -118,28 +117,27 @@ def test_what_the_registry_never_has_is_not_awaited_for_ever(
 # ---- where it cannot be followed
 
 
-def chores(kafka: Kafka, **more: Any) -> LinkTasks:
+def schemas(kafka: Kafka, **more: Any) -> LinkSchemas:
     mirror = Mirror(source="nyc", target="lon", topics=["**"], **more)
-    clusters = {"nyc": source(kafka), "lon": ClusterHandle("lon", kafka, None, "http://lon")}  # type: ignore[arg-type]
-    link = Link("m", mirror, "m")
-    return LinkTasks(None, Shard("m", -1), link, clusters, None, None)  # type: ignore[arg-type]
+    lon = ClusterHandle("lon", kafka, None, "http://lon")  # type: ignore[arg-type]
+    return LinkSchemas(Link("m", mirror, "m"), source(kafka), lon, "m.chores")
 
 
 def test_a_registry_whose_log_is_elsewhere_is_told_of() -> None:
-    elsewhere = chores(Kafka())
-    elsewhere._open_news()
-    assert elsewhere._news is None and "does not exist" in elsewhere._no_news
-    refused = chores(Kafka(refused=PeerError("topic: not authorized", code=REFUSED)))
-    refused._open_news()
-    assert refused._news is None and "not authorized; a version that comes later" in refused._no_news
+    elsewhere = schemas(Kafka())
+    elsewhere.follow()
+    assert elsewhere.news is None and "does not exist" in elsewhere.caution
+    refused = schemas(Kafka(refused=PeerError("topic: not authorized", code=REFUSED)))
+    refused.follow()
+    assert refused.news is None and "not authorized; a version that comes later" in refused.caution
     with pytest.raises(PeerError, match="no answer"):
-        chores(Kafka(refused=PeerError("no answer")))._open_news()
+        schemas(Kafka(refused=PeerError("no answer"))).follow()
 
 
 def test_where_ids_are_looked_up_nothing_is_followed(kafka: Kafka) -> None:
-    for each, follows in ((chores(kafka), True), (chores(kafka, schema_ids="rewrite"), False)):
-        each._open_news()
-        assert (each._news is not None, each._no_news) == (follows, "")
+    for each, follows in ((schemas(kafka), True), (schemas(kafka, schema_ids="rewrite"), False)):
+        each.follow()
+        assert (each.news is not None, each.caution) == (follows, "")
 
 
 def test_a_cluster_without_the_log_cannot_be_followed() -> None:

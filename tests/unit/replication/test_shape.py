@@ -16,20 +16,22 @@ from hypothesis import strategies as st
 
 from hub.errors import ConfigError, NotFound
 from hub.kafka.protocol.record_batch import HEADER, RecordBatch
-from hub.replication.config.mirrors import Mirror, MirrorsFile, load, mask_secrets
+from hub.replication.config.load_mirrors import load, mask_secrets
+from hub.replication.config.mirrors import Mirror, MirrorsFile
 from hub.replication.config.topology import check
 from hub.replication.ownership.links import links, masked, way_back
-from hub.replication.rewriting.mask import Mask, Unmaskable, avro_masking, json_masking, tree_of
+from hub.replication.rewriting.avro_masking import avro_masking
+from hub.replication.rewriting.mask import json_masking
+from hub.replication.rewriting.mask_tree import Mask, Unmaskable, tree_of
 from hub.replication.rewriting.record_filter import (
     NoSchemas,
     RecordRewriter,
     RecordSchemas,
     RulesNotApplicable,
-    objection,
-    shape_of,
     stretches,
 )
 from hub.replication.rewriting.reencode import RawRecord, batch_of, fields_of, patched, records_in, rest_of
+from hub.replication.rewriting.rules_of_schema import objection, shape_of
 from hub.schema_registry.compat.resolved_schema import SchemaSource
 
 KEY = {"${K}": "secret"}

@@ -26,7 +26,7 @@ from samples import fast_or
 from hub.errors import PeerError
 from hub.log import WriterFenced
 from hub.record import NewRecord, Record, TopicPartition
-from hub.replication.clusters.control_state import CarriedTopic
+from hub.replication.clusters.status_records import CarriedTopic
 from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.config.topology import carried, check
@@ -56,8 +56,9 @@ from hub.replication.maps.offset_map import OffsetMap
 from hub.replication.maps.two_way_offset_map import TwoWayOffsetMap, foreign_ranges
 from hub.replication.operations.never_mirrored import never_mirrored
 from hub.replication.ownership import failover, loss_report
-from hub.replication.ownership.failover import Control, OwnershipChange
+from hub.replication.ownership.failover import Control
 from hub.replication.ownership.group_offsets import GroupMark, GroupSides, carry, mark_of, marks_for
+from hub.replication.ownership.operation_steps import Kind, OwnershipChange, StepName, Tail
 from hub.replication.ownership.shards import Shard, shard_of
 
 Actor = Generator[None, None, None]
@@ -512,9 +513,7 @@ class World:
             if self.nodes[name].up:
                 self.nodes[name].brokers.append([new])
 
-    def operator(
-        self, kind: failover.Kind, home: str, new: str, groups: list[str], tail: failover.Tail
-    ) -> Actor:
+    def operator(self, kind: Kind, home: str, new: str, groups: list[str], tail: Tail) -> Actor:
         """Begins or goes on with a change of hands, as after a crash in any step."""
         control = self.control()
         operation = control.running(home)
@@ -539,7 +538,7 @@ class World:
             self.tell(operation, operation.record())
             yield
 
-    def perform(self, operation: OwnershipChange, name: failover.StepName, groups: list[str]) -> Actor:
+    def perform(self, operation: OwnershipChange, name: StepName, groups: list[str]) -> Actor:
         old, new, home = operation.old, operation.new, operation.home
         match name:
             case "drain" | "catch_up":
@@ -825,7 +824,7 @@ def test_a_topic_made_again_is_another_generation(seed: int) -> None:
 
 @pytest.mark.parametrize("tail", ["replay", "discard"])
 @pytest.mark.parametrize("seed", range(fast_or(5, 20)))
-def test_failover_and_failback_with_groups(seed: int, tail: failover.Tail) -> None:
+def test_failover_and_failback_with_groups(seed: int, tail: Tail) -> None:
     world = World(seed, PAIR, {"nyc.chat": 2})
     world.active = "nyc"
     groups = ["a", "b"]
@@ -837,7 +836,7 @@ def test_failover_and_failback_with_groups(seed: int, tail: failover.Tail) -> No
         for group in groups
     }
 
-    def operate(kind: failover.Kind, new: str) -> None:
+    def operate(kind: Kind, new: str) -> None:
         """With an operator that dies now and then, until the operation is complete."""
         for _ in range(400):
             world.run(background, 15)

@@ -12,8 +12,10 @@ from mirror_statuses import MARK, PLACE, partition
 from hub.errors import HubFault
 from hub.log import MemoryCluster, MemoryReader
 from hub.record import NewRecord, Positions
-from hub.replication.clusters.clusters import ClusterHandle, StatusReader
-from hub.replication.clusters.control_state import STATUS_TOPIC, pause_record
+from hub.replication.clusters.clusters import ClusterHandle
+from hub.replication.clusters.control_state import pause_record
+from hub.replication.clusters.readers import StatusReader
+from hub.replication.clusters.status_records import STATUS_TOPIC
 from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, CONTROL_TOPIC
 
 TOPICS = (CONTROL_TOPIC, STATUS_TOPIC, CHECKPOINTS_TOPIC)

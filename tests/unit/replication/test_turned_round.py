@@ -10,7 +10,7 @@ import pytest
 from hub.errors import HubFault
 from hub.log import TopicDescription
 from hub.record import NewRecord, Positions, Record, TopicPartition
-from hub.replication.clusters.control_state import CarriedTopic
+from hub.replication.clusters.status_records import CarriedTopic
 from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import Mirror
 from hub.replication.engine import shard_start
@@ -18,9 +18,10 @@ from hub.replication.engine.shard_start import ShardAssignment, ShardStart
 from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, MapRecord, checkpoint_of
 from hub.replication.maps.imported_copy import ImportedCopy, born_from, copied_of
 from hub.replication.maps.offset_map import Run
-from hub.replication.migration import mirror_maker_import
+from hub.replication.migration import import_writing
 from hub.replication.migration.alignment import Alignment
-from hub.replication.migration.mirror_maker_import import ImportedPartition, Importer
+from hub.replication.migration.import_plan import ImportedPartition, table_of
+from hub.replication.migration.import_writing import checkpoint_after, write_shard
 from hub.replication.operations import catch_up
 from hub.replication.operations.mirrored_clusters import MirroredClusters
 from hub.replication.ownership.links import BACK, Link
@@ -158,15 +159,14 @@ def test_a_note_is_of_one_topic_and_one_that_nobody_wrote_is_named() -> None:
 
 @pytest.mark.parametrize("runs", [(), (Run(0, 0, 40),), (Run(0, 0, 20), Run(20, 25, 20))])
 def test_the_map_of_an_import_reaches_its_checkpoint_whatever_the_copy_ends_in(runs: tuple[Run, ...]) -> None:
-    importer = cast(Any, SimpleNamespace(link=FORTH))
     place = ImportedPartition(CHAT, "ready", Alignment(40 if runs else 0, runs), target_next=48)
-    made = Importer._checkpoint(importer, place, "nyc", "lon", 0)
+    made = checkpoint_after(FORTH, place, "nyc", "lon", 0)
     wrote = [made.record()]
     if runs:
         wrote.insert(0, MapRecord("nyc-lon", "chat", "nyc", 0, runs).record())
     table = Side("lon", 0, 48, *wrote).progress().table("nyc-lon", CHAT)
     assert table is not None
-    assert table.translate(made.source_next) == mirror_maker_import._table(place).translate(made.source_next)
+    assert table.translate(made.source_next) == table_of(place).translate(made.source_next)
 
 
 def test_an_import_notes_how_far_the_copy_reaches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,12 +174,9 @@ def test_an_import_notes_how_far_the_copy_reaches(monkeypatch: pytest.MonkeyPatc
     source, target = Side("nyc", 0, 40), Side("lon", 0, 48)
     writer = SimpleNamespace(append=wrote.extend, close=lambda: None)
     target.writer = lambda name: writer  # type: ignore[attr-defined]
-    monkeypatch.setattr(mirror_maker_import, "read_progress", lambda side, **_: side.progress())
-    importer = cast(Any, SimpleNamespace(link=FORTH, source=source, target=target))
-    importer._checkpoint = lambda *more: Importer._checkpoint(importer, *more)
-    Importer._write_shard(
-        importer, 0, [ImportedPartition(CHAT, "ready", Alignment(40, (Run(0, 0, 40),)), target_next=48)]
-    )
+    monkeypatch.setattr(import_writing, "read_progress", lambda side, **_: side.progress())
+    copied = ImportedPartition(CHAT, "ready", Alignment(40, (Run(0, 0, 40),)), target_next=48)
+    write_shard(0, [copied], FORTH, cast(Any, source), cast(Any, target))
     (noted,) = [each for one in wrote if (each := copied_of(record_of(one))) is not None]
     assert noted == ImportedCopy("nyc-lon", *CHAT, "lon", 48)
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from mirror_statuses import FILE, LINK, MARK, PLACE, T, partition, status
+from mirror_statuses import MARK, PLACE, T, partition, status
 from prometheus_client import CollectorRegistry, generate_latest
 
 from hub.errors import PeerError
 from hub.record import NewRecord, TopicPartition
-from hub.replication.clusters.control_state import (
+from hub.replication.clusters.status_records import (
     CarriedTopic,
     GroupPlace,
     GroupStatus,
@@ -35,7 +35,7 @@ from hub.replication.verification.continuous_check import (
 )
 from hub.replication.verification.digest import Digest
 from hub.replication.verification.verify import ComparedPartition, PartitionVerdict
-from hub.replication.worker.worker import HUNG_S, PATIENCE_MS, Fleet
+from hub.replication.worker.status_reports import HUNG_S, PATIENCE_MS, StatusReports
 
 # ---- the watchdog
 
@@ -61,26 +61,31 @@ class StagedRun:
         self.restarted.append(self.ticked_at_s)
 
 
-def fleet(run: StagedRun) -> Fleet:
-    made = Fleet("w1", FILE, {"m": LINK}, {}, {"lon": None}, {})  # type: ignore[dict-item]
-    made._runs[Shard("m", 0)] = run  # type: ignore[assignment]
-    return made
+SHARD = Shard("m", 0)
 
 
-def told(made: Fleet, run: StagedRun, now_s: float) -> dict[str, Any]:
-    said = made._status(Shard("m", 0), run, run.progress[0], now_s)  # type: ignore[arg-type]
+def reports(sent: list[NewRecord] | None = None) -> StatusReports:
+    return StatusReports("w1", (sent if sent is not None else []).append)
+
+
+def told(made: StatusReports, run: StagedRun, now_s: float) -> dict[str, Any]:
+    said = made.status(SHARD, run, run.progress[0], now_s)  # type: ignore[arg-type]
     return status(replace(said, at_ms=49_000).record())
+
+
+def watch(made: StatusReports, run: StagedRun, now_s: float) -> None:
+    made.watch({SHARD: run}, now_s)  # type: ignore[dict-item]
 
 
 def test_a_shard_that_does_not_get_on_is_restarted_and_the_second_time_it_is_an_alarm() -> None:
     run = StagedRun()
-    made = fleet(run)
+    made = reports()
     now_s = 0.0
     seen = []
     while now_s < PATIENCE_MS / 1000 * 3.5:
         now_s += 5.0
         run.ticked_at_s = now_s
-        made._watch(now_s)
+        watch(made, run, now_s)
         found = told(made, run, now_s)
         seen.append((len(run.restarted), found["state"], found["restarts"]))
     assert (0, "mirroring", 0) in seen and (1, "mirroring", 1) in seen
@@ -90,21 +95,21 @@ def test_a_shard_that_does_not_get_on_is_restarted_and_the_second_time_it_is_an_
     assert not found["ok"] and "was restarted 2 times" in found["partitions"][0]["reason"]
 
     run.position, run.ticked_at_s = 90, now_s + 1
-    made._watch(now_s + 1)
+    watch(made, run, now_s + 1)
     found = told(made, run, now_s + 1)
     assert (found["state"], found["restarts"]) == ("mirroring", 0)
 
 
 def test_a_shard_whose_thread_hangs_is_an_alarm_until_it_ticks() -> None:
     run = StagedRun(position=90)
-    made = fleet(run)
-    made._watch(HUNG_S + 1)
+    made = reports()
+    watch(made, run, HUNG_S + 1)
     for later_s in (1, 2):
-        made._watch(HUNG_S + 1 + later_s)
+        watch(made, run, HUNG_S + 1 + later_s)
         assert told(made, run, HUNG_S + 1 + later_s)["state"] == "trouble"
     assert len(run.restarted) == 1
     run.ticked_at_s = HUNG_S + 5
-    made._watch(HUNG_S + 6)
+    watch(made, run, HUNG_S + 6)
     assert told(made, run, HUNG_S + 6)["state"] == "mirroring"
 
 
@@ -118,14 +123,12 @@ class StagedChores:
 
 
 def test_chores_that_do_not_come_round_are_told_of_and_nothing_is_dropped_for_it() -> None:
-    made, sent = fleet(StagedRun()), list[NewRecord]()
-    made._runs.clear()
-    made._chores[Shard("m", -1)] = chores = StagedChores()  # type: ignore[assignment]
-    made._send = sent.append  # type: ignore[method-assign]
+    sent: list[NewRecord] = []
+    made, chores = reports(sent), StagedChores()
     states = []
     for now_s, ticked_at_s in ((HUNG_S - 1, 0.0), (HUNG_S + 1, 0.0), (HUNG_S + 2, HUNG_S + 2)):
         chores.ticked_at_s = ticked_at_s
-        made._tell(now_s)
+        made.tell({}, {Shard("m", -1): chores}, now_s)  # type: ignore[dict-item]
         found = status(sent[-1], partition())
         states.append((found["state"], found["topics"], "groups were not looked at" in found["reason"]))
     assert states == [("mirroring", 1, False), ("trouble", 1, True), ("mirroring", 1, False)]
@@ -274,8 +277,8 @@ def samples(*statuses: dict[str, Any]) -> dict[str, float]:
 
 def test_lag_rpo_heartbeats_and_comparisons_are_in_status_and_in_series() -> None:
     run = StagedRun(position=60)
-    made = fleet(run)
-    partition = replace(made._status(Shard("m", 0), run, run.progress[0], time.monotonic()), at_ms=49_000)  # type: ignore[arg-type]
+    made = reports()
+    partition = replace(made.status(SHARD, run, run.progress[0], time.monotonic()), at_ms=49_000)  # type: ignore[arg-type]
     partition = replace(partition, source_end=130, lag_records=30, lag_bytes=600, lag_s=2.5)
     group = GroupStatus("m", "readers", (GroupPlace(T, 0, "pending", "", 120, 110, 7, 2),), 49_000)
     seen = VerifiedRange("m", T, 0, copy_of(MARK), 90, 70, 10, at_ms=45_000)

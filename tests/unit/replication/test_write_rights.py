@@ -8,7 +8,7 @@ import pytest
 
 from hub.errors import HubFault
 from hub.record import Record
-from hub.replication.planning.plan import Acl
+from hub.replication.planning.steps import Acl
 from hub.replication.planning.write_rights import (
     AclChange,
     OwnershipAcls,

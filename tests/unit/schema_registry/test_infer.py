@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from samples import fast_or
 
 from hub.errors import CallerError, ConfigError
-from hub.schema_registry.folder.infer import Inferred, infer
+from hub.schema_registry.folder.infer import infer
+from hub.schema_registry.folder.inference.shapes import Inferred
 from hub.schema_registry.folder.samples import format_of, samples
 from hub.schema_registry.formats.avro import schema as avro
 from hub.schema_registry.formats.avro.types import named_types

@@ -18,7 +18,8 @@ from hub.schema_registry.formats.json_schema import differences as json_schema_d
 from hub.schema_registry.formats.json_schema import format as json_schema_format
 from hub.schema_registry.formats.json_schema import schema as json_schema
 from hub.schema_registry.formats.json_schema.format import canonical, normalized
-from hub.schema_registry.formats.json_schema.schema import JsonSchema, Pattern, parse
+from hub.schema_registry.formats.json_schema.patterns import Pattern
+from hub.schema_registry.formats.json_schema.schema import JsonSchema, parse
 
 NEWEST = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
 DRAFT_2019 = {"$schema": "https://json-schema.org/draft/2019-09/schema"}

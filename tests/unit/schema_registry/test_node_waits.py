@@ -18,6 +18,7 @@ from hub.record import NewRecord, Positions
 from hub.schema_registry.http.routes import create_router
 from hub.schema_registry.model.facts import SCHEMAS_TOPIC
 from hub.schema_registry.registry.state_machine import RegisterSchema, Registry
+from hub.schema_registry.server.applied_log import topic_warnings
 from hub.schema_registry.server.node import RegistryNode
 
 
@@ -147,3 +148,19 @@ def test_what_is_not_found_while_kafka_is_away_is_unknown_and_not_missing() -> N
             assert (answer.status_code, answer.json()["error_code"]) == (500, 50001), path
     finally:
         node.stop()
+
+
+@pytest.mark.parametrize(
+    ("policy", "partitions", "named"),
+    [
+        ("compact", 1, []),
+        (None, 1, []),
+        ("delete", 1, ['cleanup.policy is "delete"']),
+        ("compact,delete", 3, ['cleanup.policy is "compact,delete"', "has 3 partitions"]),
+    ],
+)
+def test_a_topic_that_would_lose_schemas_is_warned_of(
+    policy: str | None, partitions: int, named: list[str]
+) -> None:
+    found = topic_warnings(policy, partitions)
+    assert len(found) == len(named) and all(part in each for part, each in zip(named, found, strict=True))

@@ -8,8 +8,9 @@ from typing import Any
 
 from hub.errors import ConfigError
 from hub.log import TopicDescription
+from hub.materializers.definition.compiling.compiler import shape
 from hub.materializers.definition.declared import changelog_of
-from hub.materializers.definition.entity_plan import RULES, EntityPlan, shape
+from hub.materializers.definition.entity_plan import RULES, EntityPlan
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.sql_checks import checked
 from hub.materializers.definition.sql_view import SqlView

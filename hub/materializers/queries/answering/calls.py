@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from hub.caller import CALLER, Forbidden, Unauthenticated, reads_all, sees_topic, sees_view
+from hub.caller import reads_all, sees_topic, sees_view
 from hub.errors import CallerError
 from hub.materializers.queries.databases import EventTable
 from hub.materializers.queries.executor import QueryExecutor
-from hub.materializers.queries.inspection import names_of, no_table, since_of, tables_of
-from hub.materializers.queries.parser import ParsedStatement, SqlError, parse
+from hub.materializers.queries.inspection import names_of, no_table, placeholders, since_of, tables_of
+from hub.materializers.queries.parser import ParsedStatement, parse
 from hub.materializers.queries.relations import Compiled, Value
 from hub.materializers.queries.running import (
     EVENTS,
@@ -59,26 +59,6 @@ def rows_of(
     running = RunningQuery(time.monotonic() + timeout_ms / 1000)
     answer, _ = QueryCall(queries, topics, parse(sql), body, None, running).run()
     return [column.name for column in answer.columns], answer.rows, answer.more
-
-
-def readable(known: Collection[str], sql: str) -> bool:
-    """Return whether the caller may read everything that a statement names; True for text that does not
-    parse.
-
-    ``known``: names of the views.
-    """
-    if CALLER.get() is None:
-        return True
-    try:
-        named = tables_of(parse(sql))
-    except SqlError:
-        return True
-    views = [each if each in known else each.lower() for each in named if {each, each.lower()} & {*known}]
-    try:
-        reads_all([each for each in named if not {each, each.lower()} & {*known}], views)
-    except (Forbidden, Unauthenticated):
-        return False
-    return True
 
 
 class QueryCall:
@@ -165,6 +145,16 @@ class QueryCall:
             take=self._take,
         )
         return answer, scanned
+
+
+def compiled_query(queries: QueryExecutor, topics: TopicTables, statement: ParsedStatement) -> Compiled:
+    """Compile a statement as a call would, with NULL for its parameters; no row is read. Blocks.
+
+    Raises SqlError, Forbidden, PeerError.
+    """
+    body = QueryBody(sql=statement.text, parameters=dict.fromkeys(placeholders(statement)))
+    running = RunningQuery(time.monotonic() + LONGEST_MS / 1000)
+    return QueryCall(queries, topics, statement, body, None, running).describe()
 
 
 def no_common_snapshot(why: str) -> CallerError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,16 +17,28 @@ from hub.caller import reads_all, sees_view
 from hub.errors import CallerError, PeerError
 from hub.materializers.progress.view_states import Newest
 from hub.materializers.queries.answering.admission import AT_ONCE, WAITING, QueryGate
-from hub.materializers.queries.answering.calls import LONGEST_MS, QueryBody, QueryCall, no_common_snapshot
+from hub.materializers.queries.answering.calls import (
+    LONGEST_MS,
+    QueryBody,
+    QueryCall,
+    compiled_query,
+    no_common_snapshot,
+)
 from hub.materializers.queries.executor import QueryExecutor
 from hub.materializers.queries.functions.kinds import epoch_ms
 from hub.materializers.queries.parser import ParsedStatement, parse
+from hub.materializers.queries.push.service import PushQueries
 from hub.materializers.queries.running import QueryAnswer, RunningQuery, TakeRows, take_rows
+from hub.materializers.queries.statements.answers import HubLists
+from hub.materializers.queries.statements.changes import ProjectViews
+from hub.materializers.queries.statements.grammar import hub_statement
+from hub.materializers.queries.statements.service import Statements
 from hub.materializers.queries.topic_rows import ScannedRange, TopicTables
 from hub.materializers.serving.routes import no_rows_yet, wait_for
 from hub.materializers.serving.subscriptions import Watcher
 from hub.materializers.snapshot_groups.in_store import CommonSnapshot
 from hub.materializers.stores.sql_store import Store
+from hub.record import Positions
 from hub.shares import Shares
 
 _LOOK_S = 0.25
@@ -47,6 +59,8 @@ class QueryService:
     query_timeout_ms: int
     newest: Newest
     gate: QueryGate
+    push: PushQueries
+    statements: Statements
 
     @staticmethod
     def of(
@@ -59,10 +73,24 @@ class QueryService:
         *,
         newest: Newest = dict,
         shares: Shares | None = None,
+        stores: Collection[str] = (),
+        changes_views: bool = True,
     ) -> QueryService:
-        """Return a service with an admission control of its own."""
+        """Return a service with an admission control of its own.
+
+        ``stores``: names of the project's stores. ``changes_views``: CREATE and DROP change the project's
+        files.
+        """
         gate = QueryGate(AT_ONCE, WAITING, shares)
-        return QueryService(queries, store, watcher, topics, project, query_timeout_ms, newest, gate)
+        not_yet = partial(no_rows_yet, store, newest=newest)
+        push = PushQueries(store, watcher, queries, topics, not_yet)
+        statements = Statements(
+            ProjectViews(project, stores, topics, changes_views),
+            HubLists(store, queries, topics, project, newest, partial(compiled_query, queries, topics)),
+        )
+        return QueryService(
+            *(queries, store, watcher, topics, project, query_timeout_ms, newest, gate, push, statements)
+        )
 
     def deadline(self, timeout_ms: int | None) -> float:
         """Return the deadline (time.monotonic) of a query that starts now."""
@@ -84,6 +112,11 @@ class QueryService:
         ``token``: a position that the answer must include. ``gone`` is polled; when it returns True, the
         query is stopped. ``take`` receives the rows of the database.
         """
+        if statement is None and (found := hub_statement(body.sql)) is not None:
+            with self.gate.admitted():
+                told = await self.statements.answer(found, self.gate.run)
+            rows, more = take(told.rows, told.columns, RunningQuery(self.deadline(None)), body.limit)
+            return QueryAnswer(told.columns, rows, more, (), Positions()), []
         running = running or RunningQuery(self.deadline(body.timeout_ms))
         deadline = running.deadline
         statement = statement or parse(body.sql)

@@ -24,17 +24,17 @@ from hub.materializers.queries.answering.calls import (
     LONGEST_MS,
     Format,
     QueryBody,
-    readable,
 )
 from hub.materializers.queries.answering.service import QueryService
 from hub.materializers.queries.executor import QueryExecutor
 from hub.materializers.queries.functions.catalog import FUNCTIONS
 from hub.materializers.queries.http.answers import answer_response, error_response, listed_columns
+from hub.materializers.queries.http.push_routes import add_push_queries
 from hub.materializers.queries.inspection import placeholders
 from hub.materializers.queries.parser import SqlError, parse
 from hub.materializers.queries.relations import Value
 from hub.materializers.queries.running import MOST_ROWS
-from hub.materializers.queries.saved_queries import SavedQuery, load_queries
+from hub.materializers.queries.saved_queries import SavedQuery, load_queries, readable
 from hub.materializers.queries.topic_rows import DEFAULT_EVENTS, MOST_EVENTS, TopicTables
 from hub.materializers.serving.pull_query import only
 
@@ -69,6 +69,7 @@ def create_router(service: QueryService) -> APIRouter:
         only(request.query_params, (), "POST /query: its body has the options; the address")
         return await asked.answer(body, request, hub_position)
 
+    add_push_queries(router, service)
     _add_saved_queries(router, asked)
     _add_tables(router, service.queries, service.topics)
     return router

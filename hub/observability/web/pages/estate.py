@@ -50,9 +50,10 @@ class HasTopics(Protocol):
 
 
 class HasRegistry(Protocol):
-    """A registry node. ``ready``: whether it answers at once."""
+    """A registry node. ``ready``: whether it answers at once; ``position``: as of which offset of its log."""
 
-    position: int
+    @property
+    def position(self) -> int: ...
 
     @property
     def ready(self) -> bool: ...

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 
 from hub.observability.web.pages.estate import PageSources
-from hub.observability.web.pages.monitor import completeness
+from hub.observability.web.pages.monitor import completeness, completeness_times
 from hub.observability.web.pages.monitor.completeness_counts import MEANING
 from hub.observability.web.routes.page_router import PageRouter, Text, split_values
 
@@ -46,7 +46,7 @@ def map_of(_request: Request, facts: completeness.CompletenessPage) -> Mapping[s
     return {
         "branches": branches,
         "meaning": MEANING,
-        "ranges": completeness.RANGES,
-        "minute": completeness.minute,
-        "tick": completeness.tick,
+        "ranges": completeness_times.RANGES,
+        "minute": completeness_times.minute,
+        "tick": completeness_times.tick,
     }

@@ -1,5 +1,11 @@
-"""Protobuf as a format of the registry. ``schema.py`` parses with ``protoc.py`` [edge] within limits,
-``imports.py`` holds the files that need no reference, ``text.py`` writes .proto text, ``tags.py`` reads and
-writes Confluent's tags, ``differences.py`` explains why a reader cannot read, ``format.py`` implements
-``Format``.
+"""Protobuf as a format of the registry.
+
+::
+
+    format.py               [core] implements ``Format``
+    schema.py protoc.py     [edge] parse with protoc, within limits
+    imports.py              [core] files that need no reference
+    text.py                 [core] writes .proto text; scoped_names.py and literals.py are its parts
+    tags.py                 [core] reads and writes Confluent's tags
+    differences.py sides.py [core] explain why a reader cannot read
 """

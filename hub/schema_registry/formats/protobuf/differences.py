@@ -18,40 +18,17 @@ reader.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from google.protobuf.descriptor_pb2 import (
-    DescriptorProto,
-    FeatureSet,
     FieldDescriptorProto,
-    FileDescriptorProto,
 )
 
 from hub.schema_registry.formats import SchemaDifference
 from hub.schema_registry.formats.protobuf.schema import ProtobufSchema
-
-_Field = FieldDescriptorProto
-_NUMBER, _STRING = "number", "string or bytes"
-_GROUPS: Mapping[int, str] = {
-    **dict.fromkeys(
-        (_Field.TYPE_INT32, _Field.TYPE_INT64, _Field.TYPE_UINT32, _Field.TYPE_UINT64, _Field.TYPE_BOOL),
-        _NUMBER,
-    ),
-    _Field.TYPE_ENUM: _NUMBER,
-    **dict.fromkeys((_Field.TYPE_SINT32, _Field.TYPE_SINT64), "zigzag number"),
-    **dict.fromkeys((_Field.TYPE_STRING, _Field.TYPE_BYTES), _STRING),
-    **dict.fromkeys((_Field.TYPE_FIXED32, _Field.TYPE_SFIXED32), "32 bits"),
-    **dict.fromkeys((_Field.TYPE_FIXED64, _Field.TYPE_SFIXED64), "64 bits"),
-    _Field.TYPE_FLOAT: "float",
-    _Field.TYPE_DOUBLE: "double",
-}
-_LABELS = {
-    _Field.LABEL_OPTIONAL: "optional",
-    _Field.LABEL_REQUIRED: "required",
-    _Field.LABEL_REPEATED: "repeated",
-}
+from hub.schema_registry.formats.protobuf.sides import _GROUPS, _STRING, Member, ProtobufSide, ProtobufType
 
 
 def differences(reader: ProtobufSchema, writer: ProtobufSchema) -> list[SchemaDifference]:
@@ -59,112 +36,10 @@ def differences(reader: ProtobufSchema, writer: ProtobufSchema) -> list[SchemaDi
 
     BACKWARD: the reader is the new schema, the writer the old one; FORWARD: reversed.
     """
-    return _ProtobufComparison(_ProtobufSide(reader), _ProtobufSide(writer)).differences()
+    return _ProtobufComparison(ProtobufSide(reader), ProtobufSide(writer)).differences()
 
 
 # ---- compared types
-
-
-@dataclass(frozen=True, slots=True)
-class _ProtobufType:
-    full: str
-    local: str  # without the package
-    message: DescriptorProto
-    is_own: bool  # defined in the schema itself, not in an import
-
-
-@dataclass(frozen=True, slots=True)
-class _Member:
-    """A field with its context in the message."""
-
-    proto: FieldDescriptorProto
-    label: str  # "" when none is written
-    oneof: str  # "" when in none
-    entry: DescriptorProto | None  # of a map
-
-    @property
-    def number(self) -> int:
-        return self.proto.number
-
-    @property
-    def name(self) -> str:
-        return self.proto.name
-
-    @property
-    def kind(self) -> str:
-        if self.entry is not None:
-            return "map"
-        return "scalar" if self.proto.type in _GROUPS else "message"
-
-    @property
-    def called(self) -> str:
-        """Return the type as written in .proto text, with its label: ``repeated int32``, ``map<string,
-        Item>``.
-        """
-        if self.entry is not None:
-            key, value = (_type_called(each) for each in self.entry.field)
-            return f"map<{key}, {value}>"
-        return f"{self.label} {_type_called(self.proto)}".strip()
-
-
-class _ProtobufSide:
-    """One schema: its types, own and imported, by name."""
-
-    def __init__(self, schema: ProtobufSchema) -> None:
-        self.file = schema.file
-        self._types: dict[str, _ProtobufType] = {}
-        self._syntax: dict[str, str] = {}  # by type
-        for each in (*schema.imports, schema.file):
-            self._add(each, each.message_type, "", is_own=each is schema.file)
-
-    def _add(
-        self, file: FileDescriptorProto, messages: Sequence[DescriptorProto], scope: str, *, is_own: bool
-    ) -> None:
-        for each in messages:
-            local = f"{scope}.{each.name}" if scope else each.name
-            full = f"{file.package}.{local}" if file.package else local
-            self._types[full] = _ProtobufType(full, local, each, is_own)
-            self._syntax[full] = file.syntax or "proto2"
-            self._add(file, each.nested_type, local, is_own=is_own)
-
-    def type(self, name: str) -> _ProtobufType:
-        """Return a type by full name, with or without the leading dot."""
-        return self._types[name.removeprefix(".")]
-
-    def nested(self, within: _ProtobufType) -> list[_ProtobufType]:
-        """Return the nested messages, without entry messages of maps."""
-        return [
-            self._types[f"{within.full}.{each.name}"]
-            for each in within.message.nested_type
-            if not each.options.map_entry
-        ]
-
-    def top(self) -> list[_ProtobufType]:
-        package = f"{self.file.package}." if self.file.package else ""
-        return [self._types[package + each.name] for each in self.file.message_type]
-
-    def members(self, of: _ProtobufType) -> dict[int, _Member]:
-        """Return the fields by number, in ascending order."""
-        syntax = self._syntax[of.full]
-        found = sorted(of.message.field, key=lambda each: each.number)
-        return {each.number: self._member(each, of, syntax) for each in found}
-
-    def _member(self, proto: FieldDescriptorProto, of: _ProtobufType, syntax: str) -> _Member:
-        in_oneof = proto.HasField("oneof_index") and not proto.proto3_optional
-        entry = None
-        if proto.type == _Field.TYPE_MESSAGE:
-            message = self.type(proto.type_name).message
-            entry = message if message.options.map_entry else None
-        label = _LABELS[proto.label]
-        if proto.options.features.field_presence == FeatureSet.LEGACY_REQUIRED:
-            label = "required"
-        elif in_oneof or entry is not None or (label == "optional" and syntax != "proto2"):
-            label = "optional" if proto.proto3_optional else ""
-        return _Member(proto, label, of.message.oneof_decl[proto.oneof_index].name if in_oneof else "", entry)
-
-
-def _type_called(proto: FieldDescriptorProto) -> str:
-    return proto.type_name.removeprefix(".") or _Field.Type.Name(proto.type).removeprefix("TYPE_").lower()
 
 
 # ---- places
@@ -178,7 +53,7 @@ class _ProtobufPlace:
     def into(self, name: str) -> _ProtobufPlace:
         return _ProtobufPlace((*self.steps, name), f"{self.field}.{name}" if self.field else name)
 
-    def at(self, member: _Member, oneof: str) -> _ProtobufPlace:
+    def at(self, member: Member, oneof: str) -> _ProtobufPlace:
         """Return the member's place.
 
         Confluent's path includes the oneof, the readable field name does not.
@@ -207,8 +82,8 @@ class _Use:
 
 @dataclass(slots=True)
 class _ProtobufComparison:
-    reader: _ProtobufSide
-    writer: _ProtobufSide
+    reader: ProtobufSide
+    writer: ProtobufSide
     _found: dict[_ImportedPair, list[SchemaDifference | _Use]] = field(default_factory=dict)
     _left: deque[_ImportedPair] = field(default_factory=deque)
 
@@ -259,7 +134,7 @@ class _ProtobufComparison:
         yield from self._messages(self.reader.top(), self.writer.top(), _ProtobufPlace())
 
     def _messages(
-        self, reader: list[_ProtobufType], writer: list[_ProtobufType], at: _ProtobufPlace
+        self, reader: list[ProtobufType], writer: list[ProtobufType], at: _ProtobufPlace
     ) -> Iterator[SchemaDifference | _Use]:
         written = {each.message.name: each for each in writer}
         for each in reader:
@@ -275,7 +150,7 @@ class _ProtobufComparison:
             )
 
     def _message(
-        self, reader: _ProtobufType, writer: _ProtobufType, at: _ProtobufPlace
+        self, reader: ProtobufType, writer: ProtobufType, at: _ProtobufPlace
     ) -> Iterator[SchemaDifference | _Use]:
         own, other = self.reader.members(reader), self.writer.members(writer)
         yield from self._exclusive(own, other, at)
@@ -294,7 +169,7 @@ class _ProtobufComparison:
                 )
         yield from self._messages(self.reader.nested(reader), self.writer.nested(writer), at)
 
-    def _removed(self, member: _Member, gone: set[str], at: _ProtobufPlace) -> Iterator[SchemaDifference]:
+    def _removed(self, member: Member, gone: set[str], at: _ProtobufPlace) -> Iterator[SchemaDifference]:
         here = at.at(member, member.oneof)
         if member.label == "required":
             yield here.says(
@@ -312,10 +187,10 @@ class _ProtobufComparison:
             )
 
     def _exclusive(
-        self, own: Mapping[int, _Member], other: Mapping[int, _Member], at: _ProtobufPlace
+        self, own: Mapping[int, Member], other: Mapping[int, Member], at: _ProtobufPlace
     ) -> Iterator[SchemaDifference]:
         """Yield oneofs of the reader whose fields the writer may set together: the reader keeps only one."""
-        oneofs: dict[str, list[_Member]] = {}
+        oneofs: dict[str, list[Member]] = {}
         for number, member in own.items():
             if member.oneof:
                 oneofs.setdefault(member.oneof, [])
@@ -334,7 +209,7 @@ class _ProtobufComparison:
                 "they were",
             )
 
-    def _field(self, own: _Member, other: _Member, at: _ProtobufPlace) -> Iterator[SchemaDifference | _Use]:
+    def _field(self, own: Member, other: Member, at: _ProtobufPlace) -> Iterator[SchemaDifference | _Use]:
         if own.kind != other.kind:
             yield _changed("FIELD_KIND_CHANGED", own, other, at)
         elif own.entry is not None and other.entry is not None:
@@ -347,8 +222,8 @@ class _ProtobufComparison:
         self,
         mine: FieldDescriptorProto,
         theirs: FieldDescriptorProto,
-        own: _Member,
-        other: _Member,
+        own: Member,
+        other: Member,
         at: _ProtobufPlace,
     ) -> Iterator[SchemaDifference | _Use]:
         """Compare a field's type, or a map's key or value."""
@@ -368,7 +243,7 @@ class _ProtobufComparison:
             )
 
     def _named(
-        self, mine: str, theirs: str, own: _Member, other: _Member, at: _ProtobufPlace
+        self, mine: str, theirs: str, own: Member, other: Member, at: _ProtobufPlace
     ) -> Iterator[SchemaDifference | _Use]:
         reader, writer = self.reader.type(mine), self.writer.type(theirs)
         if reader.local != writer.local:
@@ -388,7 +263,7 @@ class _ProtobufComparison:
             )
 
 
-def _changed(rule: str, own: _Member, other: _Member, at: _ProtobufPlace) -> SchemaDifference:
+def _changed(rule: str, own: Member, other: Member, at: _ProtobufPlace) -> SchemaDifference:
     return at.says(
         rule,
         f"the reader's `{at.field}` (number {own.number}) is {own.called}, the writer's is {other.called}",
@@ -396,7 +271,7 @@ def _changed(rule: str, own: _Member, other: _Member, at: _ProtobufPlace) -> Sch
     )
 
 
-def _deleted_oneofs(own: Mapping[int, _Member], other: Mapping[int, _Member]) -> set[str]:
+def _deleted_oneofs(own: Mapping[int, Member], other: Mapping[int, Member]) -> set[str]:
     """Return the writer's oneofs of which the reader has neither the name nor any field."""
     gone = {each.oneof for each in other.values()} - {each.oneof for each in own.values()}
     return gone - {each.oneof for each in other.values() if each.number in own}

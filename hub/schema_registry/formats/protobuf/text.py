@@ -11,10 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from io import StringIO
 from typing import Any
 
-from google.protobuf import text_format
 from google.protobuf.descriptor_pb2 import (
     DescriptorProto,
     Edition,
@@ -23,32 +21,24 @@ from google.protobuf.descriptor_pb2 import (
     FileDescriptorProto,
     OneofDescriptorProto,
     ServiceDescriptorProto,
-    SymbolVisibility,
 )
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
-from google.protobuf.text_encoding import CEscape
 
 from hub.schema_registry.formats import InvalidSchema
+from hub.schema_registry.formats.protobuf.literals import default_text, quoted_text, value_text, visible
+from hub.schema_registry.formats.protobuf.scoped_names import (
+    _OPTIONS,
+    SCALARS,
+    ProtoType,
+    ScopedNames,
+    _in,
+    _symbols,
+)
 
 _MOST_TAG = 536_870_911
 _MOST_VALUE = 2_147_483_647
-_READABLE_BYTES = 10_000  # text_format takes quadratic time for bytes that are not UTF-8
-_OPTIONS = "google/protobuf/descriptor.proto"
-
-_Type = FieldDescriptorProto.Type
-SCALARS = {
-    number: name.removeprefix("TYPE_").lower()
-    for name, number in _Type.items()
-    if name not in ("TYPE_MESSAGE", "TYPE_ENUM", "TYPE_GROUP")
-}
-_STATEMENTS = (
-    "group map optional repeated required option reserved extensions extend message enum oneof "
-    "stream export local"
-)
-# A type name with one of these as its first part would be misread at the start of a statement.
-_KEYWORDS = {*SCALARS.values(), *_STATEMENTS.split()}
 
 
 def written(
@@ -59,7 +49,7 @@ def written(
     ``normal``: sorted where order does not matter, with full type names. Raises InvalidSchema.
     """
     types, others = (set(), set()) if normal else _symbols([*imports, file])
-    names = _ScopedNames(types, others, file.package, normal)
+    names = ScopedNames(types, others, file.package, normal)
     return "\n".join(_ProtoWriter(names, file.syntax or "proto2").file(_understood(file, imports))) + "\n"
 
 
@@ -107,77 +97,6 @@ def without_extensions(
 # ---- names
 
 
-@dataclass(frozen=True, slots=True)
-class _ScopedNames:
-    """Names of types in a scope, as short as possible without ambiguity."""
-
-    types: set[str]  # and packages, services: what a part of a name may refer to
-    others: set[str]  # fields, values, oneofs: can hide only an option's name
-    package: str
-    normal: bool
-
-    def called(self, full: str, scope: str, *, option: bool = False) -> str:
-        """Return the name to write.
-
-        ``full`` starts with a dot; ``scope``, the enclosing full name, does not.
-        """
-        if self.normal:
-            return full
-        name, inner = full[1:], scope
-        while True:
-            if not inner or name.startswith(f"{inner}."):
-                short = name[len(inner) + 1 :] if inner else name
-                return short if self._is_free(short, scope, inner, option) else full
-            inner = "" if inner == self.package else inner.rpartition(".")[0]
-
-    def _is_free(self, short: str, scope: str, base: str, option: bool) -> bool:
-        """Return True if nothing between ``scope`` and ``base`` has the first part of the name."""
-        first = short.split(".")[0]
-        if first in _KEYWORDS:
-            return False
-        while scope != base:
-            found = f"{scope}.{first}"
-            if found in self.types or (option and found in self.others):
-                return False
-            scope = scope.rpartition(".")[0]
-        return True
-
-
-def _symbols(files: Iterable[FileDescriptorProto]) -> tuple[set[str], set[str]]:
-    """Return names that can hide a short name: types, packages and services; and all others."""
-    types: set[str] = set()
-    others: set[str] = set()
-
-    def enum(each: EnumDescriptorProto, scope: str) -> None:
-        types.add(_in(scope, each.name))
-        others.update(_in(scope, value.name) for value in each.value)  # values are siblings of their enum
-
-    def message(each: DescriptorProto, scope: str) -> None:
-        inside = _in(scope, each.name)
-        types.add(inside)
-        others.update(_in(inside, part.name) for part in (*each.field, *each.extension))
-        others.update(_in(inside, part.name) for part in each.oneof_decl)
-        for within in each.enum_type:
-            enum(within, inside)
-        for nested in each.nested_type:
-            message(nested, inside)
-
-    for file in files:
-        parts = file.package.split(".") if file.package else []
-        types.update(".".join(parts[: count + 1]) for count in range(len(parts)))
-        types.update(_in(file.package, each.name) for each in file.service)
-        others.update(_in(file.package, each.name) for each in file.extension)
-        for kind in file.enum_type:
-            enum(kind, file.package)
-        for nested in file.message_type:
-            message(nested, file.package)
-    return types, others
-
-
-def _in(scope: str, name: str) -> str:
-    return f"{scope}.{name}" if scope else name
-
-
 def json_name(name: str) -> str:
     """Return the default JSON name of a field (protoc's ToJsonName)."""
     first, *others = name.split("_")
@@ -198,7 +117,7 @@ class _Item:
 
 @dataclass(frozen=True, slots=True)
 class _ProtoWriter:
-    names: _ScopedNames
+    names: ScopedNames
     syntax: str
 
     def file(self, file: FileDescriptorProto) -> Iterator[str]:
@@ -209,7 +128,7 @@ class _ProtoWriter:
         for group in (list(self._imports(file)), list(self._statements(file.options, file.package))):
             if group:
                 yield from ("", *group)
-        made = {each.type_name for each in file.extension if each.type == _Type.TYPE_GROUP}
+        made = {each.type_name for each in file.extension if each.type == ProtoType.TYPE_GROUP}
         items = list(self._extensions(file.extension, file.message_type, file.package))
         yield from self._around(
             items, file.message_type, file.package, lambda each: f".{each}" in made, apart=True
@@ -223,15 +142,15 @@ class _ProtoWriter:
         public, weak = set(file.public_dependency), set(file.weak_dependency)
         for index, path in self._sorted(enumerate(file.dependency), lambda each: each[1]):
             how = "public " if index in public else "weak " if index in weak else ""
-            yield f"import {how}{_quoted(path)};"
+            yield f"import {how}{quoted_text(path)};"
         for path in self._sorted(file.option_dependency, str):
-            yield f"import option {_quoted(path)};"
+            yield f"import option {quoted_text(path)};"
 
     # -- messages
 
     def _message(self, message: DescriptorProto, scope: str) -> Iterator[str]:
         inside = _in(scope, message.name)
-        yield from _block(f"{_visible(message)}message {message.name}", self._body(message, inside))
+        yield from _block(f"{visible(message)}message {message.name}", self._body(message, inside))
 
     def _body(self, message: DescriptorProto, inside: str) -> Iterator[str]:
         yield from self._statements(message.options, inside)
@@ -240,7 +159,9 @@ class _ProtoWriter:
             *self._extensions(message.extension, message.nested_type, inside),
         ]
         made = {
-            each.type_name for each in (*message.field, *message.extension) if each.type == _Type.TYPE_GROUP
+            each.type_name
+            for each in (*message.field, *message.extension)
+            if each.type == ProtoType.TYPE_GROUP
         }
         maps = {f"{inside}.{each.name}" for each in message.nested_type if each.options.map_entry}
         yield from self._around(
@@ -289,10 +210,10 @@ class _ProtoWriter:
                 oneofs.setdefault(field.oneof_index, []).append(field)
         for field in message.field:
             if not field.HasField("oneof_index") or field.proto3_optional:
-                makes = field.type == _Type.TYPE_GROUP or _is_map(field, own)
+                makes = field.type == ProtoType.TYPE_GROUP or _is_map(field, own)
                 yield _Item((field.number,), list(self._field(field, inside, own)), int(makes))
             elif members := oneofs.pop(field.oneof_index, []):  # at the place of its first field
-                groups = sum(each.type == _Type.TYPE_GROUP for each in members)
+                groups = sum(each.type == ProtoType.TYPE_GROUP for each in members)
                 lines = self._oneof(message.oneof_decl[field.oneof_index], members, inside, own)
                 yield _Item((min(each.number for each in members),), list(lines), groups)
 
@@ -315,11 +236,11 @@ class _ProtoWriter:
     ) -> Iterator[str]:
         special = []
         if field.HasField("default_value"):
-            special.append(f"default = {_default(field)}")
+            special.append(f"default = {default_text(field)}")
         if field.json_name and field.json_name != json_name(field.name) and not field.extendee:
-            special.append(f"json_name = {_quoted(field.json_name)}")
+            special.append(f"json_name = {quoted_text(field.json_name)}")
         tail = f" = {field.number}{self._brackets(special, field.options, scope)}"
-        if field.type == _Type.TYPE_GROUP:
+        if field.type == ProtoType.TYPE_GROUP:
             group = own.get(field.type_name)
             if group is None:  # possible in a descriptor, but not in text
                 raise InvalidSchema(
@@ -351,12 +272,14 @@ class _ProtoWriter:
         own = {f".{_in(scope, each.name)}": each for each in nested}
         run: list[FieldDescriptorProto] = []
         for each in (*self._sorted(extensions, lambda each: (each.extendee, each.number)), None):
-            if run and (each is None or each.extendee != run[0].extendee or each.type == _Type.TYPE_GROUP):
+            if run and (
+                each is None or each.extendee != run[0].extendee or each.type == ProtoType.TYPE_GROUP
+            ):
                 head = f"extend {self.names.called(run[0].extendee, scope)}"
                 lines = _block(head, [line for one in run for line in self._field(one, scope, own)])
                 # after all fields: their mutual order does not matter
                 order = (_MOST_TAG + 1, run[0].extendee, run[0].number)
-                yield _Item(order, list(lines), int(run[0].type == _Type.TYPE_GROUP))
+                yield _Item(order, list(lines), int(run[0].type == ProtoType.TYPE_GROUP))
                 run = []
             if each is not None:
                 run.append(each)
@@ -376,7 +299,7 @@ class _ProtoWriter:
             yield from _reserved([_span(each.start, each.end, _MOST_VALUE) for each in spans])
             yield from _reserved(self._reserved_names(enum.reserved_name))
 
-        yield from _block(f"{_visible(enum)}enum {enum.name}", body())
+        yield from _block(f"{visible(enum)}enum {enum.name}", body())
 
     def _service(self, service: ServiceDescriptorProto, scope: str) -> Iterator[str]:
         inside = _in(scope, service.name)
@@ -398,7 +321,7 @@ class _ProtoWriter:
 
     def _reserved_names(self, names: Sequence[str]) -> list[str]:
         names = list(self._sorted(names, str))
-        return names if self.syntax == "editions" else [_quoted(each) for each in names]
+        return names if self.syntax == "editions" else [quoted_text(each) for each in names]
 
     # -- options
 
@@ -421,7 +344,7 @@ class _ProtoWriter:
             if name == "map_entry":
                 continue
             for each in value if field.is_repeated else [value]:
-                found.append((name, f"{name} = {_value(field, each)}"))
+                found.append((name, f"{name} = {value_text(field, each)}"))
         return [text for _, text in self._sorted(found, lambda each: each[0])]
 
     def _sorted(self, values: Iterable[Any], key: Callable[[Any], Any]) -> Iterable[Any]:
@@ -449,37 +372,5 @@ def _span(first: int, last: int, most: int) -> str:
     return f"{first} to {'max' if last >= most else last}"
 
 
-def _visible(what: Any) -> str:
-    if what.visibility == SymbolVisibility.VISIBILITY_UNSET:
-        return ""
-    return "local " if what.visibility == SymbolVisibility.VISIBILITY_LOCAL else "export "
-
-
 def _is_map(field: FieldDescriptorProto, own: dict[str, DescriptorProto]) -> bool:
     return field.type_name in own and own[field.type_name].options.map_entry
-
-
-def _default(field: FieldDescriptorProto) -> str:
-    if field.type == _Type.TYPE_BYTES:
-        return f'"{field.default_value}"'  # escaped already
-    return _quoted(field.default_value) if field.type == _Type.TYPE_STRING else field.default_value
-
-
-def _quoted(text: str | bytes) -> str:
-    """Quote a text, readable if possible; protobuf returns strings that are not UTF-8 as bytes."""
-    raw = text if isinstance(text, bytes) else text.encode()
-    try:
-        raw.decode()
-    except UnicodeDecodeError:
-        return f'"{CEscape(raw, as_utf8=False)}"'
-    return f'"{CEscape(raw, as_utf8=True)}"'
-
-
-def _value(field: Any, value: Any) -> str:
-    """Return an option's value. A message is written in protobuf's text format, in braces."""
-    if field.type == _Type.TYPE_STRING:
-        return _quoted(value)
-    is_small = field.type != _Type.TYPE_MESSAGE or value.ByteSize() < _READABLE_BYTES
-    out = StringIO()
-    text_format.PrintFieldValue(field, value, out, as_utf8=is_small, as_one_line=True)
-    return out.getvalue().strip()

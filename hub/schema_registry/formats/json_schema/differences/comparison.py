@@ -28,7 +28,8 @@ from hub.schema_registry.formats.json_schema.differences.scalars import (
     values_changed,
 )
 from hub.schema_registry.formats.json_schema.differences.shapes import SchemaShape, SchemaShapes
-from hub.schema_registry.formats.json_schema.schema import JsonSchema, Pattern
+from hub.schema_registry.formats.json_schema.patterns import Pattern
+from hub.schema_registry.formats.json_schema.schema import JsonSchema
 
 
 class JsonSchemaComparison:

@@ -1,64 +1,42 @@
-"""[edge] Make the plan of a link from real clusters, and carry out its steps, each idempotent.
+"""[edge] Make the plan of a link from real clusters.
 
-``planned`` reads both sides and the last synced state, and lets planning/plan.py decide; ``carry_out``
+``planned`` reads both sides and the last synced state, and lets planning/plan.py decide; carry_out.py
 executes the steps. The command line and the workers use the same two functions.
 """
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hub.errors import Conflict, HubError
-from hub.record import NewRecord, TopicPartition
-from hub.replication.clusters.clusters import (
-    ClusterHandle,
-    own_topics,
-    read_progress,
-    rule_of,
-    side,
-    topics_of,
-    without_records,
-)
-from hub.replication.clusters.control_state import CarriedTopic, ControlState, LinkContents
-from hub.replication.clusters.registries import carry_schema
+from hub.record import TopicPartition
+from hub.replication.clusters.clusters import ClusterHandle, own_topics, side, topics_of
+from hub.replication.clusters.control_state import ControlState
+from hub.replication.clusters.readers import read_progress, without_records
 from hub.replication.clusters.registry_side import RegistryReader, reader_of
-from hub.replication.clusters.registry_side import carry_out as carry_out_at_registry
+from hub.replication.clusters.status_records import CarriedTopic, LinkContents
 from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, checkpoint_partition
 from hub.replication.ownership.failover import Control
 from hub.replication.ownership.links import Link, carries, opposite
 from hub.replication.ownership.shards import Shard, shard_of
-from hub.replication.planning.plan import (
-    AddTargetPartitions,
-    AlterAcls,
-    AlterTargetConfig,
-    ClusterSide,
-    CreateTargetTopic,
-    MirrorPlan,
-    NewGeneration,
-    Remember,
-    Step,
-    plan,
-    ruled_otherwise,
-)
+from hub.replication.planning.plan import MirrorPlan, plan
+from hub.replication.planning.rule_refusals import ruled_otherwise
 from hub.replication.planning.schema_plan import (
-    DeleteSchema,
-    ImportSchema,
-    RegisterTargetSchema,
-    SetSubject,
     SyncedSubject,
     is_carried,
 )
+from hub.replication.planning.steps import (
+    ClusterSide,
+    CreateTargetTopic,
+    Remember,
+)
 from hub.replication.planning.write_rights import WriteAcls, about_writing
 from hub.replication.rewriting.filter_history import FilterPeriod, FilterVersion, in_force
-from hub.replication.rewriting.record_filter import shape_of
+from hub.replication.rewriting.rules_of_schema import shape_of
 from hub.topics.tree.plan import Caution
-
-_SETTLE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,28 +239,6 @@ def _came_from_here(
     return found
 
 
-def carry_out(
-    steps: Sequence[Step],
-    source: ClusterHandle,
-    target: ClusterHandle,
-    said: Callable[[Step], None] = lambda step: None,
-) -> dict[str, HubError]:
-    """Carry out the steps in order; return the topics whose step failed, with the error. Later steps of these
-    topics are skipped.
-    """
-    failed: dict[str, HubError] = {}
-    for step in steps:
-        if step.topic in failed:
-            continue
-        try:
-            _do(step, source, target)
-        except HubError as error:
-            failed[step.topic] = error
-        else:
-            said(step)
-    return failed
-
-
 def rules_from_now(
     link: Link, target: ClusterHandle, secrets: Mapping[str, str]
 ) -> dict[TopicPartition, tuple[int, FilterVersion]]:
@@ -336,74 +292,3 @@ def _otherwise(
         if ruled_otherwise(_now(link, tp.topic, secrets, then[tp]), [mark], then):
             found[tp] = mark
     return found
-
-
-def record_rights(made: LinkPlan, target: ClusterHandle) -> None:
-    """Record who may write at the source, if that changed: the source may be down when it is needed."""
-    if made.rights is not None:
-        _remember(made.rights.record(), target)
-
-
-def make_own(own: Iterable[tuple[str, CreateTargetTopic]], clusters: Mapping[str, ClusterHandle]) -> None:
-    """Create the mirrors' own topics; a topic that somebody else creates at the same time counts
-    as created.
-    """
-    for where, step in own:
-        _create(step, clusters[where])
-
-
-def _do(step: Step, source: ClusterHandle, target: ClusterHandle) -> None:
-    kafka = target.kafka
-    match step:
-        case ImportSchema() | DeleteSchema():
-            assert target.registry is not None
-            carry_out_at_registry(step, target.registry)
-        case SetSubject():
-            assert target.registry is not None
-            carry_out_at_registry(step, target.registry)
-            _remember(step.synced.record(), target)
-        case RegisterTargetSchema():
-            carry_schema(source, target, step.schema.id, step.schema.subject)
-        case CreateTargetTopic():
-            _create(step, target)
-        case AddTargetPartitions():
-            there = kafka.topics().get(step.topic)
-            if there is not None and there.partitions < step.total:
-                kafka.add_partitions(step.topic, step.total)
-        case AlterTargetConfig():
-            kafka.alter_config(step.topic, {key: new for key, (_, new) in step.changes.items()})
-        case AlterAcls():
-            kafka.add_rules(rule_of(each) for each in step.add)
-            kafka.remove_rules(rule_of(each) for each in step.remove)
-        case NewGeneration():
-            pass  # the worker that holds a shard begins it, under the shard's own fence
-        case Remember():
-            _remember(step.synced.record(), target)
-
-
-def _remember(record: NewRecord, target: ClusterHandle) -> None:
-    writer = target.kafka.writer()
-    try:
-        writer.append([record])
-    finally:
-        writer.close()
-
-
-def _create(step: CreateTargetTopic, at: ClusterHandle) -> None:
-    with contextlib.suppress(Conflict):
-        at.kafka.create_topic(
-            step.topic,
-            partitions=step.partitions,
-            config=step.config,
-            replication_factor=step.replication_factor,
-        )
-    # Created, perhaps by another: offsets can be requested once its partitions have leaders.
-    deadline = time.monotonic() + _SETTLE_S
-    while True:
-        try:
-            at.kafka.end_offsets([step.topic])
-            return
-        except HubError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)

@@ -1,0 +1,53 @@
+"""[edge] Positions of consumer groups in a producer's transaction.
+
+After the coordinator of a group was killed, librdkafka may wait for it for ever, whatever its timeout (seen
+with 2.16, with the coordinator back within seconds). So its call runs in a thread. The owner discards a
+producer whose call does not return; the call, its thread and the producer stay until the process ends.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from functools import lru_cache
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+
+# Longer than librdkafka's own timeout, whose error is more precise.
+_MARGIN_S = 1.0
+
+
+def add_offsets(
+    producer: Producer, group: str, offsets: Sequence[KafkaTopicPartition], timeout_s: float
+) -> None:
+    """Add a group's positions to the open transaction. Raises KafkaException; with the code ``_TIMED_OUT``
+    when librdkafka does not return, and then the producer must not be used any more.
+    """
+    outcome: list[KafkaException | None] = []
+
+    def call() -> None:
+        try:
+            producer.send_offsets_to_transaction(list(offsets), _metadata_of(group), timeout_s)
+            outcome.append(None)
+        except KafkaException as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=call, name="kafka-group-positions", daemon=True)
+    thread.start()
+    thread.join(timeout_s + _MARGIN_S)
+    if not outcome:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no answer for {timeout_s:g} s"))
+    if outcome[0] is not None:
+        raise outcome[0]
+
+
+@lru_cache(maxsize=10_000)
+def _metadata_of(group: str) -> bytes:
+    """Return the consumer group metadata of a producer that is not a member.
+    Only a consumer can encode it."""
+    consumer = Consumer({"group.id": group, "log_level": 0})  # connects to nothing
+    try:
+        return bytes(consumer.consumer_group_metadata())
+    finally:
+        consumer.close()

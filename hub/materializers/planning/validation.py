@@ -1,0 +1,128 @@
+"""[core] Check a view's file as far as it can be without Kafka: its stores, its columns, and how it would be
+maintained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hub.errors import ConfigError, nearest
+from hub.materializers.definition.compiling.compiler import shape
+from hub.materializers.definition.entity_view import View
+from hub.materializers.definition.load import load_view, view_files
+from hub.materializers.definition.sql_checks import checked
+from hub.materializers.definition.sql_query import Query
+from hub.materializers.definition.sql_view import SqlSource, SqlView
+from hub.materializers.planning.classified import Classified
+from hub.materializers.planning.classify import classify
+from hub.materializers.planning.delta_inputs import planned
+from hub.materializers.sql_rules.checks import slow_patterns
+
+SchemasOf = Callable[[View | SqlView], tuple[Mapping[str, Any], list[str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class ViewProject:
+    """A project's views as one of them is checked. ``stores``: names of its stores.
+
+    ``schemas_of`` returns the schemas of a view's sources by name, and the sources without one.
+    """
+
+    folder: Path
+    stores: Collection[str]
+    schemas_of: SchemasOf
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedView:
+    """A valid view: a summary in words, warnings, and how a SQL view is maintained."""
+
+    summary: str
+    warnings: tuple[str, ...] = ()
+    plan: Classified | None = None
+
+
+def checked_view(project: ViewProject, file: Path, view: View | SqlView) -> CheckedView:
+    """Check a view as far as its file shows. Raises ConfigError."""
+    _check_stores(project, file, view)
+    schemas, unknown = project.schemas_of(view)
+    said, warnings, plan = "fine", list[str](), None
+    if isinstance(view, SqlView):
+        query = checked(view, schemas)
+        plan = classify(query)
+        if not plan.native and not unknown:
+            planned(plan, schemas)
+        said = f"fine; {plan.name}" + ("" if plan.native else ", by the incremental engine")
+        _check_columns(project, query)
+        warnings += [
+            f'the regular expression "{pattern}" repeats a group that repeats: its time may double with each '
+            "character of a text. Repeat one of the two only"
+            for pattern in slow_patterns(query.tree)
+        ]
+    else:
+        if not unknown:
+            shape(view, schemas)
+        said = "; ".join([said, *(f"{name} counts {how}" for name, how in view.counted_within.items())])
+    if unknown:
+        said = (
+            f"{said.replace('fine', 'well formed')}; not checked: {unchecked(project.folder, view, unknown)}"
+        )
+    return CheckedView(said, tuple(warnings), plan)
+
+
+def _check_stores(project: ViewProject, file: Path, view: View | SqlView) -> None:
+    for name in view.stores:
+        if name not in project.stores:
+            guess = nearest(name, project.stores)
+            raise ConfigError(
+                f'view "{view.name}": store "{name}" is not in hub.yaml',
+                where=str(file),
+                hint=f'did you mean "{guess}"?' if guess else f"stores: {', '.join(project.stores)}",
+                code="HUB-2116",
+            )
+
+
+def unchecked(folder: Path, view: View | SqlView, unknown: list[str]) -> str:
+    """Return what cannot be checked for sources without a schema until the hub runs, and why."""
+    known = [file.stem for file in view_files(folder)]
+    said = []
+    for name in unknown:
+        source = view.sources[name]
+        if not isinstance(source, SqlSource) or source.view is None:
+            said.append(f"no schema in topics.yaml for {name}")
+        elif source.view in known:
+            said.append(f"the types of {name}, which {source.view} has when it runs")
+        else:
+            guess = nearest(source.view, known)
+            asked = f"; did you mean {guess}?" if guess else ""
+            said.append(
+                f"{name}: views/{source.view}.yaml does not exist here, and it waits for that view{asked}"
+            )
+    return ", ".join(said)
+
+
+def _check_columns(project: ViewProject, query: Query) -> None:
+    """Check that the views which a view reads have the columns it uses, as far as their files show."""
+    files = {file.stem: file for file in view_files(project.folder)}
+    for name, source in query.view.sources.items():
+        if source.view not in files:
+            continue
+        other = load_view(files[source.view])
+        columns = (
+            checked(other, project.schemas_of(other)[0]).columns
+            if isinstance(other, SqlView)
+            else tuple(other.columns)
+        )
+        known = {column.lower(): column for column in columns}
+        for column in query.used[name]:
+            if column.lower() not in known and not column.startswith("_"):
+                guess = nearest(column, columns)
+                raise ConfigError(
+                    f'view "{query.view.name}": source "{name}": view "{source.view}" '
+                    f'has no column "{column}"',
+                    hint=f'did you mean "{guess}"?' if guess else f"it has {', '.join(columns)}",
+                    code="HUB-2101",
+                )

@@ -1,0 +1,134 @@
+"""[shell] Events of a topic as rows of a push query, as they arrive.
+
+A page of records becomes the rows of a table, the query runs over that table, and its rows are sent. The id
+of the last row of a page is the reader's position: a client that comes back with it repeats rows of one page
+at most and misses none. Partitions that are added later are read from their first event.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import anyio
+
+from hub.errors import HubError
+from hub.log import Log, Reader
+from hub.materializers.queries.databases import EventTable
+from hub.materializers.queries.executor import QueryExecutor
+from hub.materializers.queries.inspection import names_of
+from hub.materializers.queries.push.statement import PushStatement
+from hub.materializers.queries.relations import OutputColumn, Value
+from hub.materializers.queries.running import QueryAnswer, RunningQuery, TakeRows, take_rows
+from hub.materializers.queries.topic_rows import TopicTables
+from hub.materializers.serving.subscriptions import SubscriptionEvent
+from hub.record import Positions, Record
+
+T = TypeVar("T")
+Run = Callable[[Callable[[], T]], Awaitable[T]]
+_PAGE = 500
+_POLL_S = 0.25
+_PAGE_S = 30.0
+_HEARTBEAT_S = 10.0
+_NEW_PARTITIONS_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class PageAnswer:
+    """Rows of the query over one page of records. ``unreadable``: records that cannot be decoded."""
+
+    columns: Sequence[OutputColumn]
+    rows: list[list[Any]]
+    unreadable: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicChanges:
+    """A push query over one topic. Methods block; ``events`` runs them in threads of its caller's."""
+
+    topics: TopicTables
+    queries: QueryExecutor
+    push: PushStatement
+    parameters: dict[str, Value]
+    table: EventTable
+    take: TakeRows = take_rows
+
+    def starts(self) -> Positions:
+        """Return the positions at which the query begins. Raises PeerError."""
+        log: Log = self.topics.cluster
+        ends = log.end_offsets([self.table.name])
+        if self.push.start == "now":
+            return ends
+        begins = log.beginning_offsets([self.table.name])
+        if self.push.start == "beginning":
+            return Positions({tp: begins.get(tp) for tp, _ in ends})
+        first = log.offsets_at([self.table.name], self.push.start)
+        return Positions({tp: max(begins.get(tp), first.get(tp, end)) for tp, end in ends})
+
+    def answer(self, records: Sequence[Record]) -> PageAnswer:
+        """Return the query's rows over these records. Raises SqlError."""
+        if isinstance(self.push.start, int):
+            # A broker may return the whole batch that holds the time.
+            records = [each for each in records if each.timestamp_ms >= self.push.start]
+        table, unreadable = self.topics.rows(self.table, names_of(self.push.statement), records)
+        answer = self._run(table)
+        if answer.more and len(records) > 1:  # larger than an answer may be
+            middle = len(records) // 2
+            first, second = self.answer(records[:middle]), self.answer(records[middle:])
+            return PageAnswer(answer.columns, first.rows + second.rows, unreadable)
+        return PageAnswer(answer.columns, answer.rows, unreadable)
+
+    def _run(self, table: EventTable) -> QueryAnswer:
+        running = RunningQuery(time.monotonic() + _PAGE_S)
+        now_ms = time.time_ns() // 1_000_000
+        return self.queries.run(
+            self.push.statement, self.parameters, running, now_ms=now_ms, events=[table], take=self.take
+        )
+
+    def with_new_partitions(self, at: Positions) -> Positions | None:
+        """Return the positions with partitions that were added since; None without any."""
+        ends = self.topics.cluster.end_offsets([self.table.name])
+        missing = {tp: 0 for tp, _ in ends if tp not in at.offsets}
+        return Positions({**at.offsets, **missing}) if missing else None
+
+    async def events(self, run: Run[Any], start: Positions) -> AsyncGenerator[SubscriptionEvent, None]:
+        """Yield ``row``, ``skipped`` and ``alive`` without end, ``closing`` with the reason of an error."""
+        reader = await run(self.topics.cluster.follower)
+        try:
+            reader.assign(start)
+            async for event in self._follow(run, reader):
+                yield event
+        except HubError as error:
+            yield SubscriptionEvent("closing", None, {"reason": error.message, "error_code": error.code})
+        finally:
+            with anyio.CancelScope(shield=True):
+                await run(reader.close)
+
+    async def _follow(self, run: Run[Any], reader: Reader) -> AsyncGenerator[SubscriptionEvent, None]:
+        told_at = looked_at = time.monotonic()
+        while True:
+            page = await run(lambda: reader.poll(_PAGE, _POLL_S))
+            if page:
+                answer = await run(partial(self.answer, page))
+                at = reader.position()
+                if answer.unreadable:
+                    yield SubscriptionEvent("skipped", None, {"unreadable": answer.unreadable})
+                names = [each.name for each in answer.columns]
+                for number, row in enumerate(answer.rows, 1):
+                    mark = at if number == len(answer.rows) else None
+                    body = {"row": dict(zip(names, row, strict=True))}
+                    yield SubscriptionEvent("row", mark, body)
+                if answer.rows:
+                    told_at = time.monotonic()
+            now = time.monotonic()
+            if now - told_at >= _HEARTBEAT_S:
+                told_at = now
+                yield SubscriptionEvent("alive", reader.position(), {})
+            if now - looked_at >= _NEW_PARTITIONS_S:
+                looked_at = now
+                more = await run(lambda: self.with_new_partitions(reader.position()))
+                if more is not None:
+                    reader.assign(more)

@@ -1,0 +1,206 @@
+"""[core] Steps of the operations that change ownership: drill, switchover, failover, failback."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import orjson
+
+from hub.record import NewRecord
+from hub.replication.maps.checkpoint import CONTROL_TOPIC
+
+Kind = Literal["drill", "switchover", "failover", "failback", "promote"]
+
+
+Tail = Literal["replay", "discard"]
+
+
+StepName = Literal[
+    "claim",
+    "fence_home",
+    "settle_tail",
+    "start_back",
+    "catch_up",
+    "stop_writers",
+    "drain",
+    "fence_mirror",
+    "declare_loss",
+    "place_groups",
+    "take_ownership",
+    "drop_mirror",
+    "start_mirror",
+    "open_writers",
+    "finish",
+]
+
+
+_DOES: Mapping[StepName, str] = {
+    "claim": "write the operation down, so that no other one begins",
+    "fence_home": "record at {old} that {now} owns its topics, before anything else there",
+    "settle_tail": "records of {old} that were not mirrored: append them, or declare them lost ({tail})",
+    "start_back": "mirror the new records from {now} to {old}, from the end of the copy",
+    "catch_up": "wait until the mirror lags by little",
+    "stop_writers": "let no application write at {old}",
+    "drain": "wait until the mirror has carried everything",
+    "fence_mirror": "acquire the mirror's transactional ids, so that no late write is possible",
+    "declare_loss": "record which offsets were not mirrored",
+    "place_groups": "place every consumer group at {new}",
+    "take_ownership": "{new} owns the topics, with the next epoch, recorded in both clusters",
+    "drop_mirror": "forget the mirror: {new} stays the owner",
+    "start_mirror": "mirror from {new} to {old}",
+    "open_writers": "let applications write at {new}",
+    "finish": "the operation is complete",
+}
+
+
+_STEPS: Mapping[Kind, tuple[StepName, ...]] = {
+    "drill": (),
+    "switchover": (
+        "claim",
+        "stop_writers",
+        "drain",
+        "fence_mirror",
+        "place_groups",
+        "take_ownership",
+        "start_mirror",
+        "open_writers",
+        "finish",
+    ),
+    "failover": (
+        "claim",
+        "fence_mirror",
+        "declare_loss",
+        "place_groups",
+        "take_ownership",
+        "open_writers",
+        "finish",
+    ),
+    "failback": (
+        "claim",
+        "fence_home",
+        "settle_tail",
+        "start_back",
+        "catch_up",
+        "stop_writers",
+        "drain",
+        "fence_mirror",
+        "place_groups",
+        "take_ownership",
+        "start_mirror",
+        "open_writers",
+        "finish",
+    ),
+    "promote": (
+        "claim",
+        "stop_writers",
+        "drain",
+        "fence_mirror",
+        "place_groups",
+        "take_ownership",
+        "drop_mirror",
+        "open_writers",
+        "finish",
+    ),
+}
+
+
+POINT_OF_NO_RETURN: StepName = "take_ownership"
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """Ownership of the topics of ``home``: ``acting`` may write them. Epoch 0, never written: every home owns
+    its own topics.
+    """
+
+    home: str
+    acting: str
+    epoch: int
+    at_ms: int = 0
+
+    def record(self) -> NewRecord:
+        body = {"acting": self.acting, "epoch": self.epoch, "at_ms": self.at_ms}
+        return NewRecord(CONTROL_TOPIC, f"owner|{self.home}".encode(), orjson.dumps(body))
+
+
+@dataclass(frozen=True, slots=True)
+class FailoverStep:
+    """One step as it is shown and carried out. ``at``: the clusters that have to be up for it."""
+
+    name: StepName
+    does: str
+    at: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnershipChange:
+    """A change of ownership: the topics of ``home`` move from ``old`` to ``new`` with ``epoch``.
+
+    ``old_is_up``: whether the old side answered at the start; a failover does not need it. ``tail``: what a
+    failback does with records that home had and nobody mirrored. ``state`` aborted: undone before ownership
+    changed.
+    """
+
+    id: str
+    kind: Kind
+    mirror: str
+    home: str
+    old: str
+    new: str
+    epoch: int
+    old_is_up: bool = True
+    tail: Tail = "replay"
+    done: tuple[StepName, ...] = ()
+    state: Literal["running", "done", "aborted"] = "running"
+    begun_at_ms: int = 0
+
+    def record(self) -> NewRecord:
+        body = {
+            "id": self.id,
+            "kind": self.kind,
+            "mirror": self.mirror,
+            "old": self.old,
+            "new": self.new,
+            "epoch": self.epoch,
+            "old_is_up": self.old_is_up,
+            "tail": self.tail,
+            "done": list(self.done),
+            "state": self.state,
+            "begun_at_ms": self.begun_at_ms,
+        }
+        return NewRecord(CONTROL_TOPIC, f"operation|{self.home}".encode(), orjson.dumps(body))
+
+    @property
+    def steps(self) -> tuple[FailoverStep, ...]:
+        """All steps in order, with descriptions."""
+        # On a failback the records are with the acting side, which is the old one.
+        words = {"old": self.old, "new": self.new, "now": self.old, "tail": self.tail}
+        if self.kind == "failback":
+            words |= {"old": self.new, "now": self.old}
+        made = []
+        for name in _STEPS[self.kind]:
+            said = (
+                words if name in ("fence_home", "settle_tail", "start_back") else {**words, "old": self.old}
+            )
+            made.append(FailoverStep(name, _DOES[name].format(**said), self._at(name)))
+        return tuple(made)
+
+    def _at(self, name: StepName) -> tuple[str, ...]:
+        if self.kind == "failover" and not self.old_is_up:
+            return (self.new,)
+        match name:
+            case "stop_writers" | "fence_home" | "settle_tail":
+                return (self.old,) if name == "stop_writers" else (self.old, self.new)
+            case "fence_mirror" | "open_writers" | "declare_loss":
+                return (self.new,)
+            case _:
+                return (self.old, self.new)
+
+    @property
+    def next(self) -> FailoverStep | None:
+        """The step to do now (perhaps again); None when the operation is complete."""
+        if self.state != "running":
+            return None
+        return next((step for step in self.steps if step.name not in self.done), None)
