@@ -220,3 +220,8 @@ def test_the_lag_of_a_view_that_is_unknown_is_unknown_before_the_monitor_measure
         LagState.UNKNOWN,
         "not heard for 40 s",
     )
+
+
+def test_rules_follow_the_interval_of_the_readings() -> None:
+    rules = LagRules.every(10.0, objective_s=5.0)
+    assert (rules.sample_s, rules.objective_s, rules.stop_s) == (10.0, 5.0, 60.0)

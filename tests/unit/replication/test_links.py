@@ -179,3 +179,16 @@ def test_during_a_switchover_nobody_writes_and_then_only_the_new_side() -> None:
     assert "lon serves the topics of nyc" in (refused(taken_in(operation), "nyc") or "")
     failed = taken_in(over("failover", Control(), "lon"))
     assert refused(failed, "lon") is None and refused(failed, "nyc") is not None
+
+
+def test_every_problem_of_a_file_is_named_once() -> None:
+    twice = file(
+        one={"source": "nyc", "target": "lon", "topics": ["nyc.**"]},
+        two={"source": "nyc", "target": "lon", "topics": ["nyc.chat"]},
+        three={"source": "lon", "target": "nyc", "topics": ["lon.**"]},
+        four={"source": "lon", "target": "nyc", "topics": ["lon.chat"]},
+    )
+    with pytest.raises(ConfigError) as refused:
+        checked(twice)
+    said = refused.value.message
+    assert (said.count("at nyc by 2 mirrors"), said.count("at lon by 2 mirrors")) == (1, 1)

@@ -128,3 +128,8 @@ def test_what_contradicts_is_refused(run: Run) -> None:
 def test_other_bytes_are_refused(encoded: bytes) -> None:
     with pytest.raises(HubFault, match="where runs were expected"):
         decode_runs(encoded)
+
+
+def test_a_long_map_is_printed_without_its_columns() -> None:
+    table = OffsetMap.of([Run(2 * n, 3 * n, 1) for n in range(1_000)])
+    assert len(repr(table)) < 150 and "array" not in repr(table)

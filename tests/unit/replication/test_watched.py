@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from mirror_statuses import MARK, PLACE, T, partition, status
+from mirror_statuses import MARK, PLACE, T, board, partition, status
 from prometheus_client import CollectorRegistry, generate_latest
 
 from hub.errors import PeerError
@@ -22,10 +22,13 @@ from hub.replication.clusters.status_records import (
     copy_of,
 )
 from hub.replication.clusters.written_state import WrittenState
+from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.engine.shard_state import PartitionProgress
 from hub.replication.maps.offset_map import OffsetMap, Run
+from hub.replication.ownership.links import links
 from hub.replication.ownership.shards import Shard
 from hub.replication.status.metrics import families
+from hub.replication.status.mirror_status import summary_of
 from hub.replication.verification.continuous_check import (
     MOST_OFFSETS,
     ContinuousVerification,
@@ -353,3 +356,21 @@ def test_what_a_mirror_does_not_carry_any_more_is_not_late() -> None:
     found = status(partition(), left, refused, progress=progress)
     assert (found["lag_records"], found["lag_s"]) == (5, 3.0)
     assert samples(found)['hub_mirror_stopped_partitions{mirror="m"}'] == 1
+
+
+def test_a_mirror_outside_its_schedule_is_paused_and_says_until_when() -> None:
+    mirror = {"source": "nyc", "target": "lon", "topics": ["nyc.**"]}
+    windows = [{"days": ["fri"], "from": "22:00", "to": "23:00"}]
+    clusters = {"nyc": {"bootstrap": "a:1", "owns": ["nyc.**"]}, "lon": {"bootstrap": "b:1"}}
+    scheduled = MirrorsFile.model_validate(
+        {
+            "clusters": clusters,
+            "mirrors": {"m": {**mirror, "schedule": {"zone": "UTC", "windows": windows}}},
+        }
+    )
+    link = links(scheduled)["m"]
+    found = summary_of(scheduled, link, board(), WrittenState(), 50_000)  # a Thursday, 1970-01-01
+    assert (found["state"], found["reason"]) == (
+        "paused",
+        "outside its schedule: continues Fri 1970-01-02 22:00 UTC",
+    )

@@ -39,7 +39,7 @@ from hub.topics.dead_letters.model import (
 )
 from hub.topics.dead_letters.queue import DeadLetters
 from hub.topics.dead_letters.record_format import dead_letter_of, entry_of, folded
-from hub.topics.dead_letters.repair import changed, difference, dumped, loaded, sight
+from hub.topics.dead_letters.repair import DecodedEvent, changed, difference, dumped, loaded, sight
 
 AT = {"type": "long", "logicalType": "timestamp-millis"}
 ORDER: dict[str, Any] = {
@@ -914,3 +914,8 @@ def test_what_another_cluster_owns_is_not_replayed_into(
     code, out, error = hub(*arguments)
     assert code == 1 and out == "" and "HUB-1972" in error and "write it at lon" in error
     assert asked == ["t"] and desk.replays() == []
+
+
+def test_an_event_counts_as_unreadable_until_it_is_decoded() -> None:
+    event = DecodedEvent(None, None)
+    assert not event.readable and not event.partial and event.row()["json"] is None

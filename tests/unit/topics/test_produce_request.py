@@ -13,14 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.errors import CallerError, Conflict, NotFound, PeerError
-from hub.record import Record
+from hub.record import Positions, Record
 from hub.topics.gateway.idempotency import (
     AnswerMemory,
+    FoundRequest,
+    SearchedRequests,
     UnknownOutcomes,
     checked_key,
     fingerprint,
     found_in,
     mark,
+    of_same_request,
 )
 from hub.topics.gateway.produce_request import (
     MOST_RECORD_BYTES,
@@ -309,3 +312,12 @@ def test_keys_are_short_and_printable_and_fingerprints_know_their_parts() -> Non
         with pytest.raises(CallerError):
             checked_key(key)
     assert fingerprint(b"a", b"b") != fingerprint(b"ab", b"")
+
+
+def test_a_key_belongs_to_its_request_for_ten_minutes() -> None:
+    found = FoundRequest("print", begun_at_ms=1_000)
+    searched = SearchedRequests({"k": found}, Positions(), 0.0, hides=False)
+    assert of_same_request(searched, "k", "print", 601_000) is found
+    assert of_same_request(searched, "k", "print", 601_001) is None
+    with pytest.raises(Conflict, match="within 10 minutes"):
+        of_same_request(searched, "k", "another", 601_000)
