@@ -14,7 +14,8 @@ from urllib.parse import quote
 
 import psutil
 
-from hub.runtime import die_with_parent, last_line
+from hub.runtime import die_with_parent
+from hub.supervisor import last_line
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,8 @@ from hub.kafka import KafkaCluster
 from hub.materializers.definition.declared import changelog_of
 from hub.materializers.progress.records import PROGRESS_TOPIC, progress_of
 from hub.record import Positions
-from hub.runtime import Supervisor
 from hub.schema_registry.client.registry_client import RegistryClient
+from hub.supervisor import Supervisor
 
 MS = {"type": "long", "logicalType": "timestamp-millis"}
 SCHEMAS: dict[str, dict[str, Any]] = {

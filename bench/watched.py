@@ -29,7 +29,8 @@ from hub.kafka import KafkaCluster
 from hub.log import NewTopic
 from hub.observability.lag.anchors import QUIET_EVERY_MS
 from hub.record import Positions, TopicPartition, lag_records
-from hub.runtime import die_with_parent, end, last_line
+from hub.runtime import die_with_parent
+from hub.supervisor import end, last_line
 
 RATE = 10_000
 VALUE = b"x" * 200

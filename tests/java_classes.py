@@ -17,7 +17,8 @@ from py4j.protocol import get_return_value
 from hub.config import Settings
 from hub.embedded import find_java
 from hub.embedded.jars import pyspark_home
-from hub.runtime import die_with_parent, end
+from hub.runtime import die_with_parent
+from hub.supervisor import end
 
 
 class JavaClasses:

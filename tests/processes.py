@@ -22,7 +22,8 @@ from ports import free_pair, free_ports
 from hub.cli import main
 from hub.cli.context import environment_of
 from hub.config import Settings
-from hub.runtime import die_with_parent, end, last_line
+from hub.runtime import die_with_parent
+from hub.supervisor import end, last_line
 
 
 def own_settings(home: Path, project: Path | None = None, **more: Any) -> Settings:

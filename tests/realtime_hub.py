@@ -17,7 +17,7 @@ from processes import own_settings
 from hub.cli.platform.up import children
 from hub.config import Settings
 from hub.embedded import ensure_jars
-from hub.runtime import Supervisor
+from hub.supervisor import Supervisor
 
 CHECKPOINT_S = 6.0
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from hub.runtime import die_with_parent, end
+from hub.runtime import die_with_parent
+from hub.supervisor import end
 
 
 @dataclass(frozen=True)

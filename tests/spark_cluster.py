@@ -19,7 +19,8 @@ from hub.embedded import find_java
 from hub.embedded.jars import pyspark_home, spark_classpath
 from hub.embedded.java import JVM_FOLDER
 from hub.embedded.spark_gateway import OPENED
-from hub.runtime import die_with_parent, end
+from hub.runtime import die_with_parent
+from hub.supervisor import end
 
 LOOPBACK = {"SPARK_LOCAL_IP": "127.0.0.1"}
 PATIENCE_S = 180.0  # three JVMs start on a busy machine

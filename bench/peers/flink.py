@@ -27,7 +27,8 @@ from peers.kafka_streams import javac, peak_memory_mb
 from hub.config import Settings
 from hub.embedded import ensure_jars
 from hub.embedded.java import find_java
-from hub.runtime import die_with_parent, last_line
+from hub.runtime import die_with_parent
+from hub.supervisor import last_line
 
 VERSION = "2.2.1"
 PACKAGE = f"apache-flink-libraries=={VERSION}"

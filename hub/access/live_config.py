@@ -16,7 +16,8 @@ from hub.access.access_yaml import ACCESS_FILE, AccessFile, load_access, with_ad
 from hub.access.decide import ANONYMOUS, AccessPolicy, Principal, decide
 from hub.caller import Action, Caller, Decision, Resource
 from hub.errors import ConfigError
-from hub.yaml import UnreadableFile, is_there
+from hub.yaml import is_there
+from hub.yaml_nodes import UnreadableFile
 
 log = logging.getLogger(__name__)
 

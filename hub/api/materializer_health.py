@@ -14,7 +14,7 @@ from hub.materializers.progress.store_watch import ServerFacts
 from hub.materializers.stores.open_store import shown
 from hub.materializers.stores.sql_store import Store
 from hub.observability.overview.contact_watch import ContactWatch, in_words, is_cut_off, worst
-from hub.runtime import running_hub
+from hub.supervisor import running_hub
 
 
 def around(

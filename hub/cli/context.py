@@ -82,7 +82,7 @@ def _running(home: Path) -> Mapping[str, str]:
     """Return the ``where_to_find`` of the running hub of this home; {} if none runs."""
     with suppress(OSError):
         if (home / "hub.pid").stat().st_size:  # do not load psutil for --help, or without a hub
-            from hub.runtime import running_hub
+            from hub.supervisor import running_hub
 
             hub = running_hub(home)
             return {} if hub is None else hub.found_by

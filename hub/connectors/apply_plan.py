@@ -27,7 +27,7 @@ from hub.connectors.plan import (
 )
 from hub.connectors.rendering import RenderContext, covers, render
 from hub.connectors.validation import missing_plugins, refusals_of, unknown_settings
-from hub.runtime import environment_of_process
+from hub.supervisor import environment_of_process
 from hub.topics.tree.tree import TopicTree, inherited, load
 
 

@@ -22,7 +22,8 @@ from hub.embedded.jars import Progress, ensure_jars
 from hub.embedded.java import find_java
 from hub.embedded.preflight import check_disk, check_port
 from hub.errors import HubFault, PeerError
-from hub.runtime import die_with_parent, end, last_line
+from hub.runtime import die_with_parent
+from hub.supervisor import end, last_line
 
 # One replica of everything; timeouts for a broker that has no peers to wait for (kill to first ack: 13 s -> 6
 # s).

@@ -23,7 +23,8 @@ from hub.embedded.class_archive import archive_path, reading_flags, writing_flag
 from hub.embedded.jars import pyspark_home, spark_classpath
 from hub.embedded.java import Java
 from hub.errors import PeerError
-from hub.runtime import describe_exit, die_with_parent
+from hub.runtime import die_with_parent
+from hub.supervisor import describe_exit
 
 OPENED = (
     "java.base/java.lang",

@@ -1,4 +1,4 @@
-"""[edge] Kafka: the ports of ``hub/log.py`` implemented for a real cluster.
+"""[edge] Kafka: the ports of ``hub/log/`` implemented for a real cluster.
 
 One factory of settings serves every client, because other defaults lose events: acks=all, idempotence,
 committed records only, no automatic commits, and no silent reset (an offset that the log no longer has is an

@@ -15,7 +15,8 @@ import psutil
 
 from fault_suite.faults import kind
 from fault_suite.world import HUB_PARTS, SECOND_PARTS, World
-from hub.runtime import die_with_parent, end
+from hub.runtime import die_with_parent
+from hub.supervisor import end
 
 HITS = {
     "server": ("registry", "reads", "gateway", "materializer"),

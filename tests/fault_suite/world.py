@@ -28,7 +28,7 @@ from hub.cli.platform.up import children
 from hub.config import Settings
 from hub.embedded import ensure_jars
 from hub.errors import HubError
-from hub.runtime import Supervisor
+from hub.supervisor import Supervisor
 
 MIRROR = "home-away"
 HUB_PARTS = ("server", "applier", "materializer", "auditor", "mirror")

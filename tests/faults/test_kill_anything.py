@@ -25,7 +25,7 @@ from hub.demo import customers
 from hub.demo.feeder import Feeder
 from hub.embedded import ensure_jars
 from hub.errors import HubError
-from hub.runtime import Supervisor
+from hub.supervisor import Supervisor
 
 SEED = int(os.environ.get("HUB_FAULT_SEED", "1"))
 CUSTOMERS, EVENTS = 200, 9_000

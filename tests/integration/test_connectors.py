@@ -25,7 +25,7 @@ from sqlalchemy import create_engine, text
 from hub.config import Settings
 from hub.connectors.worker import ConnectWorker
 from hub.kafka import KafkaCluster
-from hub.runtime import Child, Supervisor
+from hub.supervisor import Child, Supervisor
 from hub.topics.dead_letters.record_format import dead_letter_of
 
 SECRET = "s3cret-of-the-database"

@@ -16,7 +16,7 @@ from processes import own_settings, run_hub
 from hub.cli.platform.up import children
 from hub.embedded import ensure_jars
 from hub.record import NewRecord
-from hub.runtime import Supervisor
+from hub.supervisor import Supervisor
 
 _SOURCE = "sources: {s: {topic: shop.events, format: json, schema: {id: bigint, n: bigint, text: string}}}"
 _DEEP = "(" * 3_000 + "s.n" + ")" * 3_000

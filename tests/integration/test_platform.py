@@ -27,7 +27,7 @@ from hub.embedded import KafkaNode
 from hub.errors import ConfigError, Conflict
 from hub.kafka import KafkaCluster
 from hub.record import NewRecord, Positions
-from hub.runtime import Child, Supervisor, end, running_hub, stop_hub
+from hub.supervisor import Child, Supervisor, end, running_hub, stop_hub
 
 SLEEPER = "import time; time.sleep(600)"
 

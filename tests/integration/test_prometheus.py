@@ -30,7 +30,8 @@ from hub.embedded import KafkaNode, ensure_jars
 from hub.errors import Conflict, PeerError
 from hub.kafka import KafkaCluster
 from hub.record import NewRecord, Positions
-from hub.runtime import die_with_parent, end
+from hub.runtime import die_with_parent
+from hub.supervisor import end
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 PROJECT = "customer-360"

@@ -13,7 +13,7 @@ from spark_cluster import SparkCluster, spark_cluster
 from hub.cli.platform.up import children
 from hub.demo import customers
 from hub.embedded import ensure_jars
-from hub.runtime import Supervisor
+from hub.supervisor import Supervisor
 
 SEED, CUSTOMERS = 31, 150
 

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.runtime import Backoff, Supervisor, describe_exit, last_line, repeating, running_hub
+from hub.runtime import Backoff, repeating
+from hub.supervisor import Supervisor, describe_exit, last_line, running_hub
 
 
 def test_backoff_doubles_up_to_its_most_and_starts_anew() -> None:

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 from patience import patient
 
-from hub import runtime
 from hub.cli.platform import up
 from hub.config import Settings
-from hub.runtime import Child, Supervisor, running_hub
+from hub.supervisor import Child, Supervisor, running_hub
 
 pytestmark = pytest.mark.processes
 
@@ -29,7 +28,7 @@ def said() -> list[str]:
 
 @pytest.fixture
 def supervisor(tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisor]:
-    monkeypatch.setattr(runtime, "PROGRESS_EVERY_S", 0.1)
+    monkeypatch.setattr("hub.supervisor.PROGRESS_EVERY_S", 0.1)
     made = Supervisor(tmp_path, said.append)
     yield made
     made.stop()

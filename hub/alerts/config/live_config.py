@@ -22,7 +22,7 @@ from hub.alerts.config.alerts_yaml import (
 )
 from hub.alerts.config.read_entries import ParsedEntries, Part, carried_on, read_alerts, text_of
 from hub.errors import ConfigError
-from hub.yaml import UnreadableFile
+from hub.yaml_nodes import UnreadableFile
 
 log = logging.getLogger(__name__)
 

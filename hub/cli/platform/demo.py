@@ -224,7 +224,7 @@ def _first_row(settings: Settings, view: str, stop: threading.Event, step: Calla
     """
     import httpx2
 
-    from hub.runtime import last_line
+    from hub.supervisor import last_line
 
     url = f"{settings.url}/views/{view}"
     began_s = time.monotonic()

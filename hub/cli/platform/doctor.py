@@ -24,8 +24,8 @@ from hub.embedded.jars import missing_jars
 from hub.errors import HubError, PeerError
 from hub.home_key import read_key
 from hub.observability.overview.contact_watch import in_words, is_cut_off, worst
-from hub.runtime import running_hub
 from hub.schema_registry.client.registry_client import RegistryClient
+from hub.supervisor import running_hub
 
 
 class CheckResult(StrEnum):

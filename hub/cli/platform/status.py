@@ -20,7 +20,7 @@ from hub.lake.note import LakeNote, read_note
 from hub.observability import format
 from hub.observability.lag.states import LEVEL, LagState, Level
 from hub.observability.overview.overview import RUNNING
-from hub.runtime import RunningHub, running_hub
+from hub.supervisor import RunningHub, running_hub
 from hub.topics.tree.tree import LiveTree
 
 _TIMEOUT_S = 15.0

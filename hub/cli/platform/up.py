@@ -35,17 +35,8 @@ from hub.embedded import KafkaNode, check_disk, check_memory, check_port, ensure
 from hub.embedded.class_archive import has_archive
 from hub.embedded.kafka_node import answers_api_versions
 from hub.errors import ConfigError, HubError, PeerError
-from hub.runtime import (
-    Child,
-    RunningHub,
-    Supervisor,
-    check_unused,
-    end,
-    install_stop_signals,
-    last_line,
-    running_hub,
-    stop_hub,
-)
+from hub.runtime import install_stop_signals
+from hub.supervisor import Child, RunningHub, Supervisor, check_unused, end, last_line, running_hub, stop_hub
 from hub.topics.tree.tree import LiveTree
 
 _STOPPED_S = 60.0

@@ -19,7 +19,8 @@ from pathlib import Path
 import orjson
 
 from hub.kafka.contact.watchdog import ContactReport, reports
-from hub.runtime import began_of, repeating
+from hub.runtime import repeating
+from hub.supervisor import began_of
 
 FOLDER = "contact"
 WRITE_EVERY_S = 2.0

@@ -36,8 +36,8 @@ from hub.materializers.progress.span_counts import telling
 from hub.materializers.snapshot_groups.coordinator import SnapshotGroups
 from hub.materializers.spark import session as spark
 from hub.materializers.versions.version_log import VersionLog
-from hub.runtime import describe_exit
 from hub.schema_registry.client.registry_client import RegistryClient
+from hub.supervisor import describe_exit
 
 log = logging.getLogger(__name__)
 

@@ -46,7 +46,8 @@ from hub.materializers.isolation.thread_marks import (
 from hub.materializers.progress.records import ViewState
 from hub.materializers.snapshot_groups.coordinator import RunningVersion
 from hub.materializers.versions.version_log import VersionLog
-from hub.runtime import LOG_LIMIT_BYTES, die_with_parent
+from hub.runtime import die_with_parent
+from hub.supervisor import LOG_LIMIT_BYTES
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 
-from hub.runtime import running_hub
+from hub.supervisor import running_hub
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from hub.access.live_config import LiveAccess
 from hub.access.secrets import hash_of_password, hash_of_token
 from hub.caller import HUB, Action, Kind, Resource
 from hub.errors import ConfigError
-from hub.yaml import UnreadableFile
+from hub.yaml_nodes import UnreadableFile
 
 PASSWORD = hash_of_password("correct horse", b"0123456789abcdef")
 TOKEN = hash_of_token("hubt_secret")

@@ -13,7 +13,7 @@ from hub.alerts.config.read_entries import read_alerts
 from hub.alerts.model.matching import matchers_of
 from hub.alerts.model.rules import RULES
 from hub.errors import ConfigError
-from hub.yaml import UnreadableFile
+from hub.yaml_nodes import UnreadableFile
 
 WHOLE = """
 link: https://hub.example.com

@@ -13,7 +13,7 @@ import pytest
 from hub.cli.platform import up
 from hub.config import Settings
 from hub.errors import ConfigError, Conflict
-from hub.runtime import RunningHub, Supervisor
+from hub.supervisor import RunningHub, Supervisor
 
 pytestmark = pytest.mark.processes
 

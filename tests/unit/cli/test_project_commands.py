@@ -21,7 +21,7 @@ from hub.cli.platform.init import PROJECTS
 from hub.config import Settings
 from hub.errors import ConfigError, PeerError
 from hub.materializers.definition.load import load_views
-from hub.runtime import RunningHub
+from hub.supervisor import RunningHub
 from hub.topics.tree.tree import load
 
 

@@ -17,7 +17,7 @@ from hub.config import Settings
 from hub.demo.customers import DemoEvent
 from hub.errors import HubFault
 from hub.log import MemoryCluster
-from hub.runtime import Child, Supervisor, check_unused
+from hub.supervisor import Child, Supervisor, check_unused
 
 
 @pytest.fixture(autouse=True)
