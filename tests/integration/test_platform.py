@@ -169,7 +169,8 @@ def test_a_stop_during_the_start_ends_it(tmp_path: Path) -> None:
 SUPERVISE = f"""
 import sys, threading
 from pathlib import Path
-from hub.runtime import Child, Supervisor, install_stop_signals
+from hub.runtime import install_stop_signals
+from hub.supervisor import Child, Supervisor
 stop = install_stop_signals()
 supervisor = Supervisor(Path(sys.argv[1]))
 supervisor.start(Child("one", lambda: [sys.executable, "-c", {SLEEPER!r}]))
