@@ -33,6 +33,7 @@ from hub.client.answers import Column, Page, Result
 from hub.client.changes import Behind, Change, Covered, Delete, Reset, Snapshot, Synced, Upsert
 from hub.client.errors import NotCovered, Reason, Refused, Unreachable
 from hub.client.event import DECLARED, Event
+from hub.client.frames import ArrowResult
 from hub.client.requests import Row
 from hub.client.sync import Changes, Copy, Hub
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
@@ -40,6 +41,7 @@ from hub.record import Positions
 
 __all__ = [
     "DECLARED",
+    "ArrowResult",
     "AsyncChanges",
     "AsyncCopy",
     "AsyncHub",

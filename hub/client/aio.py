@@ -13,6 +13,7 @@ from hub.client.calls import Calls
 from hub.client.changes import Change, Denied, Listener, Transport
 from hub.client.errors import ConnectionBroken, NotCovered, Unreachable
 from hub.client.event import DECLARED, Event
+from hub.client.frames import ArrowResult
 from hub.client.local_copy import Rows
 from hub.client.produce_bodies import events_of
 from hub.client.receipts import Receipts
@@ -122,6 +123,17 @@ class AsyncHub:
                 yield row
             if (cursor := page.next) is None:
                 return
+
+    async def query_arrow(
+        self,
+        sql: str,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        limit: int = 1_000_000,
+        timeout_s: float | None = None,
+    ) -> ArrowResult:
+        """See ``Hub.query_arrow``."""
+        return await self._run(self._calls.query_arrow(sql, parameters, limit, timeout_s))
 
     async def query(
         self,

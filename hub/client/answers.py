@@ -13,6 +13,7 @@ from hub.client.errors import (
     Unreachable,
     error_of,
 )
+from hub.client.frames import ArrowResult, table_of
 from hub.client.requests import POSITION, Reply, Row, T
 from hub.errors import HubError
 from hub.record import Positions
@@ -54,6 +55,14 @@ class Result:
         names = [column.name for column in self.columns]
         return [dict(zip(names, row, strict=True)) for row in self.rows]
 
+    def to_arrow(self) -> Any:
+        """Return a ``pyarrow.Table``. ``Hub.query_arrow`` is for more than 10,000 rows."""
+        return table_of([(each.name, each.type) for each in self.columns], self.rows)
+
+    def to_pandas(self) -> Any:
+        """Return a ``pandas.DataFrame``, by pyarrow."""
+        return self.to_arrow().to_pandas()
+
 
 def error_without_lines(reply: Reply, written: Positions) -> HubError:
     """Return the error for a reply that lacks a result for each event."""
@@ -83,6 +92,13 @@ def result_of(body: Any) -> Result:
     rows = [tuple(row[column.name] for column in columns) for row in body["rows"]]
     group = (body.get("cut") or {}).get("name")
     return Result(columns, rows, bool(body["more"]), Positions.parse(body["positions"]), group)
+
+
+def arrow_of(reply: Reply) -> ArrowResult:
+    """Return the answer of a query in Arrow's form. Raises Unreachable for one that is not the hub's."""
+    if "arrow" not in reply.headers.get("content-type", ""):
+        raise Unreachable("the server there is not a hub", hint="is a proxy in between?")
+    return ArrowResult(reply.body, reply.headers.get("hub-more") == "true", position_of(reply))
 
 
 def position_of(reply: Reply) -> Positions:

@@ -20,7 +20,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from hub.client.answers import Page, Result, error_without_lines, position_of, read_reply, result_of
+from hub.client.answers import (
+    Page,
+    Result,
+    arrow_of,
+    error_without_lines,
+    position_of,
+    read_reply,
+    result_of,
+)
 from hub.client.errors import (
     ConnectionBroken,
     NotCovered,
@@ -32,6 +40,7 @@ from hub.client.errors import (
     reason_of,
 )
 from hub.client.event import Event
+from hub.client.frames import ArrowResult
 from hub.client.produce_bodies import requests_of
 from hub.client.receipts import EVERY_S, Receipts
 from hub.client.requests import (
@@ -163,6 +172,31 @@ class Calls:
     ) -> Call[Result]:
         """SQL over views. The server's time limit is the call's."""
         budget = self.budget(timeout_s)
+        request = self._query(sql, parameters, limit, after, budget, cut)
+        return read_reply((yield from self._ask(request, budget)), result_of)
+
+    def query_arrow(
+        self,
+        sql: str,
+        parameters: Mapping[str, Any] | None,
+        limit: int,
+        timeout_s: float | None,
+    ) -> Call[ArrowResult]:
+        """SQL over views, as an Arrow stream."""
+        budget = self.budget(timeout_s)
+        request = self._query(sql, parameters, limit, None, budget, False, "arrow")
+        return arrow_of((yield from self._ask(request, budget)))
+
+    def _query(
+        self,
+        sql: str,
+        parameters: Mapping[str, Any] | None,
+        limit: int | None,
+        after: Token | None,
+        budget: Budget,
+        cut: bool,
+        form: str | None = None,
+    ) -> Request:
         asked: dict[str, Any] = {
             "sql": sql,
             "parameters": {name: _plain(value) for name, value in (parameters or {}).items()},
@@ -174,8 +208,9 @@ class Calls:
             asked["after"] = str(after)
         if cut:
             asked["cut"] = "required"
-        request = Request("POST", "/query", headers=JSON_BODY, body=json_of(asked, "query: a parameter"))
-        return read_reply((yield from self._ask(request, budget)), result_of)
+        if form is not None:
+            asked["format"] = form
+        return Request("POST", "/query", headers=JSON_BODY, body=json_of(asked, "query: a parameter"))
 
     # ---- writes
 

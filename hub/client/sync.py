@@ -17,6 +17,7 @@ from hub.client.calls import Calls
 from hub.client.changes import Change, Denied, Listener, Transport
 from hub.client.errors import ConnectionBroken
 from hub.client.event import DECLARED, Event
+from hub.client.frames import ArrowResult
 from hub.client.produce_bodies import events_of
 from hub.client.receipts import Receipts
 from hub.client.requests import Call, Pause, Row, Token, Where, caller_settings, headers_of
@@ -151,11 +152,23 @@ class Hub:
         """
         cursor: str | None = None
         while True:
-            call = self._calls.page(view, where, order, fields, page_rows, cursor, after, timeout_s)
-            page = self._run(call)
+            page = self._run(
+                self._calls.page(view, where, order, fields, page_rows, cursor, after, timeout_s)
+            )
             yield from page.rows
             if (cursor := page.next) is None:
                 return
+
+    def query_arrow(
+        self,
+        sql: str,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        limit: int = 1_000_000,
+        timeout_s: float | None = None,
+    ) -> ArrowResult:
+        """Return a query's rows as an Arrow stream, up to 5,000,000: ``.to_arrow()``, ``.to_pandas()``."""
+        return self._run(self._calls.query_arrow(sql, parameters, limit, timeout_s))
 
     def query(
         self,
@@ -168,11 +181,9 @@ class Hub:
         cut: bool = False,
     ) -> Result:
         """Run a read-only SQL query over views; ``:name`` in it is a parameter. ``cut``: require all views to
-        be at the same place of the log (``Result.cut``); raises an error with the reason if they are not by
-        the timeout.
+        be at the same place of the log (``Result.cut``), or raise an error with the reason at the timeout.
 
-        >>> hub.query("SELECT city, count(*) AS n FROM customer_360 WHERE points > :p GROUP BY city",
-        ... {"p": 9}).dicts()
+        >>> hub.query("SELECT city, points FROM customer_360 WHERE points > :p", {"p": 9}).dicts()
         """
         return self._run(self._calls.query(sql, parameters, limit, after, timeout_s, cut))
 

@@ -150,7 +150,7 @@ class ResultSpool:
     _sent: int = 0
     _rest: bytes = b""
     _closed: bool = False
-    live: bool = False  # rows of a push query: what was read is freed, and the query waits for its reader
+    live: bool = False  # rows of a push query: read bytes are freed, and the query waits for its reader
     _room: asyncio.Event = field(default_factory=asyncio.Event)
     _begun: asyncio.Event = field(default_factory=asyncio.Event)
     _news: asyncio.Event = field(default_factory=asyncio.Event)

@@ -111,7 +111,7 @@ def failed(session: Session, error: Exception, sql: str = "", offset: int = 0, *
 
 
 def described(session: Session, name: str, types: Sequence[int]) -> Session:
-    """Return the session with the types of a prepared statement's parameters, which the client was told."""
+    """Return the session with the types of a prepared statement's parameters, as sent to the client."""
     known = session.prepared.get(name)
     if known is None:
         return session

@@ -19,6 +19,7 @@ from sqlglot.parser import Parser
 from hub.errors import ConfigError
 from hub.materializers.definition.sql_view import SqlView
 from hub.materializers.sql_rules.nesting import MOST_BRACKETS, MOST_LEVELS, deep_node, deep_token
+from hub.materializers.sql_rules.unsupported import unsupported
 
 _WIDEST = 160  # most characters of a line that an error shows
 SPARK = Dialect.get_or_raise("spark")
@@ -80,6 +81,9 @@ def parsed_select(view: SqlView) -> tuple[list[Token], exp.Query]:
     deep = deep_token(tokens)
     if deep is not None:
         raise _too_deep(view, MOST_BRACKETS, deep.start)
+    other = unsupported(tokens, view=True)
+    if other is not None:
+        raise wrong(view, other.what, other.hint, other.start, "HUB-2112")
     try:
         trees = _trees(tokens, view.sql)
     except RecursionError:

@@ -20,6 +20,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from hub.errors import CallerError
 from hub.materializers.sql_rules.nesting import MOST_BRACKETS, deep_token
+from hub.materializers.sql_rules.unsupported import unsupported
 
 MOST_CHARACTERS = 20_000
 MOST_TOKENS = 4_000
@@ -243,6 +244,9 @@ def _check(text: str, tokens: list[Token]) -> None:
     deep = deep_token(tokens)
     if deep is not None:
         raise _too_deep(text, deep.start)
+    other = unsupported(tokens, view=False)
+    if other is not None:
+        raise error_at(text, other.what, other.start, other.end, hint=other.hint, code="HUB-1470")
     for number, token in enumerate(tokens):
         if token.token_type == TokenType.SEMICOLON and any(
             each.token_type != TokenType.SEMICOLON for each in tokens[number:]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from hub.caller import reads_all, sees_topic, sees_view
 from hub.errors import CallerError
@@ -27,7 +27,9 @@ from hub.materializers.queries.topic_rows import DEFAULT_EVENTS, MOST_EVENTS, Sc
 
 DEFAULT_ROWS = 1_000
 LONGEST_MS = 60_000
-Format = Literal["json", "ndjson", "csv"]
+# Rows of an answer in Arrow's form, which is written to a file and not held in memory.
+MOST_ARROW_ROWS = 5_000_000
+Format = Literal["json", "ndjson", "csv", "arrow"]
 
 
 class QueryBody(BaseModel):
@@ -39,13 +41,20 @@ class QueryBody(BaseModel):
 
     sql: str = Field(min_length=1, max_length=20_000)
     parameters: dict[str, str | int | float | bool | None] = Field(default_factory=dict, max_length=100)
-    limit: int = Field(DEFAULT_ROWS, ge=1, le=MOST_ROWS)
+    format: Format = "json"
+    limit: int = Field(DEFAULT_ROWS, ge=1, le=MOST_ARROW_ROWS)
     timeout_ms: int | None = Field(None, ge=1, le=LONGEST_MS)
     after: str | None = None
-    format: Format = "json"
     events: int = Field(DEFAULT_EVENTS, ge=1, le=MOST_EVENTS)
     since: str | None = None
     cut: Literal["required"] | None = None
+
+    @field_validator("limit")
+    @classmethod
+    def _fits_the_format(cls, limit: int, known: ValidationInfo) -> int:
+        if limit > MOST_ROWS and known.data.get("format") != "arrow":
+            raise ValueError(f"Input should be less than or equal to {MOST_ROWS}; format arrow takes more")
+        return limit
 
 
 def rows_of(

@@ -1,5 +1,5 @@
 """Queries over HTTP: the routes of queries, and the forms of their answers.
 
 routes.py       [edge] FastAPI            answers.py  [edge] JSON, NDJSON and CSV
-push_routes.py  [edge] push queries
+arrow.py        [edge] Arrow streams      push_routes.py  [edge] push queries
 """

@@ -1,4 +1,4 @@
-"""[edge] Answers of queries as JSON, NDJSON and CSV."""
+"""[edge] Answers of queries as JSON, NDJSON, CSV and Arrow."""
 
 from __future__ import annotations
 
@@ -9,15 +9,22 @@ from typing import Any
 
 import orjson
 from fastapi import Response
+from fastapi.responses import StreamingResponse
 
 from hub.csv_cells import in_cell
 from hub.materializers.queries.answering.calls import Format
+from hub.materializers.queries.http.arrow import ArrowStream
 from hub.materializers.queries.parser import SqlError
 from hub.materializers.queries.running import QueryAnswer
 from hub.materializers.queries.topic_rows import ScannedRange
 from hub.materializers.serving.read_your_writes import POSITION_HEADER
 
-_MEDIA = {"json": "application/json", "ndjson": "application/x-ndjson", "csv": "text/csv; charset=utf-8"}
+_MEDIA = {
+    "json": "application/json",
+    "ndjson": "application/x-ndjson",
+    "csv": "text/csv; charset=utf-8",
+    "arrow": "application/vnd.apache.arrow.stream",
+}
 
 
 def listed_columns(columns: Mapping[str, str]) -> list[dict[str, str]]:
@@ -37,8 +44,13 @@ def error_response(error: SqlError) -> Response:
 
 
 def answer_response(
-    answer: QueryAnswer, scanned: list[ScannedRange], form: Format, elapsed_ms: int
+    answer: QueryAnswer,
+    scanned: list[ScannedRange],
+    form: Format,
+    elapsed_ms: int,
+    stream: ArrowStream | None = None,
 ) -> Response:
+    """Return the answer in its form. ``stream`` has the rows of Arrow's form."""
     names = [column.name for column in answer.columns]
     columns = [{"name": column.name, "type": column.kind} for column in answer.columns]
     told = [each.as_json() for each in scanned]
@@ -64,6 +76,9 @@ def answer_response(
     headers["Hub-Scanned"] = ",".join(
         f"{each.topic}:{each.partition}:{each.start}-{each.end}" for each in scanned
     )
+    if stream is not None:
+        headers["Content-Length"] = str(stream.size)
+        return StreamingResponse(stream.chunks(), 200, headers, _MEDIA[form])
     if form == "ndjson":
         lines = b"".join(orjson.dumps(dict(zip(names, row, strict=True))) + b"\n" for row in answer.rows)
         return Response(lines, 200, headers, _MEDIA[form])

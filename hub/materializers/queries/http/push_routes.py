@@ -29,7 +29,7 @@ def add_push_queries(router: APIRouter, service: QueryService) -> None:
         push = push_statement(sql)
         if push is None:
             raise SqlError(
-                "this is no push query",
+                "the statement is not a push query",
                 hint="end it with EMIT CHANGES; POST /query answers all others",
                 code=CODE,
             )

@@ -22,6 +22,7 @@ from hub.errors import CallerError, NotFound, nearest
 from hub.materializers.queries.answering.calls import (
     DEFAULT_ROWS,
     LONGEST_MS,
+    MOST_ARROW_ROWS,
     Format,
     QueryBody,
 )
@@ -29,11 +30,12 @@ from hub.materializers.queries.answering.service import QueryService
 from hub.materializers.queries.executor import QueryExecutor
 from hub.materializers.queries.functions.catalog import FUNCTIONS
 from hub.materializers.queries.http.answers import answer_response, error_response, listed_columns
+from hub.materializers.queries.http.arrow import ArrowStream
 from hub.materializers.queries.http.push_routes import add_push_queries
 from hub.materializers.queries.inspection import placeholders
 from hub.materializers.queries.parser import SqlError, parse
 from hub.materializers.queries.relations import Value
-from hub.materializers.queries.running import MOST_ROWS
+from hub.materializers.queries.running import MOST_ROWS, take_rows
 from hub.materializers.queries.saved_queries import SavedQuery, load_queries, readable
 from hub.materializers.queries.topic_rows import DEFAULT_EVENTS, MOST_EVENTS, TopicTables
 from hub.materializers.serving.pull_query import only
@@ -49,11 +51,20 @@ class _HttpQueries:
 
     async def answer(self, body: QueryBody, request: Request, hub_position: str | None) -> Response:
         started = time.monotonic()
+        stream = ArrowStream() if body.format == "arrow" else None
+        take = take_rows if stream is None else stream.take
         try:
-            answer, scanned = await self.service.answer(body, request.is_disconnected, token=hub_position)
-        except SqlError as error:
-            return error_response(error)
-        return answer_response(answer, scanned, body.format, round((time.monotonic() - started) * 1000))
+            answer, scanned = await self.service.answer(
+                body, request.is_disconnected, token=hub_position, take=take
+            )
+        except BaseException as error:
+            if stream is not None:
+                stream.close()
+            if isinstance(error, SqlError):
+                return error_response(error)
+            raise
+        elapsed_ms = round((time.monotonic() - started) * 1000)
+        return answer_response(answer, scanned, body.format, elapsed_ms, stream)
 
 
 def create_router(service: QueryService) -> APIRouter:
@@ -107,7 +118,7 @@ def _add_saved_queries(router: APIRouter, asked: _HttpQueries) -> None:
         body = QueryBody.model_construct(
             sql=found.sql,
             parameters=given,
-            limit=_within("limit", limit, MOST_ROWS),
+            limit=_within("limit", limit, MOST_ARROW_ROWS if format == "arrow" else MOST_ROWS),
             timeout_ms=None if timeout_ms is None else _within("timeout_ms", timeout_ms, LONGEST_MS),
             after=after,
             format=format,

@@ -1,4 +1,4 @@
-"""[shell] Answers of SHOW, DESCRIBE and EXPLAIN: lists of what the caller may see, as rows."""
+"""[shell] Answers of SHOW, DESCRIBE and EXPLAIN: lists of visible names, as rows."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ class _Reader:
         if not _VIEW_NAME.fullmatch(name):
             raise self.refused(
                 f'"{name[:80]}" cannot be the name of a view',
-                "a letter, then lower-case letters, digits and _: customer_360",
+                "lower-case letters, digits and _, such as customer_360",
                 back=1,
             )
         return name

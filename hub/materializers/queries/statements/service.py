@@ -94,7 +94,7 @@ class Statements:
                 said = f"it is {state['state']}" if state else "the materializer has not reported it"
                 raise PeerError(
                     f'view "{view}" is created, but not live after {wait_s:g} s: {said}',
-                    hint=state.get("reason") or f"it goes on: SHOW VIEWS LIKE '{view}'",
+                    hint=state.get("reason") or f"it starts all the same: SHOW VIEWS LIKE '{view}'",
                     code="HUB-3053",
                 )
             await asyncio.sleep(_LOOK_S)
