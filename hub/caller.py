@@ -11,7 +11,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from hub.errors import CallerError
+from hub.errors import CallerError, PeerError
+from hub.masking.shape import OPEN, SeenShape
 
 
 class Action(StrEnum):
@@ -83,8 +84,9 @@ class Decision:
 @dataclass(frozen=True)
 class Caller:
     """A caller. ``name`` is empty while nobody is signed in. ``can_leave``: a browser session, which can be
-    ended. ``for_others``: the hub's own command line, which names the user it acts for. ``is_person``: signed
-    in themselves, not by one of their tokens.
+    ended. ``for_others``: the hub's own command line, which names its user. ``is_person``: signed
+    in themselves, not by one of their tokens. ``shape``: what they see of a topic or view; ``is_masked``:
+    whether that may be less than everything.
     """
 
     name: str
@@ -93,6 +95,8 @@ class Caller:
     can_leave: bool = False
     for_others: bool = False
     is_person: bool = False
+    shape: Callable[[Resource], SeenShape] = field(default=lambda _what: OPEN, repr=False)
+    is_masked: bool = False
 
 
 CALLER: ContextVar[Caller | None] = ContextVar("caller", default=None)
@@ -153,6 +157,46 @@ def reads_all(topics: Iterable[str] = (), views: Iterable[str] = ()) -> None:
         require(Action.read, Resource(Kind.topic, topic))
     for view in views:
         require(Action.read, Resource(Kind.view, view))
+
+
+def seen_topic(name: str) -> SeenShape:
+    """Return what the caller sees of a topic's records. Raises PeerError while that is not known."""
+    caller = CALLER.get()
+    return OPEN if caller is None or not caller.is_masked else caller.shape(Resource(Kind.topic, name))
+
+
+def seen_view(name: str) -> SeenShape:
+    """Return what the caller sees of a view's rows. Raises PeerError while that is not known."""
+    caller = CALLER.get()
+    return OPEN if caller is None or not caller.is_masked else caller.shape(Resource(Kind.view, name))
+
+
+def shows_keys(view: str) -> bool:
+    """Return whether the caller sees the keys of all rows of the view; False where that is not known."""
+    if not reads_view(view):
+        return False
+    try:
+        shape = seen_view(view)
+    except PeerError:
+        return False
+    return shape.is_open or (shape.key.form == "shown" and not shape.rows and not shape.closed)
+
+
+def shows_all(view: str) -> bool:
+    """Return whether the caller sees all rows of the view with all fields; False where that is not known."""
+    try:
+        return reads_view(view) and seen_view(view).is_open
+    except PeerError:
+        return False
+
+
+def shows_records(topic: str) -> bool:
+    """Return whether the caller sees all records of the topic with all fields; False where that is not
+    known."""
+    try:
+        return seen_topic(topic).is_open
+    except PeerError:
+        return False
 
 
 def done_by(said: str) -> str:

@@ -92,6 +92,11 @@ def make_key(home: Path) -> bytes:
     return made
 
 
+def mask_key(key: bytes) -> bytes:
+    """Return the key of hashed fields. Servers with the same key of the home hash alike."""
+    return hmac.new(key, b"hashes of masked fields", hashlib.sha256).digest()
+
+
 def own_password(key: bytes) -> str:
     """Return the password with which the hub's own processes sign in as ``_hub``."""
     return hmac.new(key, b"hub's own processes", hashlib.sha256).hexdigest()

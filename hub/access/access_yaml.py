@@ -13,6 +13,7 @@
       checkout: {token: "sha256$…", grants: [{role: write, topics: ["shop.orders"]}]}
     anonymous: [{role: read, topics: ["public.**"]}]  # default: nothing
     oidc: {issuer: …, audience: event-hub}           # hub/access/oidc/settings.py
+    masks: [{tags: [PII], topics: ["shop.**"], as: hashed}]   # hub/access/masking/nodes.py
 
 The file contains hashes of passwords and tokens, never the secrets themselves: ``hub access hash`` makes
 them.
@@ -28,6 +29,8 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from hub.access.decide import AccessPolicy, Grant, patterns_of
+from hub.access.masking.decision import MaskPolicy
+from hub.access.masking.nodes import MOST_MASKS, ClaimNodes, MaskNode
 from hub.access.oidc.settings import OidcNode
 from hub.access.secrets import checked_password_hash, checked_token_hash, hash_of_token
 from hub.errors import ConfigError, nearest
@@ -96,6 +99,7 @@ class UserNode(_AccessModel):
     certificates: tuple[CertificateName, ...] = Field((), max_length=20)
     groups: list[Name] = Field(default_factory=list, max_length=MOST_GRANTS)
     grants: Grants = Field(default_factory=list)
+    claims: ClaimNodes = Field(default_factory=dict, max_length=MOST_GRANTS)
 
     @property
     def secrets(self) -> tuple[str | None, tuple[str, ...]]:
@@ -109,6 +113,7 @@ class TokenNode(_AccessModel):
     token: Annotated[str, AfterValidator(checked_token_hash)]
     groups: list[Name] = Field(default_factory=list, max_length=MOST_GRANTS)
     grants: Grants = Field(default_factory=list)
+    claims: ClaimNodes = Field(default_factory=dict, max_length=MOST_GRANTS)
 
 
 class AccessFile(_AccessModel):
@@ -120,6 +125,17 @@ class AccessFile(_AccessModel):
     tokens: dict[Name, TokenNode] = Field(default_factory=dict, max_length=MOST_USERS)
     anonymous: Grants = Field(default_factory=list)
     oidc: OidcNode | None = None
+    masks: list[MaskNode] = Field(default_factory=list, max_length=MOST_MASKS)
+
+    def mask_policy(self) -> MaskPolicy:
+        """Return the masks, and the claims of users and tokens, as the input of their decision."""
+        own: list[tuple[str, UserNode | TokenNode]] = [*self.users.items(), *self.tokens.items()]
+        claims = {
+            name: {claim: tuple(values) for claim, values in node.claims.items()}
+            for name, node in own
+            if node.claims
+        }
+        return MaskPolicy(tuple(each.rule(number) for number, each in enumerate(self.masks, 1)), claims)
 
     def policy(self) -> AccessPolicy:
         """Return the grants as the input of ``decide``."""
@@ -190,3 +206,6 @@ def _named_groups(file: AccessFile) -> Iterator[tuple[tuple[str | int, ...], str
                 yield (kind, name, "groups", number), group
     for value, group in ((file.oidc and file.oidc.groups) or {}).items():
         yield ("oidc", "groups", value), group
+    for number, mask in enumerate(file.masks):
+        for group in mask.groups:
+            yield ("masks", number, "groups", group), group

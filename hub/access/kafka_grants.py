@@ -7,7 +7,8 @@ Actions become operations by one table. Patterns become rules by one of two ways
     nyc.*.delays    LITERAL of each existing topic that the grant covers, as decide.py decides
     views: [c]      LITERAL of each existing changelog of the view
 
-So a rule never allows more than the server does. Topics made later are covered by prefixes, or after the next
+So a rule never allows more than the server does. A topic that masks may hide something of is not read past
+the hub: its readers get no READ. Topics made later are covered by prefixes, or after the next
 apply.
 """
 
@@ -17,7 +18,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from hub.access.decide import ROLES, AccessPolicy, Grant, Principal, decide
+from hub.access.decide import ANONYMOUS, ROLES, AccessPolicy, Grant, Principal, decide
+from hub.access.masking.decision import MaskPolicy, reads_as_written
 from hub.caller import Action, Kind, Resource
 from hub.kafka.acls import AccessRule
 from hub.kafka.acls import Resource as KafkaResource
@@ -54,14 +56,35 @@ def principal_of(name: str) -> str:
 
 
 def desired_rules(
-    policy: AccessPolicy, principals: Iterable[Principal], topics: Collection[str]
+    policy: AccessPolicy,
+    principals: Iterable[Principal],
+    topics: Collection[str],
+    masks: MaskPolicy | None = None,
 ) -> frozenset[AccessRule]:
     """Return the rules of everybody, and of each principal, on a cluster with these topics."""
-    found = set(_rules(EVERYBODY, policy.anonymous, topics))
-    for who in principals:
+    everybody = [*principals]
+    found = set(
+        _rules(EVERYBODY, policy.anonymous, topics, _masked(masks, policy, [ANONYMOUS, *everybody], topics))
+    )
+    for who in everybody:
         grants = [grant for source, grant in policy.grants(who) if source != "anonymous"]
-        found.update(_rules(principal_of(who.name), grants, topics))
+        found.update(_rules(principal_of(who.name), grants, topics, _masked(masks, policy, [who], topics)))
     return frozenset(found)
+
+
+def _masked(
+    masks: MaskPolicy | None, policy: AccessPolicy, whom: Iterable[Principal], topics: Iterable[str]
+) -> frozenset[str] | None:
+    """Return the topics that one of these principals may not read as they were written; None without
+    masks."""
+    if masks is None or not masks.rules:
+        return None
+    principals = [*whom]
+    return frozenset(
+        topic
+        for topic in topics
+        if not all(reads_as_written(masks, policy, who, topic) for who in principals)
+    )
 
 
 def plan_rules(
@@ -92,10 +115,12 @@ def _is_managed(rule: AccessRule) -> bool:
     return rule.permission == "ALLOW" and rule.host == "*" and rule.resource != "CLUSTER"
 
 
-def _rules(principal: str, grants: Collection[Grant], topics: Collection[str]) -> Iterator[AccessRule]:
+def _rules(
+    principal: str, grants: Collection[Grant], topics: Collection[str], masked: frozenset[str] | None
+) -> Iterator[AccessRule]:
     actions: set[Action] = set()
     for grant in grants:
-        for name, pattern, action in _covered(grant, topics):
+        for name, pattern, action in _covered(grant, topics, masked):
             actions.add(action)
             for operation in OPERATIONS[action]:
                 yield AccessRule(name, pattern, principal, "*", operation, "ALLOW")
@@ -112,17 +137,23 @@ def _rules(principal: str, grants: Collection[Grant], topics: Collection[str]) -
             yield AccessRule(f"{own}.", "PREFIXED", principal, "*", operation, "ALLOW", resource)
 
 
-def _covered(grant: Grant, topics: Collection[str]) -> Iterator[tuple[str, PatternKind, Action]]:
-    """Yield name, kind of pattern and action of the rules of one grant."""
+def _covered(
+    grant: Grant, topics: Collection[str], masked: frozenset[str] | None
+) -> Iterator[tuple[str, PatternKind, Action]]:
+    """Yield name, kind of pattern and action of the rules of one grant. ``masked``: topics that are not
+    read; with masks a pattern of READ becomes one rule for each existing topic.
+    """
     for action in ROLES[grant.role]:
+        each_alone = action is Action.read and masked is not None
         for pattern in grant.topics:
-            if not _needs_expansion(pattern, action, grant.role):
+            if not each_alone and not _needs_expansion(pattern, action, grant.role):
                 for name, kind in _patterns(pattern):
                     yield name, kind, action
         for topic in topics:
-            if _allows(grant, action, topic):
+            if _allows(grant, action, topic) and not (each_alone and topic in (masked or ())):
                 yield topic, "LITERAL", action
-        if grant.hub and grant.role == "admin":
+        own_are_masked = each_alone and any(topic.startswith("_") for topic in masked or ())
+        if grant.hub and grant.role == "admin" and not own_are_masked:
             yield "_", "PREFIXED", action
 
 

@@ -14,8 +14,11 @@ from pathlib import Path
 
 from hub.access.access_yaml import ACCESS_FILE, AccessFile, load_access, with_admin
 from hub.access.decide import ANONYMOUS, AccessPolicy, Principal, decide
+from hub.access.masking.decision import MaskDecision, MaskPolicy
+from hub.access.masking.facts import MaskSources
 from hub.caller import Action, Caller, Decision, Resource
 from hub.errors import ConfigError
+from hub.masking.shape import SeenShape
 from hub.yaml import is_there
 from hub.yaml_nodes import UnreadableFile
 
@@ -37,15 +40,19 @@ class AccessRules:
     policy: AccessPolicy
     tokens: Mapping[str, str]
     certificates: Mapping[str, str] = field(default_factory=dict)
+    masks: MaskPolicy = field(default_factory=MaskPolicy)
+    mask_sources: MaskSources = field(default_factory=MaskSources, repr=False, compare=False)
     _known: dict[tuple[Principal, Action, Resource], Decision] = field(default_factory=dict, repr=False)
 
     @staticmethod
-    def of(file: AccessFile) -> AccessRules:
+    def of(file: AccessFile, mask_sources: MaskSources | None = None) -> AccessRules:
         return AccessRules(
             file,
             file.policy(),
             {node.token: name for name, node in file.tokens.items()},
             {each: name for name, node in file.users.items() for each in node.certificates},
+            file.mask_policy(),
+            mask_sources or MaskSources(),
         )
 
     def decide(self, who: Principal, action: Action, what: Resource) -> Decision:
@@ -68,7 +75,20 @@ class AccessRules:
             can_leave=can_leave,
             for_others=who.kind == "own",
             is_person=who.kind in ("user", "proxy", "oidc") and who.limits is None,
+            shape=lambda what: self.shape(who, what),
+            is_masked=bool(self.masks.rules) and who.kind != "own",
         )
+
+    def shape(self, who: Principal, what: Resource) -> SeenShape:
+        """Return what the principal sees of a topic or view. Raises PeerError while that is not known."""
+        sources = self.mask_sources
+        return MaskDecision(self.masks, self.policy, who, sources.known(), sources.secret).shape(what)
+
+    def sees_the_same(self, now: Principal, then: Principal, before: AccessRules) -> bool:
+        """Return whether ``now`` sees what it saw as ``then`` under the rules of ``before``."""
+        if not self.masks.rules and not before.masks.rules:
+            return True
+        return (self.masks, self.policy, now.groups) == (before.masks, before.policy, then.groups)
 
     def same_principal(self, who: Principal, then: AccessRules) -> Principal | None:
         """Return a principal that signed in under ``then`` with its groups of now; None if its secret has
@@ -120,6 +140,7 @@ class LiveAccess:
         self.rules: AccessRules | None = None
         self._required, self._admin_token = required, admin_token
         self._by_token_alone = False  # there was no access.yaml so far
+        self.mask_sources = MaskSources()
         self._read: tuple[int, int, int] | None = None
         self._lock = threading.Lock()
         self.refresh()
@@ -184,7 +205,7 @@ class LiveAccess:
             log.error("the previous access.yaml stays in force: the new one cannot be used: %s", error)
 
     def _rules_of(self, file: AccessFile) -> AccessRules:
-        return AccessRules.of(with_admin(file, self._admin_token))
+        return AccessRules.of(with_admin(file, self._admin_token), self.mask_sources)
 
     def _stamp(self) -> tuple[int, int, int] | None:
         try:

@@ -28,6 +28,7 @@ from hub.api.api_docs import add_docs
 from hub.api.dashboard import add_dashboard, alerts_for_caller, note_families
 from hub.api.guard import AuthenticationContext, Guard
 from hub.api.help_pages import add_help
+from hub.api.masking.install import open_masks
 from hub.api.materializer_health import around
 from hub.api.web import HubParts, counted_topics, mirrors_of
 from hub.api.write_guard import WriteGuard
@@ -88,7 +89,6 @@ TOPICS = "topics.yaml"
 def create_app(settings: Settings) -> FastAPI:
     """Return the hub's server for these settings; Kafka, registry and store are opened when it starts
     serving."""
-
     access = LiveAccess(settings.project, required=settings.require_access, admin_token=settings.admin_token)
     proxies = Proxies(settings.proxy_header or "", tuple(settings.proxy_addresses))
     hosts = Hosts.of([*settings.own_names, *settings.allowed_hosts])
@@ -105,7 +105,9 @@ def create_app(settings: Settings) -> FastAPI:
             await run_in_threadpool(door.ready)
             watching = asyncio.create_task(door.watch())
             opened.callback(watching.cancel)
-            service = await compose(app, settings, opened, reads)
+            service = await compose(app, settings, opened, access)
+            reads.open(service.store)
+            opened.push_async_callback(reads.close)
             await open_database_port(settings, access, door.authenticator, service, opened)
             yield
 
@@ -133,10 +135,11 @@ def create_app(settings: Settings) -> FastAPI:
     return app
 
 
-async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack, reads: FastReads) -> QueryService:
+async def compose(
+    app: FastAPI, settings: Settings, opened: AsyncExitStack, access: LiveAccess
+) -> QueryService:
     """Open shared resources, pass them to the routes, and register them to be closed in reverse order.
-    Without Kafka, views are served from the store, and all other routes answer 503 until it is back.
-    """
+    Without Kafka, views are served from the store, and all other routes answer 503 until it is back."""
     cluster = own_cluster(settings)
     node = await add_registry(app, settings, cluster, opened)
     registry = InProcessRegistry(node)
@@ -148,8 +151,7 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack, read
     add_dead_letters(app, settings, cluster, registry, refuses)
     news = StoreWatch(cluster)
     watcher = await add_views(app, settings, cluster, news, opened)
-    reads.open(watcher.store)
-    opened.push_async_callback(reads.close)
+    await run_in_threadpool(open_masks, settings, access, node, watcher.store, news.over)
     contact = opened.enter_context(ContactWatch(settings.home, settings.kafka_cut_off_s).running())
     service = await add_queries(app, settings, cluster, registry, watcher, news, opened)
     ask = partial(query_calls.rows_of, service.queries, service.topics)

@@ -22,7 +22,7 @@ from hub.api.push_traces import PushTraces
 from hub.api.visibility import VisibleAlerts, VisibleLag, VisibleTopics
 from hub.api.web import HubParts, Measurers, add_pages
 from hub.backup.storage import last_run
-from hub.caller import reads_all
+from hub.caller import reads_all, seen_view
 from hub.config import SERVING, Settings
 from hub.connectors.postgres.slot_watch import SlotWatch
 from hub.connectors.postgres.slots import slot_series
@@ -32,7 +32,7 @@ from hub.lake import note as lake_note
 from hub.materializers.progress import span_counts
 from hub.materializers.progress.latency import PREFIX as LATENCY
 from hub.materializers.progress.latency import latest_event
-from hub.materializers.queries.saved_queries import readable
+from hub.materializers.queries.saved_queries import readable, shows_all_of
 from hub.materializers.serving.row_counts import RowCounts
 from hub.materializers.serving.subscriptions import Watcher
 from hub.materializers.stores.sql_store import Store
@@ -147,7 +147,12 @@ def all_families(settings: Settings, parts: HubParts, measurers: Measurers) -> I
 def alerts_for_caller(desk: AlertManager, store: Store) -> VisibleAlerts:
     """Return the alert manager limited to the caller: a query's alerts are visible to those who may read
     all its tables."""
-    return VisibleAlerts(desk, lambda sql: readable(store.names(), sql))
+
+    return VisibleAlerts(
+        desk,
+        lambda sql: readable(store.names(), sql),
+        lambda sql: shows_all_of(store.names(), sql),
+    )
 
 
 def span_series(records: Mapping[str, Mapping[str, Any]], now_ms: int) -> Metric:
@@ -209,22 +214,29 @@ class StoreViews:
 
     def row(self, view: str, key: str) -> Mapping[str, Any] | None:
         reads_all(views=[view])
+        shape = seen_view(view)
+        shape.require_readable("the card of a row")
+        shape.refuse_columns(["key"], "look up by")
         found = self.store.get(view, key)
-        if found is None:
+        if found is None or not shape.admits({"key": key, **(found.values or {})}):
             return None
         if found.values is None:
             return {"key": key, "_deleted": True, "_version": found.version}
-        return {"key": key, **found.values}
+        return {"key": key, **shape.row(found.values)}
 
     def recent_keys(self, view: str, limit: int) -> Sequence[str]:
         reads_all(views=[view])
+        shape = seen_view(view)
+        if shape.closed or shape.key.form != "shown":
+            return []
         reached = self.store.positions(self.store.served(view), "changelog")
         since = Positions({tp: max(0, offset - RECENT_OFFSETS) for tp, offset in reached})
         rows = self.store.feed.changes(view, since, RECENT_OFFSETS * max(1, len(reached))).rows
         ends = {tp.partition: offset for tp, offset in reached}
         # Partitions have no common order: rows nearest to their partition's end count as newest.
         newest = sorted(rows, key=lambda row: ends[row.partition] - row.offset)
-        return [row.key for row in newest if row.values is not None][:limit]
+        live = [(row.key, row.values) for row in newest if row.values is not None]
+        return [key for key, values in live if shape.admits({"key": key, **values})][:limit]
 
 
 def _of_served(told: Mapping[str, Any], served: Mapping[str, str]) -> dict[str, Any]:

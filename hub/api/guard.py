@@ -164,6 +164,9 @@ class Guard:
                 except HubError:
                     await _end(message, send)
                     raise _StreamRevoked from None
+                if rules.masks.rules and not rule.is_open:  # it began with everything shown
+                    await _end(message, send)
+                    raise _StreamRevoked
                 watched = self._watched(send, rule, given, known, rules, method_of(scope))
             await (watched or send)(message)
 
@@ -286,7 +289,7 @@ def still_granted(
     """Return whether a caller admitted under ``then`` would be under ``now``: authenticated by the same
     secret, and granted."""
     who = now.same_principal(known.who, then)
-    if who is None:
+    if who is None or not now.sees_the_same(who, known.who, then):
         return False
     try:
         _granted(rule, given, who, now)

@@ -78,6 +78,7 @@ ROUTES: Final[Mapping[str, Mapping[str, RouteRule]]] = {
     "/tokens/{id}/revoke": {"POST": LISTED},
     "/api/access/tokens": {"GET": LISTED, "POST": LISTED},
     "/api/access/tokens/{id}": {"DELETE": LISTED},
+    "/api/access/explain": {"GET": LISTED},
     "/metrics": {"GET": METRICS},
     "/openapi.json": {"GET": LISTED, "HEAD": LISTED},
     "/docs": {"GET": LISTED},

@@ -20,6 +20,7 @@ from hub.access.personal_tokens import grant_of, shown_grants
 from hub.access.secrets import ends_at_s
 from hub.access.session_routes import end_session, visible_sessions
 from hub.api.guard import AuthenticationContext
+from hub.api.masking import explain_routes
 from hub.caller import CALLER
 from hub.errors import CallerError, HubError
 from hub.observability.web.forms import posted
@@ -71,6 +72,7 @@ def create_router(door: AuthenticationContext) -> APIRouter:
     _add_tokens(router, door)
     router.include_router(personal_token_routes.create_router(door.access, door.tokens))
     router.include_router(session_routes.create_router(door.sessions, door.ended))
+    router.include_router(explain_routes.create_router(door.access))
     return router
 
 

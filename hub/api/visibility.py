@@ -136,13 +136,20 @@ class UnfilteredAlerts(Protocol):
 @dataclass(frozen=True)
 class VisibleAlerts:
     """The alert manager, limited to the caller. ``readable``: whether the caller may read everything that
-    a statement reads."""
+    a statement reads; ``unmasked``: whether no mask hides anything of it from the caller."""
 
     desk: UnfilteredAlerts
     readable: Callable[[str], bool]
+    unmasked: Callable[[str], bool] = lambda _sql: True
 
     def known(self) -> AlertSnapshot:
-        return visible_alerts(self.desk.known(), self.readable)
+        known = self.desk.known()
+        masked = {
+            each.rule.name
+            for each in known.rules
+            if each.rule.kind == "query" and not self.unmasked(each.rule.query)
+        }
+        return visible_alerts(without_rules(known, masked), self.readable)
 
     def firing(self) -> int | None:
         return self.desk.firing() if may(Action.read, HUB) else self.known().firing
@@ -185,6 +192,18 @@ def may_silence(matchers: Matchers) -> None:
             require(Action.operate, Resource(kind, value))
         return
     require(Action.operate, HUB)
+
+
+def without_rules(known: AlertSnapshot, names: set[str]) -> AlertSnapshot:
+    """Return the snapshot without the alerts of these rules: their labels and texts are rows that masks
+    hide."""
+    if not names:
+        return known
+    state = known.state
+    alerts = {key: each for key, each in state.alerts.items() if each.rule not in names}
+    past = {once: each for once, each in state.past.items() if each.rule not in names}
+    rules = tuple(each for each in known.rules if each.rule.name not in names)
+    return replace(known, state=replace(state, alerts=alerts, past=past), rules=rules)
 
 
 def visible_alerts(known: AlertSnapshot, readable: Callable[[str], bool]) -> AlertSnapshot:

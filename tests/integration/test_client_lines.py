@@ -346,7 +346,7 @@ def test_rows_that_enter_and_leave_a_filter(server: Server, transport: Any) -> N
 def test_a_slow_reader_is_told_and_one_that_does_not_read_is_let_go_and_resumes(
     server: Server, transport: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hub.materializers.serving.subscriptions._SLOW_S", 0.2)
+    monkeypatch.setattr("hub.materializers.serving.reader_pace._SLOW_S", 0.2)
     monkeypatch.setattr("hub.materializers.serving.subscriptions._PAGE", 50)
     wide = (
         "x" * 1_500_000

@@ -13,6 +13,7 @@ from hub.access.access_yaml import ACCESS_FILE, AccessFile, load_access
 from hub.access.decide import ANONYMOUS, Grant, Principal, decide, grant_text
 from hub.access.secrets import SALT_BYTES, TOKEN_BYTES, hash_of_password, hash_of_token, token_of
 from hub.caller import HUB, Action, Kind, Resource
+from hub.cli import http
 from hub.cli.context import load_settings
 from hub.cli.platform import access_kafka, access_sessions, access_tokens
 from hub.cli.platform.access_kafka import PruneOption
@@ -85,6 +86,33 @@ def check(
     )
     if not decision.allowed:
         raise typer.Exit(1)
+
+
+@app.command()
+def explain(
+    user: Annotated[str, typer.Argument(help="A user or token of access.yaml; anonymous: not signed in.")],
+    resource: Annotated[str, typer.Argument(help="A topic (shop.orders), or view:NAME.")],
+    group: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--group", help="A group that the user has at the identity provider. May stand several times"
+        ),
+    ] = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Print how a user sees a topic or view, field by field, with the rule of `masks` for each.
+
+    Asks the running server, which knows the schemas' tags and what views are made of.
+    Example: hub access explain ana view:customers
+    """
+    what = resource_of(resource)
+    if what.kind not in (Kind.topic, Kind.view):
+        raise CallerError(
+            f"{what} has no rows", hint="name a topic (shop.orders) or view:NAME", code="HUB-1718"
+        )
+    asked = [("user", user), (str(what.kind), what.name), *(("group", each) for each in group or ())]
+    found = http.get("/api/access/explain", asked)
+    show(found["sees"], output)
 
 
 @app.command("ls")

@@ -83,7 +83,7 @@ def _made(settings: Settings, file: AccessFile, prune: list[str] | None) -> tupl
         *(Principal(name, "token", frozenset(node.groups)) for name, node in file.tokens.items()),
     ]
     own = settings.sasl.username if settings.sasl is not None else None
-    desired = desired_rules(file.policy(), people, tuple(cluster.topics()))
+    desired = desired_rules(file.policy(), people, tuple(cluster.topics()), file.mask_policy())
     pruned = [principal_of(each) for each in prune or ()]
     return plan_rules(desired, existing, people, own=own, prune=pruned), cluster
 

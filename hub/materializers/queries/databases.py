@@ -13,6 +13,7 @@ import orjson
 from sqlalchemy import Connection, Engine, create_engine, event, select
 from sqlalchemy.pool import NullPool, QueuePool
 
+from hub.masking.shape import OPEN, SeenShape
 from hub.materializers.queries.parser import SqlError
 from hub.materializers.queries.relations import Compiled
 from hub.materializers.queries.running import MOST_BYTES, RunningQuery
@@ -29,7 +30,7 @@ class EventTable:
     """Recent events of a topic as a table. ``columns`` and ``hidden`` map name to kind; rows have both.
 
     ``read_as``: id of the topic's newest schema, which gives column names and defaults; None without a
-    schema.
+    schema. ``shape``, ``refused`` and ``blank``: see masked_relations.masked_events.
     """
 
     name: str
@@ -37,6 +38,9 @@ class EventTable:
     hidden: Mapping[str, str]
     rows: Iterable[Sequence[Any]] = ()
     read_as: int | None = None
+    shape: SeenShape = OPEN
+    refused: frozenset[str] = frozenset()
+    blank: frozenset[str] = frozenset()
 
 
 def set_time_limit(connection: Connection, running: RunningQuery) -> None:

@@ -21,8 +21,8 @@ import psycopg
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from hub.caller import reads_all, sees_view
-from hub.errors import NotFound, PeerError
+from hub.caller import reads_all, reads_view, seen_view, sees_view
+from hub.errors import HubError, NotFound, PeerError
 from hub.materializers.queries.compiler import compile_query
 from hub.materializers.queries.databases import (
     EventTable,
@@ -34,6 +34,7 @@ from hub.materializers.queries.databases import (
     sqlite_reader,
 )
 from hub.materializers.queries.inspection import tables_of
+from hub.materializers.queries.masked_relations import masked_view
 from hub.materializers.queries.parser import ParsedStatement
 from hub.materializers.queries.relations import Compiled, QueryRelation, Value
 from hub.materializers.queries.running import (
@@ -72,7 +73,10 @@ def kind_of(avro_type: AvroType) -> str:
 class _Tables:
     """Catalog of one query: the store's views as of its transaction, and the events that were read."""
 
-    def __init__(self, store: Store, connection: Connection, events: Sequence[EventTable]) -> None:
+    def __init__(
+        self, store: Store, connection: Connection, events: Sequence[EventTable], *, postgres: bool
+    ) -> None:
+        self._postgres = postgres
         self.used: dict[str, ViewTable] = {}
         self._store = store
         self._connection = connection
@@ -81,14 +85,15 @@ class _Tables:
     def relation(self, name: str) -> QueryRelation | None:
         if name in self.events:
             number, events = self.events[name]
-            return QueryRelation(name, "topic", f'"events_{number}"', events.columns, events.hidden)
+            source = f'"events_{number}"'
+            return QueryRelation(name, "topic", source, events.columns, events.hidden, events.refused)
         if name not in self.used:
             try:
                 self.used[name] = self._store.catalog.definition(self._connection, name)
             except NotFound:
                 return None
             reads_all(views=[name])
-        return view_relation(self.used[name])
+        return masked_view(view_relation(self.used[name]), seen_view(name), postgres=self._postgres)
 
     def names(self) -> Iterable[str]:
         return [*filter(sees_view, self._store.catalog.view_names(self._connection)), *self.events]
@@ -128,7 +133,16 @@ class QueryExecutor:
                 self._store.catalog.definition(connection, name)
                 for name in self._store.catalog.view_names(connection)
             ]
-        return [(view_relation(each), each.indexes) for each in found]
+        return [(self._seen(view_relation(each)), each.indexes) for each in found]
+
+    def _seen(self, relation: QueryRelation) -> QueryRelation:
+        """Return a view's columns as the caller's queries have them; as declared where that is not known."""
+        if not reads_view(relation.name):
+            return relation
+        try:
+            return masked_view(relation, seen_view(relation.name), postgres=self._postgres)
+        except HubError:
+            return relation
 
     def run(
         self,
@@ -157,7 +171,7 @@ class QueryExecutor:
 
         if not events:
             with self._errors(running), self._reader.connect() as connection:
-                tables = _Tables(self._store, connection, ())
+                tables = _Tables(self._store, connection, (), postgres=self._postgres)
                 ready = compiled(tables, self._postgres)
                 if self._postgres:
                     set_time_limit(connection, running)
@@ -183,13 +197,13 @@ class QueryExecutor:
         with self._errors(running), self._scratch.connect() as scratch:
             if not self._postgres:
                 load_events(scratch, events, running)
-                tables = _Tables(self._store, scratch, events)
+                tables = _Tables(self._store, scratch, events, postgres=False)
                 ready = compiled(tables, False)
                 covered = self._covered(scratch, tables)
                 return self._on_sqlite(scratch, tables, ready, running, limit, covered, take)
             with self._reader.connect() as connection:
                 set_time_limit(connection, running)
-                tables = _Tables(self._store, connection, events)
+                tables = _Tables(self._store, connection, events, postgres=False)
                 ready = compiled(tables, False)
                 covered = self._covered(connection, tables)
                 for view in tables.used.values():
@@ -209,7 +223,7 @@ class QueryExecutor:
         Raises SqlError for a statement that ``run`` would refuse, before events are read for it.
         """
         with self._errors(None), self._reader.connect() as connection:
-            tables = _Tables(self._store, connection, events)
+            tables = _Tables(self._store, connection, events, postgres=False)
             return compile_query(statement, tables, postgres=False, parameters=parameters, now_ms=now_ms)
 
     def view_names(self) -> list[str]:

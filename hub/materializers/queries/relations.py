@@ -16,7 +16,8 @@ class QueryRelation:
     """A table that a query may read. ``source`` is the SQL behind FROM: trusted text with exactly these
     columns.
 
-    ``columns`` and ``hidden`` (not in ``*``) map name to kind.
+    ``columns`` and ``hidden`` (not in ``*``) map name to kind. ``refused``: columns that the caller may
+    not name.
     """
 
     name: str
@@ -24,6 +25,8 @@ class QueryRelation:
     source: str
     columns: Mapping[str, str]
     hidden: Mapping[str, str] = field(default_factory=dict)
+    refused: frozenset[str] = frozenset()
+    bound: Mapping[str, str] = field(default_factory=dict)
 
 
 class TableCatalog(Protocol):
@@ -77,6 +80,7 @@ class FromTable:
     columns: Mapping[str, str]
     hidden: Mapping[str, str]
     sizes: Mapping[str, int]
+    refused: frozenset[str] = frozenset()
 
     def column(self, name: str, quoted: bool) -> tuple[str, str] | None:
         """Return (name, kind) of a column; an unquoted name matches case-insensitively."""

@@ -26,8 +26,8 @@ from sqlglot.optimizer.pushdown_projections import pushdown_projections
 from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import traverse_scope
 
-from hub.caller import CALLER, Forbidden, Unauthenticated, reads_all
-from hub.errors import ConfigError
+from hub.caller import CALLER, Forbidden, Unauthenticated, reads_all, seen_topic, shows_all
+from hub.errors import ConfigError, PeerError
 from hub.files import read_bytes
 from hub.materializers.definition.declared import CHANGELOG_PREFIX
 from hub.materializers.definition.entity_view import View
@@ -366,3 +366,24 @@ def readable(known: Collection[str], sql: str) -> bool:
     except (Forbidden, Unauthenticated):
         return False
     return True
+
+
+def shows_all_of(known: Collection[str], sql: str) -> bool:
+    """Return whether the caller sees everything that a statement names, with no field masked and no row
+    filtered.
+
+    ``known``: names of the views. Rows that the hub itself has read by the statement are then the caller's,
+    too.
+    """
+    caller = CALLER.get()
+    if caller is None or not caller.is_masked:
+        return True
+    try:
+        named = tables_of(parse(sql))
+        views = [each if each in known else each.lower() for each in named]
+        return all(
+            shows_all(view) if view in known else seen_topic(name).is_open
+            for name, view in zip(named, views, strict=True)
+        )
+    except (SqlError, PeerError):
+        return False

@@ -19,6 +19,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
+from hub.masking.values import hashed, partly
 from hub.materializers.queries.functions.kinds import epoch_ms
 from hub.materializers.stores.columns import from_sql
 
@@ -244,6 +245,8 @@ FUNCTIONS: tuple[tuple[str, int, Callable[..., Any]], ...] = (
     ("hub_ceil", 1, _quiet(lambda value: float(math.ceil(value)))),
     ("hub_sign", 1, _quiet(lambda value: (value > 0) - (value < 0))),
     ("hub_trunc", 2, _quiet(_trunc)),
+    ("hub_hashed", 2, _quiet(lambda value, secret: hashed(str(value), bytes.fromhex(secret)))),
+    ("hub_partly", 2, _quiet(lambda value, last: partly(str(value), last))),
     ("hub_part", 2, _quiet(lambda part, value: _PARTS[part](_calendar(value)))),
 )
 _OURS = frozenset(name for name, _, _ in FUNCTIONS)

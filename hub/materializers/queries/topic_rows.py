@@ -17,10 +17,11 @@ from typing import Any
 
 import orjson
 
-from hub.caller import sees_schema
+from hub.caller import seen_topic, sees_schema
 from hub.errors import NotFound, PeerError
 from hub.log import Log
 from hub.materializers.queries.databases import EventTable
+from hub.materializers.queries.masked_relations import masked_events
 from hub.materializers.queries.parser import SqlError
 from hub.materializers.queries.running import RunningQuery
 from hub.materializers.queries.topic_columns import META, VALUE, cell, columns_of, former_names, json_shape
@@ -82,6 +83,24 @@ class ScannedRange:
         }
 
 
+def _cells(
+    table: EventTable,
+    kinds: Mapping[str, str],
+    names: Iterable[str],
+    record: Record,
+    value: Any,
+    whole: Any,
+) -> list[Any]:
+    """Return one event as a row, as the caller sees it. ``whole``: the event as it was written."""
+    shape = table.shape
+    if not shape.is_open:
+        value, whole = (shape.event(each, refuse=False) for each in (value, whole))
+        key = None if record.key is None else shape.seen_key(record.key.decode("utf-8", "replace"))
+        record = record._replace(key=None if key is None else key.encode())
+        kinds = {name: kind for name, kind in kinds.items() if name not in table.blank}
+    return [cell(name, kinds, record, whole if name == VALUE else value) for name in names]
+
+
 @dataclass(slots=True)
 class TopicTables:
     """Reads events of topics as tables. Thread-safe: decoders are shared by schema id, and an id never
@@ -93,8 +112,8 @@ class TopicTables:
     _decoders: LruCache[tuple[int, int | None], Decode] = field(default_factory=lambda: LruCache(500))
 
     def table(self, topic: str) -> EventTable | None:
-        """Return the topic as a table without rows; None for an unknown topic or one of Kafka's own. Raises
-        PeerError.
+        """Return the topic as a table without rows, as the caller sees it; None for an unknown topic or
+        one of Kafka's own. Raises PeerError, MaskRefused.
         """
         if topic.startswith("__"):
             return None
@@ -126,7 +145,8 @@ class TopicTables:
             and "\0" not in name
             and name not in former
         ]
-        return EventTable(topic, {**dict(own[:_MOST_COLUMNS]), **META}, {VALUE: "json"}, read_as=read_as)
+        table = EventTable(topic, {**dict(own[:_MOST_COLUMNS]), **META}, {VALUE: "json"}, read_as=read_as)
+        return masked_events(table, seen_topic(topic))
 
     def names(self) -> list[str]:
         """Return every topic's name, without Kafka's own. Raises PeerError."""
@@ -167,7 +187,7 @@ class TopicTables:
             row = row_of(record)
             if row is None:
                 scanned.unreadable += 1
-            else:
+            elif row:
                 rows.append(row)
         done = replace(table, rows=rows)
         return done, [ranges[tp] for tp in sorted(ranges)]
@@ -181,11 +201,18 @@ class TopicTables:
         """
         row_of = self._row_maker(table, wanted)
         found = [row_of(record) for record in records]
-        rows = [row for row in found if row is not None]
-        return replace(table, rows=rows), len(found) - len(rows)
+        return replace(table, rows=[row for row in found if row]), sum(row is None for row in found)
 
     def _row_maker(self, table: EventTable, wanted: frozenset[str]) -> Callable[[Record], list[Any] | None]:
-        """Return the function from a record to its row; its None: the record cannot be decoded."""
+        """Return the function from a record to its row; its None: the record cannot be decoded; []: the
+        caller does not see it. Raises PeerError if the caller sees something else than when the table was
+        made."""
+        if seen_topic(table.name) != table.shape:
+            raise PeerError(
+                f'topic "{table.name}": what you see of it has changed',
+                hint="ask again",
+                code="HUB-3079",
+            )
         names = [*table.columns, *table.hidden]
         kinds = {
             name: kind
@@ -200,7 +227,9 @@ class TopicTables:
             try:
                 value = self._value(record.value, table.read_as, seen)
                 whole = self._value(record.value, None, seen) if VALUE in kinds else None
-                return [cell(name, kinds, record, whole if name == VALUE else value) for name in names]
+                if not table.shape.admits(value):
+                    return []
+                return _cells(table, kinds, names, record, value, whole)
             except _UNREADABLE:
                 return None
 

@@ -5,7 +5,8 @@ fast_path.py                [edge]  rows by key, answered before the routes
 pull_query.py               [core]  filters, order, fields and cursors
 read_your_writes.py         [core]  checks that a store covers a caller's write
 subscriptions.py            [shell] a snapshot, then every change, to any number of subscribers
-held_keys.py                [core]  keys that a subscriber with filters may have
+held_keys.py reader_pace.py [core]  keys that a subscriber may have, and its pace
+masked_changes.py           [shell] changes as their subscriber sees them
 subscription_transport.py   [edge]  server-sent events and WebSocket messages
 row_counts.py               [shell] rows per view, counted at a bounded cost
 """

@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import anyio.to_thread
@@ -13,8 +14,9 @@ import orjson
 from fastapi import APIRouter, Header, Query, Request, Response, WebSocket
 from starlette.datastructures import QueryParams
 
-from hub.caller import reads_view, sees_view
+from hub.caller import CALLER, seen_view, sees_view, shows_keys
 from hub.errors import CallerError, HubError, NotFound, PeerError, nearest
+from hub.masking.shape import OPEN, SeenShape
 from hub.materializers.applying.ttl import expired_records
 from hub.materializers.definition.declared import EXPIRY_PREFIX, changelog_of
 from hub.materializers.progress.store_reports import stores_of
@@ -89,7 +91,7 @@ def create_router(
         """Show for every view and store whether its rows are the fold of its changelog, differences first.
         Differing keys are shown only to callers who may read the view."""
         told = newest(store.progress())
-        return _json({"views": rows_of(told, time.time_ns() // 1_000_000, sees_view, reads_view)})
+        return _json({"views": rows_of(told, time.time_ns() // 1_000_000, sees_view, shows_keys)})
 
     @router.get("/views/{view}")
     async def rows(
@@ -106,9 +108,13 @@ def create_router(
         table = await anyio.to_thread.run_sync(_table, store, view, newest)
         types = _types(table)
         filters = [each.as_tuple() for each in _filters(table, request.query_params, _OWN)]
+        shape = await anyio.to_thread.run_sync(seen_view, view)
         limit = limit_of(request.query_params.get("limit"))
         order = order_of(view, request.query_params.get("order"), types, table.indexes)
         fields = fields_of(view, request.query_params.get("fields"), types)
+        _require_listed(shape, [each for each, _, _ in filters], [each.column for each in order])
+        shape.refused_columns(types if fields is None else fields)
+        filters += shape.conditions(types)
         text = request.query_params.get("after")
         after, written = after_of(text)
         place = parse_cursor(view, None if written else text, order) if order else None
@@ -123,7 +129,7 @@ def create_router(
         else:
             found = await anyio.to_thread.run_sync(store.select, view, filters, limit + 1, after)
             cursor = next_of(found[limit - 1].key) if len(found) > limit else None
-        page = [_shown(row, fields) for row in found[:limit]]
+        page = [_shown(row, fields, shape) for row in found[:limit]]
         return _json({"rows": page, "next": cursor}, covered)
 
     async def opened(
@@ -143,7 +149,8 @@ def create_router(
             )
         parse_event_id(last)
         filters = tuple(_filters(table, query, _OWN_OF_CHANGES))
-        events = subscribe(store, watcher, SubscriptionRequest(view, filters, snapshot, covered), last)
+        request = await anyio.to_thread.run_sync(_request, table, filters, snapshot, covered)
+        events = subscribe(store, watcher, request, last)
         return events if shares is None else _counted(events, shares)
 
     @router.get("/views/{view}/changes")
@@ -188,6 +195,9 @@ def create_router(
 
         The row of the key "changes" is found by ``/views/{view}?key=changes``."""
         only(request.query_params, _OWN_OF_KEY, f"GET /views/{view}/{{key}}")
+        shape = await anyio.to_thread.run_sync(seen_view, view)
+        shape.require("GET by key")
+        shape.refuse_columns(["key"], "look up by")
         token_text = after or hub_position
         token = wanted(token_text, await _topics(store, view) if token_text else frozenset(), view)
         try:
@@ -195,15 +205,20 @@ def create_router(
         except NotFound:
             await anyio.to_thread.run_sync(_table, store, view, newest)  # raises with the nearest name
             raise
+        if row is not None and shape.rows and not shape.admits({"key": row.key, **(row.values or {})}):
+            row = None  # as if it were not there
         if row is None or row.values is None:
             was = "was deleted" if row is not None else "does not exist"
             hint = "deleted rows come back with their next event" if row is not None else None
             body = {"error_code": "HUB-1411", "message": f'view "{view}": key "{key}" {was}', "hint": hint}
             return _json(body, covered, 404)
         if fields is None:
-            return _json(_shown(row), covered)
+            shape.refused_columns(row.values)
+            return _json(_shown(row, None, shape), covered)
         table = await anyio.to_thread.run_sync(_table, store, view)
-        return _json(_shown(row, fields_of(view, fields, _types(table))), covered)
+        wanted_fields = fields_of(view, fields, _types(table))
+        shape.refused_columns(wanted_fields or ())
+        return _json(_shown(row, wanted_fields, shape), covered)
 
     def _timeout(timeout_ms: int | None) -> float:
         wait_ms = query_timeout_ms if timeout_ms is None else max(0, timeout_ms)
@@ -220,6 +235,36 @@ async def _counted(
         async with aclosing(events):
             async for event in events:
                 yield event
+
+
+def _require_listed(shape: SeenShape, filters: Sequence[str], order: Sequence[str]) -> None:
+    """Raise MaskRefused if rows are listed by their keys, and these are masked, or by another masked field.
+
+    Pages and subscriptions follow the stored values, so their order and extent would tell these.
+    """
+    shape.require("GET of rows")
+    shape.refuse_columns(["key"], "list rows by")
+    shape.refuse_columns(filters, "filter by")
+    shape.refuse_columns(order, "sort by")
+
+
+def _request(
+    table: ViewTable, filters: tuple[Condition, ...], snapshot: bool, covered: bool
+) -> SubscriptionRequest:
+    """Return the request of a subscriber with its shape. Raises MaskRefused, CallerError."""
+    view, shape = table.name, seen_view(table.name)
+    _require_listed(shape, [each.column for each in filters], ())
+    shape.refused_columns(table.types)
+    rows = tuple(shape.conditions(_types(table)))
+    if rows and not snapshot:
+        raise CallerError(
+            f'view "{view}": rows are limited for you, so changes begin with a snapshot',
+            hint="leave out snapshot=false",
+            code="HUB-1723",
+        )
+    caller = CALLER.get()
+    look = partial(seen_view, view) if caller is not None and caller.is_masked else None
+    return SubscriptionRequest(view, filters, snapshot, covered, shape, rows, look)
 
 
 def _filters(table: ViewTable, query: QueryParams, own: tuple[str, ...]) -> list[Condition]:
@@ -369,7 +414,7 @@ def stored(store: Store, view: str, told: Mapping[str, Any]) -> dict[str, Any]:
 
 def _verifications(told: Mapping[str, Any], view: str) -> dict[str, dict[str, Any]]:
     """Return the verification status of a view, by store."""
-    reads = reads_view(view)
+    reads = shows_keys(view)
     return {
         store: shown(proof, keys=reads)
         for store, proof in reported_verifications(told, time.time_ns() // 1_000_000, only=view)
@@ -438,8 +483,10 @@ def no_rows_yet(store: Store, view: str, newest: Newest) -> list[str]:
     return known
 
 
-def _shown(row: RowVersion, fields: tuple[str, ...] | None = None) -> dict[str, Any]:
-    values = row.values or {}
+def _shown(row: RowVersion, fields: tuple[str, ...] | None = None, shape: SeenShape = OPEN) -> dict[str, Any]:
+    values: Mapping[str, Any] = row.values or {}
+    if not shape.is_open:
+        values = shape.row(values)
     if fields is None:
         return {"key": row.key, **values}
     return {"key": row.key, **{name: values.get(name) for name in fields if name != "key"}}

@@ -25,6 +25,7 @@ import asyncio
 import hashlib
 import itertools
 import logging
+import secrets
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Hashable, Iterator, Mapping, Sequence
@@ -37,8 +38,11 @@ from urllib.parse import quote, unquote
 import anyio.to_thread
 
 from hub.errors import CallerError, HubError
+from hub.masking.shape import OPEN, SeenShape
 from hub.materializers.serving.held_keys import HeldKeys
+from hub.materializers.serving.masked_changes import change_body, require_same
 from hub.materializers.serving.pull_query import KEY, Condition
+from hub.materializers.serving.reader_pace import ReaderPace
 from hub.materializers.stores.sql.feed import BuiltAnew
 from hub.materializers.stores.sql.queries import ChangedRows, Filter
 from hub.materializers.stores.sql_store import Store
@@ -53,7 +57,6 @@ _POLL_S = 0.025
 _GATHER_S = 0.05
 _HEARTBEAT_S = 10.0
 _PAGE = 500
-_SLOW_S = 1.0  # a reader that takes longer for a page of changes gets a ``behind`` event
 
 Name = Literal[
     "snapshot",
@@ -233,18 +236,33 @@ class SubscriptionEvent:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionRequest:
-    """Request of a subscriber. ``covered``: send the source positions that the sent rows include."""
+    """Request of a subscriber. ``covered``: send the source positions that the sent rows include.
+
+    ``shape``: what the subscriber sees; ``rows``: its filter of rows, as conditions. ``look`` returns the
+    shape of now; the subscription ends when it is another.
+    """
 
     view: str
     filters: tuple[Condition, ...] = ()
     snapshot: bool = True
     covered: bool = False
+    shape: SeenShape = OPEN
+    rows: tuple[Filter, ...] = ()
+    look: Callable[[], SeenShape] | None = None
+    own: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    def conditions(self) -> list[Filter]:
+        return [*(each.as_tuple() for each in self.filters), *self.rows]
 
     def mark(self) -> str:
-        """Return a hash that differs between filters; "" without filters."""
-        if not self.filters:
+        """Return a hash that differs between filters; "" without filters.
+
+        With a filter of rows no two subscriptions have the same: who resumes gets a snapshot, because
+        deletes of rows that it never saw would name their keys.
+        """
+        if not self.filters and not self.rows:
             return ""
-        told = sorted(repr(each.as_tuple()) for each in self.filters)
+        told = sorted(repr(each) for each in self.conditions()) + [self.own] * bool(self.rows)
         return hashlib.sha256("\n".join(told).encode()).hexdigest()[:8]
 
 
@@ -291,9 +309,9 @@ async def _from(
     """Yield events of one incarnation. Raises BuiltAnew when it ends. ``start.after``: a snapshot comes
     first.
     """
-    view, conditions = wanted.view, [each.as_tuple() for each in wanted.filters]
+    view, conditions = wanted.view, wanted.conditions()
     incarnation, at, after = start.incarnation, start.positions, start.after
-    held = HeldKeys(assumed=not (fresh and wanted.snapshot))
+    held = HeldKeys(assumed=not (fresh and wanted.snapshot), certain=bool(wanted.rows))
 
     def place(key: str | None = None) -> SubscriberPosition:
         return SubscriberPosition(incarnation, at, key, start.filters)
@@ -313,18 +331,19 @@ async def _from(
         for row in rows:
             after = row.key
             held.put(row.key)
-            yield SubscriptionEvent("snapshot", place(after), _body(row))
+            yield SubscriptionEvent("snapshot", place(after), change_body(row, wanted.shape))
         in_snapshot = len(rows) == _PAGE
     if fresh or start.after is not None:
         yield SubscriptionEvent("synced", place(), {"positions": str(at)})
-    pace = _ReaderPace(counts=all(each.column != KEY for each in wanted.filters))
+    pace = ReaderPace(counts=all(each.column != KEY for each in wanted.filters))
     told_at, covered, unmarked = time.monotonic(), Positions(), False
     live = False  # changes while the subscriber was away do not count as late
     subscriber, reached, nameless = next(watcher.numbers), Positions(), False
     while True:
         seen = watcher.generation
+        await require_same(wanted.view, wanted.shape, wanted.look)
         look = await watcher.changes(view, at, conditions, incarnation)
-        rows = [row for row in look.rows if not wanted.filters or _concerns(held, row)]
+        rows = [row for row in look.rows if not conditions or _concerns(held, row)]
         behind = pace.behind(look.rows, lag_records(look.positions, at))
         if behind is not None:
             yield SubscriptionEvent("behind", None, behind)
@@ -335,7 +354,9 @@ async def _from(
             # one.
             mark = place() if index == len(rows) - 1 else None
             began_ns = time.time_ns() if watcher.sent is not None else 0
-            yield SubscriptionEvent("delete" if row.values is None else "upsert", mark, _body(row))
+            yield SubscriptionEvent(
+                "delete" if row.values is None else "upsert", mark, change_body(row, wanted.shape)
+            )
             if live:
                 watcher.pushed(view, row.sources)
                 nameless = nameless or row.sources is None
@@ -371,30 +392,3 @@ def _concerns(held: HeldKeys, row: RowVersion) -> bool:
         return held.drop(row.key)
     held.put(row.key)
     return True
-
-
-@dataclass
-class _ReaderPace:
-    """Time that the reader took for a page, and the states that it skipped.
-
-    ``counts``: all rows are read, so that changelog records without a row of their own are states that it
-    skipped.
-    """
-
-    counts: bool
-    took_s: float = 0.0
-
-    def behind(self, rows: Sequence[RowVersion], records: int) -> dict[str, Any] | None:
-        """Return the ``behind`` event's body for a slow reader; None for a fast one."""
-        if self.took_s < _SLOW_S or not rows:
-            return None
-        return {
-            "slow_ms": round(self.took_s * 1000),
-            "records": records,
-            "rows": len(rows),
-            "coalesced": max(0, records - len(rows)) if self.counts else None,
-        }
-
-
-def _body(row: RowVersion) -> dict[str, Any]:
-    return {"key": row.key, "row": row.values, "version": row.version}

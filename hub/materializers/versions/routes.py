@@ -16,7 +16,7 @@ import orjson
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict
 
-from hub.caller import reads_view, sees_view
+from hub.caller import sees_view, shows_all
 from hub.errors import NotFound, nearest
 from hub.log import Log
 from hub.materializers.definition.declared import changelog_of, table_of
@@ -100,7 +100,7 @@ def recomputed(told: Mapping[str, Any], view: str) -> dict[str, Any] | None:
     found: Mapping[str, Any] | None = told.get(f"{PREFIX}{view}", {}).get("recomputed")
     if found is None:
         return None
-    report = {name: value for name, value in found["report"].items() if name != "samples" or reads_view(view)}
+    report = {name: value for name, value in found["report"].items() if name != "samples" or shows_all(view)}
     return {**found, "report": report}
 
 
@@ -116,6 +116,10 @@ def shown_versions(told: Mapping[str, Any], view: str) -> list[dict[str, Any]]:
         state = told.get(f"{beside}state:{name}", {})
         progress = told.get(f"{beside}progress:{name}", {})
         shown = {name: value for name, value in each.items() if name not in _HIDDEN}
+        if each.get("comparison") and not shows_all(view):
+            shown["comparison"] = {
+                name: value for name, value in each["comparison"].items() if name != "samples"
+            }
         found.append(
             {
                 **shown,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hub.caller import Forbidden, TooMany, Unauthenticated
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
 from hub.hosts import UnknownHost
+from hub.masking.shape import MaskRefused
 from hub.schema_registry.contracts.rules import RuleRefused
 from hub.schema_registry.registry.errors import RequestRefused
 
@@ -12,6 +13,7 @@ from hub.schema_registry.registry.errors import RequestRefused
 _STATUS_OF: tuple[tuple[type[HubError], int], ...] = (
     (Unauthenticated, 401),
     (Forbidden, 403),
+    (MaskRefused, 403),
     (TooMany, 429),
     (UnknownHost, 421),
     (NotFound, 404),

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from hub.caller import reads_view, sees_topic, sees_view
+from hub.caller import CALLER, reads_view, sees_topic, sees_view
 from hub.errors import HubError
 from hub.materializers.queries.answering.service import QueryService
 from hub.materializers.queries.inspection import placeholders
@@ -160,7 +160,9 @@ class Catalogs:
 
     def _columns_of(self, topic: str) -> tuple[CatalogColumn, ...]:
         now = time.monotonic()
-        known = self._topics.get(topic)
+        caller = CALLER.get()
+        is_masked = caller is not None and caller.is_masked
+        known = None if is_masked else self._topics.get(topic)
         if known is not None and known[0] > now:
             return known[1]
         try:
@@ -168,7 +170,8 @@ class Catalogs:
         except HubError:
             return ()
         columns = () if table is None else _columns({**table.columns, **table.hidden})
-        self._topics[topic] = (now + _TOPICS_S, columns)
+        if not is_masked:
+            self._topics[topic] = (now + _TOPICS_S, columns)
         return columns
 
 

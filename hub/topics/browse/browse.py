@@ -14,9 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from hub.caller import CALLER, sees_topic
+from hub.caller import CALLER, seen_topic, sees_topic
 from hub.errors import CallerError, HubError, NotFound, PeerError, nearest
 from hub.log import Log, Reader
+from hub.masking.shape import SeenShape
 from hub.record import Positions, Record, TopicPartition
 from hub.schema_registry.codecs.values import decoder_of
 from hub.schema_registry.compat.resolved_schema import SchemaSource
@@ -129,18 +130,30 @@ class Browser:
         """
         if not 1 <= wanted.limit <= MOST_MESSAGES:
             raise CallerError(f"limit {wanted.limit} is not between 1 and {MOST_MESSAGES}")
+        shape = _shape_of(wanted)
         begins, ends = self._reach(wanted)
         with contextlib.closing(self.log.reader()) as reader:
-            run = _Run(self, wanted, begins, ends, reader)
+            run = _Run(self, wanted, begins, ends, reader, shape)
             return run.forwards() if wanted.forwards else run.backwards()
 
     def ends(self, wanted: MessageQuery) -> Positions:
         """Return the current end offsets, where a ``Tail`` starts. Raises like ``find``."""
         return self._reach(wanted)[1]
 
-    def shown(self, record: Record, most: int = MOST_CHARACTERS) -> Message:
-        """Render a record with its writer schema."""
-        return message(record, lambda schema_id: self._reading(schema_id, record.topic), most)
+    def shown(
+        self, record: Record, shape: SeenShape, words: Sequence[str], most: int = MOST_CHARACTERS
+    ) -> Message | None:
+        """Render a record with its writer schema, as its reader sees it; None for one that it does not
+        see, or that lacks one of the words as seen."""
+
+        def reading(schema_id: int) -> ReadySchema | None:
+            return self._reading(schema_id, record.topic)
+
+        if words:
+            whole = message(record, reading, _SEARCHED, shape)
+            if whole is None or not has(whole, words):
+                return None
+        return message(record, reading, most, shape)
 
     def _reach(self, wanted: MessageQuery) -> tuple[Positions, Positions]:
         """Return (beginning offsets, end offsets) of the selected partitions."""
@@ -195,6 +208,7 @@ class _Run:
     begins: Positions
     ends: Positions
     reader: Reader
+    shape: SeenShape
     records: int = 0
     bytes: int = 0
     ended_by: str = ""
@@ -418,8 +432,9 @@ class _Run:
         self.scanned[record.topic_partition].records += 1
         if self.wanted.since_ms is not None and record.timestamp_ms < self.wanted.since_ms:
             return  # a transaction marker is newer than the records around it
-        if not self.words or has(self.browser.shown(record, _SEARCHED), self.words):
-            self.found.append(self.browser.shown(record, self.most))
+        found = self.browser.shown(record, self.shape, self.words, self.most)
+        if found is not None:
+            self.found.append(found)
 
 
 def _merged(found: Sequence[Message], limit: int, *, newest: bool) -> tuple[list[Message], list[Message]]:
@@ -475,14 +490,16 @@ class Tail:
         """Return the newest of the messages that arrived; waits at most ``wait_s`` for any. Raises
         HubError.
         """
+        shape = _shape_of(self._wanted)
         page = self._reader.poll(_POLL, wait_s)
         passed_by = self._jump() if len(page) >= _POLL else 0
         shown: list[Message] = []
         for record in reversed(page):
             if len(shown) == self.most:
                 break
-            if not self._words or has(self.browser.shown(record, _SEARCHED), self._words):
-                shown.append(self.browser.shown(record))
+            found = self.browser.shown(record, shape, self._words)
+            if found is not None:
+                shown.append(found)
         self._shown += len(shown)
         self._seen += len(page) + passed_by
         return Tick(tuple(shown), len(page), passed_by, self._shown, self._seen)
@@ -495,3 +512,10 @@ class Tail:
 
     def close(self) -> None:
         self._reader.close()
+
+
+def _shape_of(wanted: MessageQuery) -> SeenShape:
+    """Return what the caller sees of the topic. Raises MaskRefused if it cannot be shown as messages."""
+    shape = seen_topic(wanted.topic)
+    shape.require_readable("the list of messages")
+    return shape

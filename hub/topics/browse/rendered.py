@@ -17,6 +17,7 @@ from typing import Any, Literal
 import orjson
 
 from hub.errors import NotFound
+from hub.masking.shape import OPEN, MaskRefused, SeenShape
 from hub.record import Record
 from hub.schema_registry.codecs.avro_validator import BrokenValue
 from hub.schema_registry.codecs.wire_format import Undecodable, unframe
@@ -86,11 +87,16 @@ class ReadySchema:
 
 
 def message(
-    record: Record, reading_of: Callable[[int], ReadySchema | None], most: int = MOST_CHARACTERS
-) -> Message:
+    record: Record,
+    reading_of: Callable[[int], ReadySchema | None],
+    most: int = MOST_CHARACTERS,
+    shape: SeenShape = OPEN,
+) -> Message | None:
     """Render a record with texts of at most ``most`` characters. ``reading_of`` returns the schema for an id,
-    None if there is none.
+    None if there is none. ``shape``: what the reader sees; None for a record that it does not see.
     """
+    if not shape.is_open:
+        return _masked_message(record, reading_of, most, shape)
     return Message(
         record.partition,
         record.offset,
@@ -102,6 +108,51 @@ def message(
         tuple((_clean(name[:200]), part(value, None, most)) for name, value in record.headers[:MOST_HEADERS]),
         max(0, len(record.headers) - MOST_HEADERS),
     )
+
+
+def _masked_message(
+    record: Record, reading_of: Callable[[int], ReadySchema | None], most: int, shape: SeenShape
+) -> Message | None:
+    """Render a record as seen: what cannot be decoded has no fields to mask, so nothing of it is shown."""
+    value = _decoded(record.value, reading_of)
+    if not shape.admits(value):
+        return None
+    key = None if record.key is None else shape.seen_key(record.key.decode("utf-8", "replace"))
+    hidden = RenderedBytes("null", "", "masked", 0, problem="it is masked for you")
+    if record.value is None:
+        rendered = part(None, None)
+    elif value is None and not shape.fields:
+        rendered = hidden
+    else:
+        try:
+            seen = shape.event(value)
+        except MaskRefused as error:
+            seen, hidden = None, RenderedBytes("null", "", "masked", 0, problem=error.message)
+        rendered = hidden if seen is None else _json(seen, len(_spelled(seen, indent=False)), most)
+    return Message(
+        record.partition,
+        record.offset,
+        record.timestamp_ms,
+        hidden
+        if key is None and record.key is not None
+        else part(None if key is None else key.encode(), None, most),
+        rendered,
+        tuple((_clean(name[:200]), hidden) for name, _ in record.headers[:MOST_HEADERS]),
+        max(0, len(record.headers) - MOST_HEADERS),
+    )
+
+
+def _decoded(data: bytes | None, reading_of: Callable[[int], ReadySchema | None]) -> Any:
+    """Return a value by its schema, or as JSON; None for one that is neither."""
+    if data is None:
+        return None
+    try:
+        if data[:1] == b"\x00":
+            reading = reading_of(unframe(data)[0])
+            return None if reading is None or reading.decode is None else reading.decode(data, 5)
+        return json.loads(data) if len(data) <= _LONGEST_JSON else None
+    except (*_UNREADABLE, ArithmeticError):
+        return None
 
 
 def part(

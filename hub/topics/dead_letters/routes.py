@@ -6,7 +6,7 @@ Repair scripts are available on the command line only.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -14,7 +14,7 @@ import orjson
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from hub.caller import done_by, reads_all, sees_topic
+from hub.caller import done_by, reads_all, seen_topic, sees_topic
 from hub.errors import CallerError, PeerError
 from hub.topics.dead_letters.event_builder import Repair, sets, whole
 from hub.topics.dead_letters.listing import dead_letter_row, page
@@ -114,6 +114,7 @@ class _DeadLetterRoutes:
         with self._admitted():
             named = self._letters.resolved(topic)
             reads_all(named)
+            _require_open(named)
             found = self._letters.letters(named)
         wanted = ("open", "repaired") if state is None else (state,)
         chosen = (each for each in found.letters if each.state in wanted)
@@ -123,11 +124,13 @@ class _DeadLetterRoutes:
 
     def shown(self, topic: str, partition: int, offset: int) -> Response:
         """Show one dead-letter record, decoded as far as possible."""
+        _require_open([topic])
         with self._admitted():
             return _json(self._letters.show(RecordPlace(topic, partition, offset)))
 
     def repair(self, topic: str, partition: int, offset: int, body: RepairBody) -> Response:
         """Repair the event; with ``dry_run`` only show the repaired event."""
+        _require_open([topic])
         whole_event = "value" in body.model_fields_set
         if whole_event and body.set is not None:
             raise CallerError("set and value both say what the event is to be", hint="say one of them")
@@ -148,6 +151,7 @@ class _DeadLetterRoutes:
         """Append the event to its original topic. Idempotent: a repetition appends nothing, and ``done``
         is ``before``.
         """
+        _require_open([topic])
         asked = body or ReplayBody()
         with self._admitted():
             place = RecordPlace(topic, partition, offset)
@@ -158,11 +162,18 @@ class _DeadLetterRoutes:
 
     def dismiss(self, topic: str, partition: int, offset: int, body: DismissBody | None = None) -> Response:
         """Close the dead-letter record without a replay."""
+        _require_open([topic])
         asked = body or DismissBody()
         with self._admitted():
             place = RecordPlace(topic, partition, offset)
             (row,) = self._letters.dismiss([place], done_by(asked.by), why=asked.why, undo=asked.undo)
         return _json(row)
+
+
+def _require_open(topics: Iterable[str]) -> None:
+    """Raise MaskRefused for a topic of which the caller does not see everything."""
+    for topic in topics:
+        seen_topic(topic).require_open("the dead-letter pages")
 
 
 def _json(body: object) -> Response:

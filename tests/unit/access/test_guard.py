@@ -178,6 +178,7 @@ def test_what_is_open_is_counted() -> None:
     registry = ("/subjects", "/schemas", "/config", "/mode", "/contexts", "/compatibility", "/v1/metadata")
     assert {each for each in changed if not each[1].startswith(registry)} == {
         ("POST", "/query"),
+        ("WEBSOCKET", "/query/changes"),
         ("POST", "/api/audit/receipts"),
         ("POST", "/alerts/silences"),
         ("POST", "/alerts/silences/{id}/end"),

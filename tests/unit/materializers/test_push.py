@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.errors import CallerError, PeerError
-from hub.materializers.serving import subscriptions
+from hub.materializers.serving import reader_pace, subscriptions
 from hub.materializers.serving.held_keys import HeldKeys
 from hub.materializers.serving.pull_query import Condition
 from hub.materializers.serving.subscription_transport import ServerSentEvents, as_message, as_sse
@@ -147,7 +147,7 @@ def test_an_id_of_another_filter_starts_over(bench: Bench) -> None:
 def test_a_slow_reader_is_told_how_many_states_it_does_not_see(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(subscriptions, "_SLOW_S", 0.0)  # whoever takes any time at all is slow
+    monkeypatch.setattr(reader_pace, "_SLOW_S", 0.0)  # whoever takes any time at all is slow
     bench.write("a", 1, {"points": 1})
     bench.drain()
     version = 1

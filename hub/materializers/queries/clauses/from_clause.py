@@ -9,6 +9,7 @@ from typing import Any
 from sqlglot import exp
 
 from hub.errors import nearest
+from hub.materializers.queries.clauses.names import require_seen
 from hub.materializers.queries.functions.kinds import alike, boolean, comparable
 from hub.materializers.queries.inspection import no_table
 from hub.materializers.queries.relations import CompiledQuery, FromTable, QueryRelation, QueryScope, is_named
@@ -76,6 +77,8 @@ def _using(
         if len(mine) > 1:
             raise w.fail(f'"{name.name}" is a column of several tables', name, "write ON a.x = b.x")
         left, (column, kind) = mine[0]
+        for table, each in ((left, column), (right, there[0])):
+            require_seen(w, table, each, name)
         one = Piece(f'"{left.alias}".{w.quoted(column)}', kind)
         other = Piece(f'"{right.alias}".{w.quoted(there[0])}', there[1])
         _, (one, other) = alike(w, [one, other], [name, name])
@@ -101,7 +104,10 @@ def _table(w: SqlWriter, node: Any, scope: QueryScope) -> str:
         return _add(w, scope, node, f'"{alias}"', "result", query.columns, {}, sizes)
     relation = _relation(w, node)
     scope.weight += 1
-    return _add(w, scope, node, relation.source, relation.noun, relation.columns, relation.hidden, {})
+    made = _add(w, scope, node, relation.source, relation.noun, relation.columns, relation.hidden, {})
+    scope.sources[-1] = replace(scope.sources[-1], refused=relation.refused)
+    w.bound_values.update(relation.bound)
+    return made
 
 
 def _cte(w: SqlWriter, node: exp.Table, scope: QueryScope) -> tuple[str, CompiledQuery] | None:

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from hub.caller import reads_all, sees_topic, sees_view
+from hub.caller import reads_all, seen_view, sees_topic, sees_view
 from hub.errors import CallerError, PeerError
 from hub.materializers.queries.executor import QueryExecutor
 from hub.materializers.queries.inspection import no_table
@@ -82,6 +82,7 @@ class PushQueries:
         now_ms = time.time_ns() // 1_000_000
         if views := self.queries.views_of(push.statement):
             reads_all(views=views)
+            _require_keys(views[0])
             parse_event_id(last_event_id)
             if isinstance(push.start, int):
                 raise push.statement.error(
@@ -126,6 +127,14 @@ class PushQueries:
                 yield
         finally:
             self.open -= 1
+
+
+def _require_keys(view: str) -> None:
+    """Raise MaskRefused if the view's keys or some of its rows are hidden: each change names its key, and a
+    delete that of a row that may never have been seen."""
+    shape = seen_view(view)
+    if shape.rows or shape.closed or shape.key.form != "shown":
+        shape.require_open("EMIT CHANGES over a view")
 
 
 def _resumed(last_event_id: str | None, topic: TopicChanges) -> Positions:

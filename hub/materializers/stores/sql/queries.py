@@ -41,7 +41,7 @@ from hub.materializers.stores.stored_row import without_nul
 from hub.materializers.types.avro_types import AvroType
 from hub.record import Positions
 
-# Column, operator (eq gt gte lt lte), value in the column's stored form.
+# Column, operator (eq gt gte lt lte; in, with a list), value in the column's stored form.
 Filter = tuple[str, str, Any]
 # Number of leading columns of ``row_by_key`` that identify the table it was made for.
 MARKS = 5
@@ -154,6 +154,11 @@ class RowQueries:
         for name, comparison, value in conditions:
             if name not in known.table.c:
                 raise CallerError(f'view "{known.name}" has no field "{name}"', code="HUB-1422")
+            if comparison == "in":
+                found.append(
+                    known.table.c[name].in_([self.key(v) if isinstance(v, str) else v for v in value])
+                )
+                continue
             wanted = _decimal_text(value, known.types[name]) if isinstance(value, Decimal) else value
             wanted = self.key(wanted) if isinstance(wanted, str) else _bound(wanted)
             found.append(_COMPARE[comparison](known.table.c[name], wanted))
