@@ -170,13 +170,22 @@ class _OpenTransaction:
 class MemoryBrokers:
     """The cluster. ``largest_batch_bytes``: max.message.bytes of every topic. ``up``: False answers nobody.
 
+    ``implicit``: transactions of version 2 (KIP-890): a batch adds its partition to the transaction, and
+    every end gives the producer another epoch. ``round_trip_s``: what connections say of their link.
+
     ``hook(request, moment)`` is called before a request of a connection is executed ("before") and before it
     is answered ("after"): simulations switch to another actor there, or raise ConnectionLost.
     """
 
     def __init__(
-        self, clock: EngineClock | None = None, hook: Callable[[str, str], None] = lambda *_: None
+        self,
+        clock: EngineClock | None = None,
+        hook: Callable[[str, str], None] = lambda *_: None,
+        *,
+        implicit: bool = False,
+        round_trip_s: float = 0.0,
     ) -> None:
+        self.implicit, self.round_trip_s = implicit, round_trip_s
         self.clock: EngineClock = clock or ManualClock()
         self.hook = hook
         self.up = True
@@ -185,6 +194,7 @@ class MemoryBrokers:
         self.logs: dict[TopicPartition, MemoryLog] = {}
         self._made = 0
         self._producers: dict[str, Producer] = {}
+        self._former: dict[str, Producer] = {}  # before the epoch of the last end
         self._open: dict[str, _OpenTransaction] = {}
 
     # ---- as an administrator and a plain client see it
@@ -218,7 +228,7 @@ class MemoryBrokers:
         """Fence the transactional id's producer, write the records and end the transaction."""
         producer = self.initialize(transactional_id)
         batches = list(self._batches(records))
-        self.add(transactional_id, producer, [tp for tp, _ in batches], 60.0)
+        self._join(transactional_id, [tp for tp, _ in batches], 60.0)
         for tp, payload in batches:
             self.produce(transactional_id, tp, patch(patched(payload), *producer, 0))
         self.end(transactional_id, producer, commit=commit)
@@ -242,6 +252,8 @@ class MemoryBrokers:
     def initialize(self, transactional_id: str, former: Producer = NOBODY) -> Producer:
         self._expire()
         known = self._producers.get(transactional_id)
+        if known is not None and former is not NOBODY and self._former.get(transactional_id) == former:
+            return known  # the answer to its end was lost
         if former is not NOBODY and known != former:
             raise_for(_FENCED, f'transactional id "{transactional_id}": initialize')
         if known is None:
@@ -250,18 +262,28 @@ class MemoryBrokers:
             self._end(transactional_id, known, commit=False)
             producer = Producer(known.producer_id, known.epoch + 1)
         self._producers[transactional_id] = producer
+        self._former.pop(transactional_id, None)
         return producer
 
     def add(
         self, transactional_id: str, producer: Producer, tps: Iterable[TopicPartition], timeout_s: float
     ) -> None:
+        assert not self.implicit
         self._check(transactional_id, producer)
+        self._join(transactional_id, tps, timeout_s)
+
+    def _join(self, transactional_id: str, tps: Iterable[TopicPartition], timeout_s: float) -> None:
         begun = _OpenTransaction(self.clock.monotonic(), timeout_s)
         self._open.setdefault(transactional_id, begun).partitions.update(tps)
 
-    def end(self, transactional_id: str, producer: Producer, *, commit: bool) -> None:
+    def end(self, transactional_id: str, producer: Producer, *, commit: bool) -> Producer:
+        """End the transaction; return the producer of the next."""
         self._check(transactional_id, producer)
         self._end(transactional_id, producer, commit=commit)
+        if self.implicit:
+            self._former[transactional_id] = producer
+            producer = self._producers[transactional_id] = Producer(producer.producer_id, producer.epoch + 1)
+        return producer
 
     def produce(self, transactional_id: str, tp: TopicPartition, payload: memoryview) -> Produced:
         """Append one batch of a transaction; return its offset or Kafka's error code."""
@@ -273,6 +295,9 @@ class MemoryBrokers:
             return Produced(tp, _FENCED, -1, None)
         if log is None:
             return Produced(tp, UNKNOWN_TOPIC, -1, None)
+        if self.implicit:
+            self._join(transactional_id, [tp], 20.0)
+            begun = self._open[transactional_id]
         if begun is None or tp not in begun.partitions:
             return Produced(tp, _NO_TRANSACTION, -1, None)
         if batch.size > self.largest_batch_bytes:

@@ -49,6 +49,10 @@ class MemoryConnection:
         self.topics: dict[str, TopicMetadata] = {}
         self._fetching: dict[int, _Fetching] = {}
 
+    @property
+    def round_trip_s(self) -> float:
+        return self.brokers.round_trip_s
+
     def close(self) -> None:
         self._fetching.clear()
 
@@ -157,8 +161,11 @@ class MemoryConnection:
         transactional_id: str,
         batches: Sequence[tuple[TopicPartition, memoryview]],
         timeout_s: float,
+        *,
+        implicit: bool = False,
     ) -> Callable[[], Sequence[Produced]]:
         self._ask("produce")
+        assert implicit is self.brokers.implicit
         found = [self.brokers.produce(transactional_id, tp, payload) for tp, payload in batches]
 
         def answer() -> Sequence[Produced]:
@@ -196,6 +203,10 @@ class MemoryCoordinator:
         self._connection, self._brokers = connection, connection.brokers
         self._id, self._timeout_s = transactional_id, timeout_s
 
+    @property
+    def implicit(self) -> bool:
+        return self._brokers.implicit
+
     def initialize(self, former: Producer) -> Producer:
         self._connection._ask("initialize")
         producer = self._brokers.initialize(self._id, former)
@@ -203,11 +214,14 @@ class MemoryCoordinator:
         return producer
 
     def add(self, producer: Producer, partitions: Iterable[TopicPartition]) -> None:
+        if self.implicit:
+            return
         self._connection._ask("add")
         self._brokers.add(self._id, producer, partitions, self._timeout_s)
         self._connection._ask("add", "after")
 
-    def end(self, producer: Producer, *, commit: bool) -> None:
+    def end(self, producer: Producer, *, commit: bool) -> Producer:
         self._connection._ask("end")
-        self._brokers.end(self._id, producer, commit=commit)
+        following = self._brokers.end(self._id, producer, commit=commit)
         self._connection._ask("end", "after")
+        return following

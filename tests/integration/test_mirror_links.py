@@ -5,14 +5,21 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
+import random
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import pytest
 from confluent_kafka import Producer
-from link_proxy import END_TXN, FETCH, PRODUCE, LinkedNode, linked_node
+from delay_line import FarNode
+from kafka_nodes import own_node
+from link_proxy import END_TXN, FETCH, PRODUCE, LinkedNode
 from mirror_world import own_world, well
 from patience import patient
 from pipeline import records_of, wait_until
@@ -25,17 +32,25 @@ from hub.record import TopicPartition
 from hub.replication.engine.batch_engine import BatchEngine
 from hub.replication.engine.connection.kafka_connection import KafkaConnection
 from hub.replication.engine.shard_state import EngineSettings
-from hub.replication.maps.checkpoint import CHECKPOINTS_CONFIG, CHECKPOINTS_TOPIC, MAP_CONFIG, MAP_TOPIC
+from hub.replication.maps.checkpoint import (
+    CHECKPOINTS_CONFIG,
+    CHECKPOINTS_TOPIC,
+    MAP_CONFIG,
+    MAP_TOPIC,
+    map_record_of,
+)
+from hub.runtime import die_with_parent
 
 _numbers = itertools.count()
 REQUEST_S = 2.0
+ADD_PARTITIONS_TO_TXN = 24
 
 
 @pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LinkedNode, LinkedNode]]:
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FarNode, FarNode]]:
     with (
-        linked_node(tmp_path_factory.mktemp("nyc")) as source,
-        linked_node(tmp_path_factory.mktemp("lon")) as target,
+        own_node(tmp_path_factory.mktemp("nyc"), FarNode) as source,
+        own_node(tmp_path_factory.mktemp("lon"), FarNode) as target,
     ):
         for name, config in ((CHECKPOINTS_TOPIC, CHECKPOINTS_CONFIG), (MAP_TOPIC, MAP_CONFIG)):
             with contextlib.suppress(Conflict):
@@ -85,7 +100,17 @@ class Way:
             engine.step()
 
     def check(self) -> None:
-        assert [record.value for record in records_of(self.sides[1], self.topic)] == self.sent
+        copied = {record.offset: record.value for record in records_of(self.sides[1], self.topic)}
+        assert list(copied.values()) == self.sent
+        runs = [
+            run
+            for record in records_of(self.sides[1], MAP_TOPIC)
+            if (found := map_record_of(record)) is not None and found.link == self.link
+            for run in found.runs
+        ]
+        mapped = {run.target + at: run.source + at for run in runs for at in range(run.count)}
+        assert mapped == {target: source for source, target in enumerate(copied)}
+        assert sum(run.count for run in runs) == len(self.sent)
 
 
 @pytest.fixture
@@ -157,6 +182,69 @@ def test_a_request_that_comes_after_another_worker_has_the_shard_changes_nothing
     finally:
         first.close()
         second.close()
+    way.check()
+
+
+WORKER = """
+import sys
+from hub.kafka.protocol.broker_client import ClusterAccess
+from hub.record import TopicPartition
+from hub.replication.engine.batch_engine import BatchEngine
+from hub.replication.engine.connection.kafka_connection import KafkaConnection
+
+source, target, link, topic = sys.argv[1:]
+sides = [KafkaConnection(ClusterAccess(bootstrap=each), each) for each in (source, target)]
+engine = BatchEngine(*sides, link=link, shard=0, partitions=[TopicPartition(topic, 0)])
+while True:
+    print(engine.step(), flush=True)
+"""
+
+
+@contextlib.contextmanager
+def worker(way: Way) -> Iterator[IO[bytes]]:
+    """An engine as a process of its own, killed with -9 in the end; its steps' records, line by line."""
+    words = [way.source.through, way.target.through, way.link, way.topic]
+    with subprocess.Popen(
+        die_with_parent([sys.executable, "-W", "ignore", "-c", WORKER, *words]),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout
+        finally:
+            process.kill()
+
+
+@pytest.mark.timeout(300)
+def test_kills_and_cuts_on_a_long_link_lose_and_double_nothing(way: Way) -> None:
+    """kill -9 with requests under way on the line, some of which arrive after the next worker has begun."""
+    chance = random.Random(7)
+    ends: set[int] = set()
+    added = way.target.link.seen[ADD_PARTITIONS_TO_TXN]
+    for turn in range(6):
+        for node, far_s in ((way.source, 0.02), (way.target, 0.05)):
+            node.link.delay_s = far_s
+        way.produce(3_000)
+        with worker(way) as steps:
+            while (line := steps.readline()) and not int(line):
+                pass
+            assert line, "the worker ended"
+            time.sleep(chance.random() * 0.3)
+            if turn % 2:
+                chance.choice((way.source, way.target)).link.cut()
+        for node in (way.source, way.target):
+            node.link.heal()
+        ends.add(way.sides[1].end_offsets([way.topic]).get(TopicPartition(way.topic, 0)))
+    assert len(ends) > 1
+    assert way.target.link.seen[ADD_PARTITIONS_TO_TXN] == added  # partitions joined with their first batch
+    way.target.link.delay_s = 0.05
+    engine = way.engine()
+    try:
+        way.until_all(engine, 120.0)
+    finally:
+        engine.close()
     way.check()
 
 

@@ -199,6 +199,10 @@ class SavedLog:
     def recycle(self, *, reusable: bool) -> None:
         pass
 
+    @property
+    def round_trip_s(self) -> float:
+        return 0.0
+
     # ---- writing
 
     def coordinator_of(self, transactional_id: str, transaction_timeout_s: float) -> TransactionCoordinator:
@@ -210,5 +214,7 @@ class SavedLog:
         transactional_id: str,
         batches: Sequence[tuple[TopicPartition, memoryview]],
         timeout_s: float,
+        *,
+        implicit: bool = False,
     ) -> Callable[[], Sequence[Produced]]:
         raise HubFault("a backup is not the target of a restore")

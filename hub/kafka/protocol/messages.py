@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from hub.kafka.protocol.primitives import FETCH, PRODUCE, count, skip_tags, take_count, take_text, text
@@ -169,6 +170,7 @@ class Produced(NamedTuple):
 
 
 _PRODUCE_VERSION: Final = 8
+_PRODUCE_IMPLICIT: Final = 12
 _PRODUCED = struct.Struct(">ihqqq")
 
 
@@ -177,47 +179,60 @@ def send_produce(
     transactional_id: str | None,
     batches: Sequence[tuple[TopicPartition, bytes | bytearray | memoryview]],
     timeout_s: float,
+    *,
+    implicit: bool = False,
 ) -> None:
     """Send one batch per partition (brokers accept only one per request), acknowledged by all in-sync
-    replicas.
+    replicas. ``implicit``: the brokers add the partitions to the transaction (KIP-890, version 12).
     """
-    version = produce_version(connection)
+    version = produce_version(connection, implicit=implicit)
     by_topic: dict[str, list[tuple[int, memoryview]]] = {}
     for tp, payload in batches:
         by_topic.setdefault(tp.topic, []).append((tp.partition, memoryview(payload)))
-    head = bytearray(text(transactional_id) + struct.pack(">hii", -1, int(timeout_s * 1000), len(by_topic)))
+    put = partial(text, flexible=implicit)
+    head = bytearray(put(transactional_id) + struct.pack(">hi", -1, int(timeout_s * 1000)))
+    head += count(len(by_topic), flexible=implicit)
+    tags = b"\x00" if implicit else b""
     body: list[bytes | memoryview] = []
     for name, parts in by_topic.items():
-        head += text(name) + struct.pack(">i", len(parts))
+        head += put(name) + count(len(parts), flexible=implicit)
         for partition, view in parts:
-            head += struct.pack(">ii", partition, len(view))
+            head += struct.pack(">i", partition) + count(len(view), flexible=implicit)
             body += [bytes(head), view]
-            head.clear()
-    connection.send(PRODUCE, version, body, flexible=False)
+            head = bytearray(tags)
+        head += tags
+    body.append(bytes(head + tags))
+    connection.send(PRODUCE, version, body, flexible=implicit)
 
 
 def produced(frame: bytearray, at: int, version: int = _PRODUCE_VERSION) -> list[Produced]:
     """Return the results in an answer to Produce."""
-    topics, at = take_count(frame, at)
+    flexible = version >= _PRODUCE_IMPLICIT
+    topics, at = take_count(frame, at, flexible=flexible)
     found = []
     for _ in range(topics):
-        name, at = take_text(frame, at)
-        parts, at = take_count(frame, at)
+        name, at = take_text(frame, at, flexible=flexible)
+        parts, at = take_count(frame, at, flexible=flexible)
         for _ in range(parts):
             partition, error, base, _time, _start = _PRODUCED.unpack_from(frame, at)
             at += _PRODUCED.size
             message: str | None = None
             if version >= 8:
-                record_errors, at = take_count(frame, at)
+                record_errors, at = take_count(frame, at, flexible=flexible)
                 for _ in range(record_errors):
-                    said, at = take_text(frame, at + 4)
+                    said, at = take_text(frame, at + 4, flexible=flexible)
                     message = message or said
-                said, at = take_text(frame, at)
+                    at = skip_tags(frame, at) if flexible else at
+                said, at = take_text(frame, at, flexible=flexible)
                 message = message or said
+                at = skip_tags(frame, at) if flexible else at
             found.append(Produced(TopicPartition(name or "", partition), error, base, message))
+        at = skip_tags(frame, at) if flexible else at
     return found
 
 
-def produce_version(connection: RequestSender) -> int:
+def produce_version(connection: RequestSender, *, implicit: bool = False) -> int:
     """Return the version in which ``send_produce`` sends."""
+    if implicit:
+        return connection.version(PRODUCE, _PRODUCE_IMPLICIT, _PRODUCE_IMPLICIT)
     return connection.version(PRODUCE, _PRODUCE_VERSION, 7)

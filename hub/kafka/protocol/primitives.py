@@ -31,18 +31,22 @@ def request_header(
     return header + b"\x00" if flexible else header
 
 
-def text(value: str | None) -> bytes:
-    """Return a text after its length of two bytes."""
+def text(value: str | None, *, flexible: bool = False) -> bytes:
+    """Return a text after its length."""
     if value is None:
-        return b"\xff\xff"
+        return b"\x00" if flexible else b"\xff\xff"
     encoded = value.encode()
-    return _SHORT.pack(len(encoded)) + encoded
+    return (unsigned(len(encoded) + 1) if flexible else _SHORT.pack(len(encoded))) + encoded
 
 
-def take_text(frame: bytes | bytearray, at: int) -> tuple[str | None, int]:
-    """Read a text after its length of two bytes."""
-    (size,) = _SHORT.unpack_from(frame, at)
-    at += 2
+def take_text(frame: bytes | bytearray, at: int, *, flexible: bool = False) -> tuple[str | None, int]:
+    """Read a text after its length."""
+    if flexible:
+        size, at = take_unsigned(frame, at)
+        size -= 1
+    else:
+        (size,) = _SHORT.unpack_from(frame, at)
+        at += 2
     if size < 0:
         return None, at
     return frame[at : at + size].decode("utf-8", "replace"), at + size

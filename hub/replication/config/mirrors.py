@@ -148,6 +148,16 @@ class CommitConfig(_MirrorsModel):
     records: int = Field(200_000, ge=1, le=1_000_000)
 
 
+class LinkConfig(_MirrorsModel):
+    """Memory and bandwidth of a long link, for each shard: `fetch` is the largest fetch of one broker,
+    `in_flight` the largest amount of batches that were sent and not acknowledged. Below 10 ms of round trip
+    both stay small.
+    """
+
+    fetch: SizeBytes = Field(16 << 20, ge=1 << 20, le=64 << 20)
+    in_flight: SizeBytes = Field(32 << 20, ge=1 << 20, le=256 << 20)
+
+
 class StartConfig(_MirrorsModel):
     timestamp: datetime
 
@@ -269,6 +279,7 @@ class Mirror(_MirrorsModel):
     limits: LimitsConfig = LimitsConfig()
     schedule: Schedule | None = None
     commit: CommitConfig = CommitConfig()
+    link: LinkConfig = LinkConfig()
     groups: GroupsConfig = GroupsConfig()
     acls: AclsConfig = AclsConfig()
     configs: list[str] = Field(default_factory=list)

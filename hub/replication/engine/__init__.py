@@ -8,5 +8,6 @@ Decisions, each a pure ``next_…(state, event)``: ``recovery.py`` [core] what f
 other: ``resume.py`` gives positions, ``fetcher.py`` reads, ``payloads.py`` [core] makes batches,
 ``target_transaction.py`` writes and commits; their state is in ``shard_state.py`` [core]. They reach both
 clusters through the port of ``connection/``, which the tests also implement in memory. ``shard_thread.py``
-runs an engine in a thread; ``rates.py`` [core] measures lag and rates.
+runs an engine in a thread; ``rates.py`` [core] measures lag and rates; ``long_link.py`` [core] sizes requests
+and transactions by the measured round trip.
 """

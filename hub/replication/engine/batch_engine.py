@@ -233,7 +233,7 @@ class BatchEngine:
         while True:
             self._fetcher.send()
             now_s, begun = self._clock.monotonic(), transaction.open
-            until_s = deadline_s if begun is None else begun.begun_at_s + settings.commit_interval_s
+            until_s = deadline_s if begun is None else transaction.due_at_s()
             self._fetcher.receive(max(0.0, until_s - now_s))
             self._release()
             # While some pieces are held back, their buffers are freed one by one with them.
@@ -243,7 +243,7 @@ class BatchEngine:
             if begun is None:
                 if now_s >= deadline_s:
                     return transaction.commit() if self._state.dirty else 0
-            elif begun.is_due(settings, now_s):
+            elif transaction.is_due(now_s):
                 return transaction.commit()
 
     def _release(self) -> None:

@@ -46,6 +46,7 @@ from hub.replication.engine.cursor import (
     named,
     next_cursor,
 )
+from hub.replication.engine.long_link import FetchSizes
 from hub.replication.engine.recovery import SourceRetries
 from hub.replication.engine.shard_state import PartitionState, ShardState, StagedPiece
 from hub.replication.maps.checkpoint import Gap
@@ -87,8 +88,8 @@ class Fetcher:
         self.source, self.shard, self.topics = source, shard, topics
         self._foreign, self._rewritten, self._clock = foreign, rewritten, clock
         settings = shard.settings
-        self._limits = FetchLimits(
-            settings.fetch_wait_ms, settings.fetch_bytes, settings.fetch_partition_bytes
+        self._sizes = FetchSizes(
+            settings.fetch_partition_bytes, max(settings.fetch_partition_bytes, settings.fetch_most_bytes)
         )
         self._one = FetchLimits(0, settings.fetch_partition_bytes, settings.fetch_partition_bytes)
         self._places: dict[int, dict[TopicPartition, tuple[int, int]]] = {}
@@ -120,11 +121,15 @@ class Fetcher:
         for node, wanted in by_node.items():
             ordered = turned(wanted, self._turn)
             try:
-                self.source.send_fetch(node, ordered, self._limits)
+                self.source.send_fetch(node, ordered, self._limits(node))
             except HubError as error:
                 self._failed(node, error)
                 continue
             self._places[node] = {each.tp: (each.position, each.leader_epoch) for each in ordered}
+
+    def _limits(self, node: int) -> FetchLimits:
+        settings, size = self.shard.settings, self._sizes.of(node)
+        return FetchLimits(settings.fetch_wait_ms, max(settings.fetch_bytes, size), size)
 
     def _due(self, now_s: float) -> list[tuple[PartitionState, Leader]]:
         due = []
@@ -198,6 +203,8 @@ class Fetcher:
             return
         self._retries = self._retries.answered()
         self.shard.error = None
+        size = sum(part.end - part.start for part in answer.parts)
+        self._sizes = self._sizes.answered(answer.node, size, answer.took_s, self.source.round_trip_s)
         # The next request starts after the partitions of this answer: where many have much to catch up, an
         # answer has room for a few.
         self._turn += max(0, sum(part.end > part.start for part in answer.parts) - 1)

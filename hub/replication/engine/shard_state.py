@@ -28,6 +28,8 @@ from hub.replication.rewriting.filter_history import FilterPeriod
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
     """Limits of one engine. A transaction is committed when any of the three ``commit_`` limits is reached.
+    ``fetch_most_bytes`` and ``in_flight_bytes``: over a long link fetches and unacknowledged batches grow up
+    to these (long_link.py).
     ``on_gap``: what to do when the source has deleted records before they were mirrored.
     ``transaction_timeout_s``: the longest time a hung worker can hold back the target's readers.
 
@@ -41,8 +43,10 @@ class EngineSettings:
     commit_records: int = 200_000
     fetch_bytes: int = 8 * 1024 * 1024
     fetch_partition_bytes: int = 1024 * 1024
+    fetch_most_bytes: int = 16 * 1024 * 1024
     fetch_wait_ms: int = 250
     requests_in_flight: int = 8
+    in_flight_bytes: int = 32 * 1024 * 1024
     transaction_timeout_s: float = 20.0
     start_timeout_s: float = 60.0
     on_gap: Literal["stop", "continue"] = "stop"
@@ -165,6 +169,12 @@ class PartitionState:
     target_start: int = 0
     largest: int = DEFAULT_LIMITS.largest_bytes
     period: FilterPeriod | None = None
+    # Target offset of the next batch if nobody else writes to the partition, -1: unknown; number of batches
+    # in flight whose offset was not known; and whether somebody else does write, so that offsets are not
+    # known before.
+    next_base: int = -1
+    unknown_bases: int = 0
+    foreign_writer: bool = False
     source_end: int = -1
     stable_end: int = -1
     heard_at_ms: int = 0
@@ -188,9 +198,18 @@ class PartitionState:
             timestamp_ms=-1 if mark is None else mark.source_timestamp_ms,
             target_next=self.target_start if mark is None else mark.target_next,
         )
+        self.next_base, self.unknown_bases = -1, 0
         self.staged.clear()
         self.peeked.clear()
         self.peeked_to = 0
+
+    def written(self, runs: Iterable[Run], records: int, base: int) -> None:
+        """Map a batch whose first record has the target offset ``base``."""
+        for run in runs:
+            self.uncommitted.mapped(Run(run.source, base + run.target, run.count))
+        self.uncommitted.target_next = base + records
+        if not self.unknown_bases and not self.foreign_writer:
+            self.next_base = base + records
 
     def stop(self, error: HubError) -> None:
         self.failed = error
@@ -246,6 +265,12 @@ class ShardState:
         self.partitions = {tp: PartitionState(tp, SourceCursor(tp)) for tp in sorted(set(partitions))}
         self.error: HubError | None = None
         self.dirty = False
+
+    def is_behind(self) -> bool:
+        """Return whether the source has more readable records than were fetched."""
+        return any(
+            each.stable_end > each.cursor.position for each in self.partitions.values() if not each.failed
+        )
 
     def live(self) -> list[PartitionState]:
         return [each for each in self.partitions.values() if each.failed is None]

@@ -45,6 +45,7 @@ _IDLE_S = 0.2
 _RETRY_FIRST_S, _RETRY_MOST_S = 15.0, 300.0
 _WORKER_FETCH_BYTES = 32 << 20
 _LEAST_FETCH_BYTES = 1 << 20
+_WORKER_LONG_FETCH_BYTES = 64 << 20
 _SCHEMAS_S, _SCHEMAS_LOOK_S = 0.3, 0.02
 
 
@@ -290,6 +291,8 @@ def settings_of(mirror: Mirror, shards_here: int, shards_of_link: int) -> Engine
         on_gap=mirror.on_gap,
         fetch_bytes=fetch,
         fetch_partition_bytes=min(defaults.fetch_partition_bytes, fetch),
+        fetch_most_bytes=min(mirror.link.fetch, max(fetch, _WORKER_LONG_FETCH_BYTES // max(1, shards_here))),
+        in_flight_bytes=mirror.link.in_flight,
     )
     rate = mirror.limits.bytes_per_second
     if rate is None:
@@ -301,6 +304,7 @@ def settings_of(mirror: Mirror, shards_here: int, shards_of_link: int) -> Engine
         commit_bytes=min(made.commit_bytes, share),
         fetch_bytes=min(fetch, max(65_536, share)),
         fetch_partition_bytes=min(made.fetch_partition_bytes, max(65_536, share)),
+        fetch_most_bytes=min(made.fetch_most_bytes, max(65_536, share)),
     )
 
 

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from hub.errors import HubError
 from hub.kafka.protocol.broker_client import (
+    LONG_S,
     NOBODY,
     READ_COMMITTED,
     BrokerRefused,
@@ -36,6 +37,7 @@ from hub.record import NewRecord, TopicPartition
 from hub.replication.clusters.schemas_first import SCHEMAS_LOG
 from hub.replication.engine.connection.port import EngineClock, EngineConnection
 from hub.replication.engine.cursor import named
+from hub.replication.engine.long_link import LEAST_WINDOW_BYTES, SendWindow, due_at_s
 from hub.replication.engine.payloads import Payload, SentBatch
 from hub.replication.engine.shard_state import EngineSettings, PartitionState, ShardState
 from hub.replication.maps.checkpoint import (
@@ -45,10 +47,10 @@ from hub.replication.maps.checkpoint import (
     MapRecord,
     checkpoint_partition,
 )
-from hub.replication.maps.offset_map import Run
 from hub.replication.rewriting.reencode import batch_of_new, patched
 
 _REQUEST_BYTES = 16 * 1024 * 1024
+_REQUESTS_MOST = 1_000
 
 
 class BatchesRefused(Exception):
@@ -63,8 +65,13 @@ class BatchesRefused(Exception):
 
 
 class _Acknowledging(NamedTuple):
+    """A produce request in flight; each batch with the offset that it was expected to get, -1: none."""
+
     answer: Callable[[], Sequence[Produced]]
-    sent: dict[TopicPartition, SentBatch]
+    sent: dict[TopicPartition, tuple[SentBatch, int]]
+    size: int
+    in_flight: int
+    sent_at_s: float
 
 
 @dataclass(slots=True)
@@ -74,12 +81,13 @@ class OpenTransaction:
     records: int = 0
     bytes: int = 0
 
-    def is_due(self, settings: EngineSettings, now_s: float) -> bool:
-        """Return whether a limit of a transaction is reached."""
+    def is_due(self, settings: EngineSettings, now_s: float, due_at_s: float | None = None) -> bool:
+        """Return whether a limit of a transaction is reached. ``due_at_s``: by its age, if not by the
+        interval alone (long_link.py).
+        """
+        until_s = self.begun_at_s + settings.commit_interval_s if due_at_s is None else due_at_s
         return (
-            self.records >= settings.commit_records
-            or self.bytes >= settings.commit_bytes
-            or now_s >= self.begun_at_s + settings.commit_interval_s
+            self.records >= settings.commit_records or self.bytes >= settings.commit_bytes or now_s >= until_s
         )
 
 
@@ -130,6 +138,23 @@ class TargetTransaction:
         self._coordinator = target.coordinator_of(self._id, self._timeout_s)
         self._own_sequences: dict[TopicPartition, int] = {}
         self._acknowledging: deque[_Acknowledging] = deque()
+        self._in_flight_bytes = 0
+        self._window = SendWindow(LEAST_WINDOW_BYTES)
+        self._last_due_at_s = float("-inf")
+
+    def due_at_s(self) -> float:
+        """Return when the open transaction is to be committed, full or not."""
+        begun, settings = self._begun(), self.shard.settings
+        return due_at_s(
+            begun.begun_at_s,
+            self._last_due_at_s,
+            settings.commit_interval_s,
+            self.target.round_trip_s,
+            behind=self.shard.is_behind(),
+        )
+
+    def is_due(self, now_s: float) -> bool:
+        return self._begun().is_due(self.shard.settings, now_s, self.due_at_s())
 
     def fence(self) -> None:
         """Fence every other owner of the shard. Raises WriterFenced if another took it since the last time:
@@ -154,6 +179,7 @@ class TargetTransaction:
     def forget(self) -> None:
         self.target.close()
         self._acknowledging.clear()
+        self._in_flight_bytes = 0
         self.open = None
 
     # ---- writing
@@ -212,30 +238,70 @@ class TargetTransaction:
         return TopicPartition(topic, checkpoint_partition(*self.shard.shard, count))
 
     def _produce(self, node: int, batches: Mapping[TopicPartition, Payload]) -> None:
-        while len(self._acknowledging) >= self.shard.settings.requests_in_flight:
+        settings, size = self.shard.settings, sum(len(each.bytes) for each in batches.values())
+        window = self._window.bytes if self.target.round_trip_s >= LONG_S else 0
+        while (count := len(self._acknowledging)) >= settings.requests_in_flight and (
+            self._in_flight_bytes + size > window or count >= _REQUESTS_MOST
+        ):
             self._acknowledge()
         answer = self.target.send_produce(
-            node, self._id, [(tp, each.bytes) for tp, each in batches.items()], self._timeout_s
+            node,
+            self._id,
+            [(tp, each.bytes) for tp, each in batches.items()],
+            self._timeout_s,
+            implicit=self._coordinator.implicit,
         )
-        self._acknowledging.append(_Acknowledging(answer, {tp: each.sent for tp, each in batches.items()}))
+        sent = {tp: (each.sent, self._expect(tp, each.sent)) for tp, each in batches.items()}
+        self._in_flight_bytes += size
+        now_s = self._clock.monotonic()
+        self._acknowledging.append(_Acknowledging(answer, sent, size, self._in_flight_bytes, now_s))
+
+    def _expect(self, tp: TopicPartition, batch: SentBatch) -> int:
+        """Map a batch that was sent to the offset that it gets if nobody else writes to the partition, and
+        return that offset: the map need not wait for the answer, which is compared with it. Return -1 if it
+        is unknown.
+        """
+        partition = self.shard.partitions.get(tp)
+        if partition is None:
+            return -1
+        base = partition.next_base
+        if base < 0:
+            partition.unknown_bases += 1
+        else:
+            partition.written(batch.runs, batch.records, base)
+        return base
 
     def _acknowledge_all(self) -> None:
         while self._acknowledging:
             self._acknowledge()
 
     def _acknowledge(self) -> None:
-        answer, sent = self._acknowledging.popleft()
-        for tp, code, base_offset, message in answer():
-            batch, partition = sent.pop(tp), self.shard.partitions.get(tp)
+        answer, sent, size, in_flight, sent_at_s = self._acknowledging.popleft()
+        self._in_flight_bytes -= size
+        results = answer()
+        self._window = self._window.acknowledged(
+            self.shard.settings.in_flight_bytes,
+            in_flight,
+            sent_at_s,
+            self._clock.monotonic(),
+            self.target.round_trip_s,
+        )
+        for tp, code, base_offset, message in results:
+            (batch, expected), partition = sent.pop(tp), self.shard.partitions.get(tp)
             error = translated(code, "produce", message)
             if isinstance(error, BrokerRefused) and partition is not None:
                 raise BatchesRefused([partition], error)
             if error is not None:
                 raise_for(code, f"{named(tp)} in the target: produce", message)
-            if partition is not None:
-                for run in batch.runs:
-                    partition.uncommitted.mapped(Run(run.source, base_offset + run.target, run.count))
-                partition.uncommitted.target_next = base_offset + batch.records
+            if partition is not None and expected < 0:
+                partition.unknown_bases -= 1
+                partition.written(batch.runs, batch.records, base_offset)
+            elif partition is not None and base_offset != expected:
+                partition.foreign_writer = True
+                raise TransactionLost(
+                    f"{named(tp)} in the target: a batch has offset {base_offset}, {expected} was expected:"
+                    " another producer writes to this partition"
+                )
         if sent:
             raise TransactionLost(f"{named(next(iter(sent)))} in the target: no answer for it")
 
@@ -245,7 +311,9 @@ class TargetTransaction:
         """Write map and checkpoint of every partition that moved, then end the transaction; return the
         committed records.
         """
-        self._acknowledge_all()
+        self._last_due_at_s = self._clock.monotonic()
+        if any(each.unknown_bases for each in self.shard.partitions.values()):
+            self._acknowledge_all()
         now_ms = self._clock.epoch_ms()
         for each in self.shard.partitions.values():
             each.pass_over()
@@ -260,9 +328,22 @@ class TargetTransaction:
         self._acknowledge_all()
         if self._schemas_first is not None:
             self._schemas_first(schemas_to)
-        self._coordinator.end(self.producer, commit=True)
-        self.open = None
+        following = self._coordinator.end(self.producer, commit=True)
+        self._ended(following)
         return sum(each.commit(checkpoints[each.tp]) for each in moved)
+
+    def _ended(self, following: Producer) -> None:
+        """Expect the marker in every partition of the ended transaction, and use the next producer."""
+        for tp in self.open.added if self.open is not None else ():
+            partition = self.shard.partitions.get(tp)
+            if partition is not None and partition.next_base >= 0:
+                partition.next_base += 1
+        self.open = None
+        if following != self.producer:
+            self.producer = following
+            self._own_sequences.clear()
+            for each in self.shard.partitions.values():
+                each.uncommitted.sequence = 0
 
     def _write_own(
         self,
@@ -303,6 +384,7 @@ class TargetTransaction:
         return self.source.offsets([SCHEMAS_LOG], isolation=READ_COMMITTED)[SCHEMAS_LOG]
 
     def _end_empty(self) -> None:
+        following = self.producer
         if self.open is not None and self.open.added:
-            self._coordinator.end(self.producer, commit=False)
-        self.open = None
+            following = self._coordinator.end(self.producer, commit=False)
+        self._ended(following)

@@ -240,6 +240,8 @@ class World:
         ] = {}
         self.zombies: list[Actor] = []
         for node in self.nodes.values():
+            if seed % 2:  # a long link, between brokers of Kafka 4
+                node.brokers.implicit, node.brokers.round_trip_s = True, 0.1
             for topic, partitions in topics.items():
                 node.brokers.create_topic(topic, partitions)
 

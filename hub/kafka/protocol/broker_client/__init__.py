@@ -7,6 +7,8 @@ access.py        addresses, credentials, patience
 connection.py    one connection, with deadlines and SASL
 cluster.py       brokers on demand, leaders, offsets
 transactions.py  requests to a transaction's coordinator
+long_link.py     round trips and socket buffers
+long_link.py     round trips and socket buffers
 errors.py        Kafka's error codes as errors
 """
 
@@ -34,6 +36,7 @@ from hub.kafka.protocol.broker_client.errors import (
     raise_for,
     translated,
 )
+from hub.kafka.protocol.broker_client.long_link import LONG_S, RoundTrip
 from hub.kafka.protocol.broker_client.transactions import NOBODY, Producer, Transactions
 from hub.kafka.protocol.messages import (
     READ_COMMITTED,
@@ -51,6 +54,7 @@ from hub.kafka.protocol.messages import (
 __all__ = [
     "EARLIEST",
     "LATEST",
+    "LONG_S",
     "MESSAGE_TOO_LARGE",
     "NOBODY",
     "OFFSET_OUT_OF_RANGE",
@@ -72,6 +76,7 @@ __all__ = [
     "Patience",
     "Produced",
     "Producer",
+    "RoundTrip",
     "TopicMetadata",
     "TransactionLost",
     "Transactions",

@@ -17,6 +17,7 @@ from hub.errors import HubError
 from hub.kafka.protocol.broker_client.access import ClusterAccess, Patience, addresses
 from hub.kafka.protocol.broker_client.connection import BrokerConnection
 from hub.kafka.protocol.broker_client.errors import BrokerBusy, ConnectionLost, raise_for, translated
+from hub.kafka.protocol.broker_client.long_link import RoundTrip
 from hub.kafka.protocol.messages import READ_UNCOMMITTED
 from hub.record import TopicPartition
 
@@ -59,6 +60,7 @@ class BrokerCluster:
         self.name = name or access.bootstrap
         self.topics: dict[str, TopicMetadata] = {}
         self.patience = Patience(access)
+        self.round_trip = RoundTrip()
         self._brokers: dict[int, tuple[str, int]] = {}
         self._connections: dict[tuple[int, str], BrokerConnection] = {}
 
@@ -77,7 +79,7 @@ class BrokerCluster:
             found.close()
         if node not in self._brokers:
             raise BrokerBusy(f'cluster "{self.name}": broker {node} is not known', kafka_code=8)
-        made = BrokerConnection(self.access, *self._brokers[node], self.patience)
+        made = BrokerConnection(self.access, *self._brokers[node], self.patience, self.round_trip)
         self._connections[node, purpose] = made
         return made
 

@@ -29,7 +29,8 @@ from hub.kafka.protocol.broker_client.errors import (
     ConnectionLost,
     error_name,
 )
-from hub.kafka.protocol.primitives import request_header, skip_tags
+from hub.kafka.protocol.broker_client.long_link import RoundTrip, widen_buffers
+from hub.kafka.protocol.primitives import API_VERSIONS, request_header, skip_tags
 from hub.kafka.protocol.sockets import (
     AuthenticationFailed,
     MechanismNotOffered,
@@ -40,7 +41,6 @@ from hub.kafka.protocol.sockets import (
 )
 
 _MOST_FRAME_BYTES = 256 * 1024 * 1024
-_SOCKET_BUFFER = 4 * 1024 * 1024
 _WAKE_BYTES = 1024 * 1024
 _AHEAD_BYTES = 4096
 _ROUGHLY_S = 1.0
@@ -56,9 +56,17 @@ class BrokerConnection:
     Raises ConnectionLost, after which it is closed; Refused when the broker does not accept the client.
     """
 
-    def __init__(self, access: ClusterAccess, host: str, port: int, patience: Patience | None = None) -> None:
+    def __init__(
+        self,
+        access: ClusterAccess,
+        host: str,
+        port: int,
+        patience: Patience | None = None,
+        round_trip: RoundTrip | None = None,
+    ) -> None:
         self.access = access
         self.patience = patience or Patience(access)
+        self._round_trip = round_trip or RoundTrip()
         self.where = f"{host}:{port}"
         self.versions: dict[int, tuple[int, int]] = {}
         self.expires_at = float("inf")
@@ -76,8 +84,7 @@ class BrokerConnection:
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             _keep_alive(plain)
-            plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SOCKET_BUFFER)
-            plain.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER)
+            widen_buffers(plain)
             context = access.ssl_context()
             if context is not None:
                 self._socket = context.wrap_socket(plain, server_hostname=host)
@@ -126,13 +133,23 @@ class BrokerConnection:
             )
         return version
 
-    def send(self, api: int, version: int, body: Sequence[bytes | memoryview], *, flexible: bool) -> None:
-        """Send a request that was packed by hand; its answer is one ``receive`` later than those before."""
+    def send(
+        self,
+        api: int,
+        version: int,
+        body: Sequence[bytes | memoryview],
+        *,
+        flexible: bool,
+        plain_answer: bool = False,
+    ) -> None:
+        """Send a request that was packed by hand; its answer is one ``receive`` later than those before.
+        ``plain_answer``: the answer's header is not flexible although the request's is.
+        """
         correlation = next(self._correlation)
         header = request_header(api, version, correlation, self._client, flexible=flexible)
         size = len(header) + sum(map(len, body))
         self._write([struct.pack(">i", size) + header, *body])
-        self._waiting.append((correlation, flexible))
+        self._waiting.append((correlation, flexible and not plain_answer))
 
     def receive(
         self, timeout_s: float | None = None, spare: bytearray | None = None
@@ -172,10 +189,12 @@ class BrokerConnection:
         return _answer_class(kind).decode(memoryview(frame)[at:], version=version)
 
     def _greet(self, deadline: float) -> None:
-        """ApiVersions 0, which every broker answers."""
+        """ApiVersions 0, which every broker answers, and without work: it measures the link."""
         request = ApiVersionsRequest(version=0)
-        self.send(18, 0, [request.encode(version=0)], flexible=False)
+        sent_at_s = time.monotonic()
+        self.send(API_VERSIONS, 0, [request.encode(version=0)], flexible=False)
         frame, at = self.receive(max(0.1, deadline - time.monotonic()))
+        self._round_trip.took(time.monotonic() - sent_at_s)
         code, count = struct.unpack_from(">hi", frame, at)
         if code:
             raise ConnectionLost(f"broker {self.where}: {error_name(code)}")
@@ -183,6 +202,20 @@ class BrokerConnection:
             api: (low, high)
             for api, low, high in struct.iter_unpack(">hhh", frame[at + 6 : at + 6 + 6 * count])
         }
+
+    def features(self) -> dict[str, int]:
+        """Return the levels of the cluster's finalized features (KIP-584). No other request may be
+        pending.
+        """
+        if self.versions.get(API_VERSIONS, (0, 0))[1] < 3:
+            return {}
+        request = ApiVersionsRequest(
+            version=3, client_software_name="hub-mirror", client_software_version="1"
+        )
+        self.send(API_VERSIONS, 3, [request.encode(version=3)], flexible=True, plain_answer=True)
+        frame, at = self.receive()
+        answer = _answer_class(ApiVersionsRequest).decode(memoryview(frame)[at:], version=3)
+        return {str(each.name): int(each.max_version_level) for each in answer.finalized_features or ()}
 
     def _authenticate(self, host: str, deadline: float) -> None:
         """SaslHandshake and SaslAuthenticate (KIP-43, KIP-152, KIP-368)."""

@@ -19,6 +19,7 @@ from hub.kafka.protocol.broker_client.errors import (
     PartitionsRefused,
     translated,
 )
+from hub.kafka.protocol.broker_client.long_link import LONG_S
 from hub.record import TopicPartition
 
 
@@ -32,11 +33,15 @@ class Producer(NamedTuple):
 
 
 NOBODY: Final = Producer(-1, -1)
+_IMPLICIT_END: Final = 5
 
 
 class Transactions:
     """Requests to the coordinator of one transactional id. Temporary errors are retried until ``timeout_s``;
     then, and for all other errors, raises the errors of ``translated``.
+
+    ``implicit``: over a long link, where the cluster has transactions of version 2 (KIP-890): brokers add a
+    partition with the first batch that is produced to it, and every transaction has an epoch of its own.
     """
 
     def __init__(self, cluster: BrokerCluster, transactional_id: str, transaction_timeout_s: float) -> None:
@@ -44,6 +49,7 @@ class Transactions:
         self.transactional_id = transactional_id
         self.transaction_timeout_ms = int(transaction_timeout_s * 1000)
         self.timeout_s = cluster.access.request_timeout_s
+        self.implicit = False
         self._node: int | None = None
 
     def initialize(self, former: Producer = NOBODY) -> Producer:
@@ -65,12 +71,23 @@ class Transactions:
             return int(answer.error_code), answer
 
         answer = self._until_done(ask, "initialize")
+        self.implicit = self._may_be_implicit()
         return Producer(int(answer.producer_id), int(answer.producer_epoch))
+
+    def _may_be_implicit(self) -> bool:
+        if self._node is None or self.cluster.round_trip.seconds < LONG_S:
+            return False
+        connection = self.cluster.connection(self._node, "transactions")
+        low, high = connection.versions.get(EndTxnRequest.API_KEY, (0, 0))
+        return low <= _IMPLICIT_END <= high and connection.features().get("transaction.version", 0) >= 2
 
     def add(self, producer: Producer, partitions: Iterable[TopicPartition]) -> None:
         """Add partitions to the transaction at the coordinator, before anything is written to them. Raises
-        PartitionsRefused when the user may not write to some of them; then none is added.
+        PartitionsRefused when the user may not write to some of them; then none is added. Does nothing where
+        brokers do it themselves (``implicit``).
         """
+        if self.implicit:
+            return
         closed: list[TopicPartition] = []
         topics: dict[str, list[int]] = {}
         for tp in partitions:
@@ -104,15 +121,16 @@ class Transactions:
                 raise PartitionsRefused(error, closed) from None
             raise
 
-    def end(self, producer: Producer, *, commit: bool) -> None:
-        """Commit or abort. After any error except Refused the outcome is unknown;
-        ``initialize`` resolves it."""
+    def end(self, producer: Producer, *, commit: bool) -> Producer:
+        """Commit or abort; return the producer of the next transaction. After any error except Refused the
+        outcome is unknown; ``initialize`` resolves it.
+        """
 
         def ask(connection: BrokerConnection) -> tuple[int, Any]:
             answer = connection.ask(
                 EndTxnRequest,
-                4,
-                0,
+                _IMPLICIT_END if self.implicit else 4,
+                _IMPLICIT_END if self.implicit else 0,
                 transactional_id=self.transactional_id,
                 producer_id=producer.producer_id,
                 producer_epoch=producer.epoch,
@@ -120,7 +138,10 @@ class Transactions:
             )
             return int(answer.error_code), answer
 
-        self._until_done(ask, "commit" if commit else "abort")
+        answer = self._until_done(ask, "commit" if commit else "abort")
+        if not self.implicit or int(answer.producer_id) < 0:
+            return producer
+        return Producer(int(answer.producer_id), int(answer.producer_epoch))
 
     def _until_done(self, ask: Callable[[BrokerConnection], tuple[int, Any]], doing: str) -> Any:
         deadline = time.monotonic() + self.timeout_s

@@ -58,6 +58,10 @@ class KafkaConnection(BrokerCluster):
     def interrupt(self) -> None:
         super().close()  # the fetches in flight are the other thread's
 
+    @property
+    def round_trip_s(self) -> float:
+        return self.round_trip.seconds
+
     # ---- reading
 
     @property
@@ -109,6 +113,7 @@ class KafkaConnection(BrokerCluster):
 
     def _receive(self, node: int) -> FetchAnswer:
         connection, version, _ = self._fetching.pop(node)
+        began_s = time.monotonic()
         try:
             frame, at = connection.receive(spare=self._spare.pop() if self._spare else None)
             self._frames.append(frame)
@@ -117,7 +122,7 @@ class KafkaConnection(BrokerCluster):
         except HubError as error:
             connection.close()
             return FetchAnswer(node, (), error)
-        return FetchAnswer(node, parts)
+        return FetchAnswer(node, parts, took_s=time.monotonic() - began_s)
 
     def _give_up(self) -> list[FetchAnswer]:
         """Drop fetches past their deadline. A half-open connection gives neither an answer nor an error, and
@@ -145,10 +150,12 @@ class KafkaConnection(BrokerCluster):
         transactional_id: str,
         batches: Sequence[tuple[TopicPartition, memoryview]],
         timeout_s: float,
+        *,
+        implicit: bool = False,
     ) -> Callable[[], Sequence[Produced]]:
         connection = self.connection(node, "produce")
-        send_produce(connection, transactional_id, batches, timeout_s)
-        version = produce_version(connection)
+        send_produce(connection, transactional_id, batches, timeout_s, implicit=implicit)
+        version = produce_version(connection, implicit=implicit)
 
         def answer() -> Sequence[Produced]:
             frame, at = connection.receive()

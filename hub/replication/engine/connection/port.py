@@ -38,21 +38,28 @@ class FetchLimits:
 
 
 class FetchAnswer(NamedTuple):
-    """Answer of one broker to ``send_fetch``: the partitions' shares, or the error of the whole answer."""
+    """Answer of one broker to ``send_fetch``: the partitions' shares, or the error of the whole answer.
+    ``took_s``: seconds from its first byte to its last.
+    """
 
     node: int
     parts: Sequence[Fetched]
     error: HubError | None = None
+    took_s: float = 0.0
 
 
 class TransactionCoordinator(Protocol):
-    """Coordinator of one transactional id; see ``broker_client.Transactions``."""
+    """Coordinator of one transactional id; see ``broker_client.Transactions``. ``implicit``: brokers add
+    partitions to the transaction when something is produced to them.
+    """
+
+    implicit: bool
 
     def initialize(self, former: Producer) -> Producer: ...
 
     def add(self, producer: Producer, partitions: Iterable[TopicPartition]) -> None: ...
 
-    def end(self, producer: Producer, *, commit: bool) -> None: ...
+    def end(self, producer: Producer, *, commit: bool) -> Producer: ...
 
 
 class EngineConnection(Protocol):
@@ -63,6 +70,11 @@ class EngineConnection(Protocol):
 
     name: str
     topics: dict[str, TopicMetadata]
+
+    @property
+    def round_trip_s(self) -> float:
+        """Length of the link to the cluster in seconds, as it was measured; 0: unknown."""
+        ...
 
     def close(self) -> None:
         """Close all connections and forget the fetches in flight. The next request connects again."""
@@ -121,9 +133,11 @@ class EngineConnection(Protocol):
         transactional_id: str,
         batches: Sequence[tuple[TopicPartition, memoryview]],
         timeout_s: float,
+        *,
+        implicit: bool = False,
     ) -> Callable[[], Sequence[Produced]]:
-        """Send one batch per partition. The returned function waits for the answer; call those of one broker
-        in the order of the requests.
+        """Send one batch per partition; ``implicit`` as the coordinator has it. The returned function waits
+        for the answer; call those of one broker in the order of the requests.
         """
         ...
 
