@@ -152,7 +152,11 @@ class BatchEngine:
         self._apply(StartAsked())
         self._resumption.read_metadata()
         self._transaction.fence()
+        before = len(self._state.live())
         self._resumption.resume()
+        if len(self._state.live()) < before:
+            # A worker that took the shard meanwhile may have written what stops them.
+            self._transaction.fence()
         self._state.error = None
         self._apply(Started())
 
