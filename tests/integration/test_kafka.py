@@ -505,6 +505,19 @@ def test_a_published_group_is_there_for_every_tool(cluster: KafkaCluster, topic:
         [(name, 0, 3), (name, 1, 3)]
     )
     assert "hub.view.test" in cluster.groups()
+    gone = Positions.of([("kafka.not.there", 0, 1)])
+    errors = cluster.publish_groups(
+        {"hub.view.none": gone, "hub.view.test": Positions.of([(name, 0, 4)]), "hub.view.empty": Positions()}
+    )
+    assert [(group, error.code) for group, error in errors.items()] == [("hub.view.none", "HUB-3012")]
+    with pytest.raises(PeerError, match="UnknownTopicOrPartition"):
+        cluster.publish_group("hub.view.none", gone)
+    assert cluster.group_positions("hub.view.test").offsets[TopicPartition(name, 0)] == 4
+    described = cluster.describe_groups(["hub.view.test", "nobody"])
+    assert {group: (each.state, each.members) for group, each in described.items()} == {
+        "hub.view.test": ("EMPTY", 0),
+        "nobody": ("DEAD", 0),
+    }
     assert len(cluster.group_positions("nobody")) == 0
 
 
