@@ -85,7 +85,7 @@ class Decision:
 class Caller:
     """A caller. ``name`` is empty while nobody is signed in. ``can_leave``: a browser session, which can be
     ended. ``for_others``: the hub's own command line, which names its user. ``is_person``: signed
-    in themselves, not by one of their tokens. ``shape``: what they see of a topic or view; ``is_masked``:
+    in themselves, not by one of their tokens. ``shape``: a topic or view as they see it; ``is_masked``:
     whether that may be less than everything.
     """
 

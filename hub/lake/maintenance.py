@@ -18,7 +18,7 @@ SWEEP_AFTER_H = 24.0
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """What one run did: files merged and made of them, snapshots expired, files deleted."""
+    """Result of one run: files merged and made of them, snapshots expired, files deleted."""
 
     table: str
     merged: int

@@ -1,4 +1,4 @@
-"""[core] What the summary of a snapshot holds of the log, and which files are compacted.
+"""[core] Contents of a snapshot's summary about the log, and the choice of files to compact.
 
 Each snapshot of the hub has these properties: ``hub.topic-id`` (Kafka's id of the topic), ``hub.positions``
 (the next offset by partition, as JSON), ``hub.lost-offsets`` (offsets that retention removed before they

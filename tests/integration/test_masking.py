@@ -265,20 +265,26 @@ def crawled(masked: Masked, user: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     with masked.client(user) as client:
         for template, address, body in requests_of(masked):
-            answer = read(client, in_words(masked, address), body)
-            found.setdefault(template, []).append(answer)
+            is_stream = template.endswith(("/tail", "/changes"))
+            for accept in ("*/*",) if body is not None or is_stream else ("*/*", "text/html"):
+                client.headers["accept"] = accept
+                wait_s = patient(0.5 if is_stream else 20.0)
+                answer = read(client, in_words(masked, address), body, wait_s)
+                assert answer, (template, address)
+                found.setdefault(template, []).append(answer)
     return found
 
 
-def read(client: httpx2.Client, address: str, body: Any) -> str:
-    """Return status, headers and content; of a stream what comes within a moment."""
-    until, text = time.monotonic() + patient(1.0), ""
+def read(client: httpx2.Client, address: str, body: Any, wait_s: float) -> str:
+    """Return status, headers and content; of a stream what comes within a moment, or until nothing comes for
+    ``wait_s``."""
+    until, text = time.monotonic() + max(1.0, wait_s), ""
     try:
         with client.stream(
             "GET" if body is None else "POST",
             address,
             json=body,
-            timeout=httpx2.Timeout(30.0, read=patient(0.5)),
+            timeout=httpx2.Timeout(30.0, read=wait_s),
         ) as answer:
             text = f"{answer.status_code} {answer.headers}"
             for piece in answer.iter_text():

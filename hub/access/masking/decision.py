@@ -112,7 +112,7 @@ class MaskDecision:
         facts = self.facts.topic(what.name) if hiding else TopicFacts()
         for rule, how in hiding:
             for path in _fields_of(rule, facts):
-                if path[-1] in _KEYS and len(path) == 1:
+                if path[0] == "_key" or path == (KEY,):
                     keys.append(how)
                 found[path] = strictest((how, found.get(path, SHOWN)))
         for rule, who in about:

@@ -14,8 +14,8 @@ Tags = frozenset[str]
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """Fields of all versions of a topic's value schema with their tags, and the field that is declared as
-    its key."""
+    """Fields of all versions of a topic's value schema with their tags, those of its key schema below
+    ``_key``, and the field that is declared as its key."""
 
     fields: Mapping[FieldPath, Tags] = field(default_factory=dict)
     key: str | None = None

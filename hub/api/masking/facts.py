@@ -3,7 +3,7 @@ memory or the store, so that masked reads need Kafka no more than others do."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -42,11 +42,16 @@ class LiveMaskFacts:
 
     def topic(self, name: str) -> TopicFacts:
         found: dict[FieldPath, Tags] = {}
-        for source in self.node.read(lambda registry: _versions(registry, f"{name}{_VALUE}")):
-            for path, tags in self._of(source).items():
-                found[path] = found.get(path, frozenset()) | tags
+        for around, subject in (((), f"{name}{_VALUE}"), (("_key",), f"{name}-key")):
+            for path, tags in self._of_subject(subject):
+                here = (*around, *path)
+                found[here] = found.get(here, frozenset()) | tags
         spec = self.tree.find(name)
         return TopicFacts(found, None if spec is None else spec.key)
+
+    def _of_subject(self, subject: str) -> Iterator[tuple[FieldPath, Tags]]:
+        for source in self.node.read(lambda registry: _versions(registry, subject)):
+            yield from self._of(source).items()
 
     def view(self, name: str) -> ViewFacts:
         told = self.newest(self.store.progress())

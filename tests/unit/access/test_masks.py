@@ -109,6 +109,9 @@ def test_keys_are_masked_with_the_field_that_they_are_made_of() -> None:
     by_id = {"fields": ["id"], "topics": ["shop.orders"], "as": "hashed"}
     assert shape([by_id]).key.form == "hashed" and shape([by_id], of="shop.orders").key.form == "hashed"
     assert shape([TAGGED]).key.form == "shown" == shape([TAGGED], of="shop.orders").key.form
+    keyed = TopicFacts({("_key", "email"): PII, ("total",): frozenset()}, "total")
+    by_schema = caller_of(rules_of(KnownFacts({"shop.a": keyed}), [TAGGED], ana={}), "ana")
+    assert by_schema.shape(Resource(Kind.topic, "shop.a")).key.form == "hashed"
     # Of a SQL view the key follows from its columns.
     assert shape([{"fields": ["t"], "views": ["top"], "as": "nulled"}], of="top").key.form == "nulled"
     # Without a declared key nobody knows what is in it.
