@@ -96,9 +96,9 @@ class PartitionState:
 
     def skipped(self, position: int) -> int:
         """Return the position, moved past a range known to hold no records."""
-        if self.hollow is not None and self.hollow.start <= position < self.hollow.until:
-            return self.hollow.until
-        return position
+        if self.hollow is None or position < self.hollow.start:
+            return position
+        return max(position, self.hollow.until)
 
 
 NOTHING_KNOWN = PartitionState()

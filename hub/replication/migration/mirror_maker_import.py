@@ -235,7 +235,7 @@ class Importer:
             if topic not in there or not self._has_records(topic):
                 if other in there:
                     places += [
-                        self._renamed(TopicPartition(topic, n), other) for n in range(here[topic].partitions)
+                        _renamed(TopicPartition(topic, n), other) for n in range(here[topic].partitions)
                     ]
                 continue
             compacted = "compact" in config.get(topic, {}).get("cleanup.policy", "delete")
@@ -248,17 +248,6 @@ class Importer:
 
     def _has_records(self, topic: str) -> bool:
         return any(end for _, end in self.target.kafka.end_offsets([topic], committed=False))
-
-    def _renamed(self, place: TopicPartition, other: str) -> ImportedPartition:
-        return ImportedPartition(
-            place,
-            "renamed",
-            reason=f"MirrorMaker wrote it as {other} (DefaultReplicationPolicy), a mirror keeps "
-            f"the name {place.topic}",
-            hint=f"let the mirror copy it again under its own name; groups are carried exactly. Move "
-            f"the readers of {other}"
-            " there, then delete it",
-        )
 
     def _one(
         self,
@@ -377,3 +366,15 @@ def _fingerprint(timestamp_ms: int, rest: bytes) -> int:
     hashed = blake2b(timestamp_ms.to_bytes(8, signed=True), digest_size=8)
     hashed.update(rest)
     return int.from_bytes(hashed.digest())
+
+
+def _renamed(place: TopicPartition, other: str) -> ImportedPartition:
+    return ImportedPartition(
+        place,
+        "renamed",
+        reason=f"MirrorMaker wrote it as {other} (DefaultReplicationPolicy), a mirror keeps "
+        f"the name {place.topic}",
+        hint=f"let the mirror copy it again under its own name; groups are carried exactly. Move "
+        f"the readers of {other}"
+        " there, then delete it",
+    )

@@ -7,12 +7,13 @@ schemas of two formats never follow each other, unless the level is NONE.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from hub.schema_registry.compat.resolved_schema import SchemaSource
-from hub.schema_registry.formats import Format, SchemaDifference, known
+from hub.schema_registry.formats import SchemaDifference, known
 from hub.schema_registry.formats.avro import format as avro_format
 from hub.schema_registry.formats.avro.format import AvroSchema, can_read
 from hub.schema_registry.model.lru_cache import LruCache
@@ -82,9 +83,8 @@ class Question:
             if old.schema_type != self.new.schema_type:
                 found = [_other_format(self.new.schema_type, old.schema_type, version)]
             else:
-                found = _pair(
-                    self.new.form, self.new.parsed(), old.parsed(), self.level, version, self.lenient
-                )
+                compare = partial(known.differences, self.new.form, lenient=self.lenient)
+                found = _pair(compare, self.new.parsed(), old.parsed(), self.level, version)
             if found:
                 break  # newest first: one incompatible version is enough
         return found
@@ -137,19 +137,21 @@ def check(
     types = tuple((named or {}).values())
     for version, old in against(earlier, level):
         pair = AvroSchema(new, types), AvroSchema(old, types)
-        found = _pair(avro_format, *pair, level, version, lenient=False)
+        found = _pair(avro_format.differences, *pair, level, version)
         if found:
             return found
     return []
 
 
-def _pair(form: Format, new: Any, old: Any, level: str, version: int, lenient: bool) -> list[Incompatibility]:
+def _pair(
+    differences: Callable[[Any, Any], list[SchemaDifference]], new: Any, old: Any, level: str, version: int
+) -> list[Incompatibility]:
     direction = level.removesuffix("_TRANSITIVE")
     found: list[Incompatibility] = []
     if direction in ("BACKWARD", "FULL"):
-        found += _worded(known.differences(form, new, old, lenient=lenient), _NEW_READS, version)
+        found += _worded(differences(new, old), _NEW_READS, version)
     if direction in ("FORWARD", "FULL"):
-        found += _worded(known.differences(form, old, new, lenient=lenient), _OLD_READS, version)
+        found += _worded(differences(old, new), _OLD_READS, version)
     return found
 
 

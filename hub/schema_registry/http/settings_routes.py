@@ -75,7 +75,7 @@ class SettingsRoutes:
         return self._answers.submit(command, lambda answer: {"mode": answer})
 
     def unset_mode(self, call: HttpCall) -> HttpAnswer:
-        command = SetMode(place_in(call), None, recursive=call.flag("recursive"))
+        command = SetMode(place_in(call), None, force=False, recursive=call.flag("recursive"))
         return self._answers.submit(command, lambda answer: {"mode": answer})
 
     def contexts(self, call: HttpCall) -> HttpAnswer:

@@ -57,8 +57,8 @@ class SetMode:
 
     subject: str | None
     mode: str | None
-    force: bool = False
-    recursive: bool = False
+    force: bool
+    recursive: bool
 
 
 @dataclass(frozen=True, slots=True)

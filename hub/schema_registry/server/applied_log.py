@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from dataclasses import dataclass
 
 from hub.errors import HubError, PeerError
 from hub.log import Log, Reader
@@ -24,7 +24,6 @@ from hub.schema_registry.registry.state_machine import (
 )
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 LOG = TopicPartition(SCHEMAS_TOPIC, 0)
 _PAUSE_S = 0.001  # after an empty poll: an in-memory log does not wait by itself
@@ -45,6 +44,21 @@ def topic_warnings(policy: str | None, partitions: int) -> tuple[str, ...]:
             f'topic "{SCHEMAS_TOPIC}" has {partitions} partitions: only partition 0 is read and written'
         )
     return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """State of a node for operators.
+
+    ``position`` is the next offset that it reads; ``warnings`` are sentences.
+    """
+
+    ready: bool
+    position: int
+    schemas: int
+    unreadable: int
+    conflicts: int
+    warnings: tuple[str, ...]
 
 
 class AppliedLog:
@@ -74,6 +88,28 @@ class AppliedLog:
             except HubError as error:
                 log.warning("%s: read again in a second", error.message)
                 self.stopped.wait(1.0)
+
+    def state(self) -> NodeStatus:
+        """Return the node's state. Answers also while the node is not ready."""
+        with self.changed:
+            registry = self.registry
+            return NodeStatus(
+                self.ready.is_set(),
+                self.position,
+                sum(len(each.ids) for each in registry.contexts.values()),
+                registry.unreadable_count,
+                registry.conflict_count,
+                self.warnings,
+            )
+
+    def be_ready(self) -> None:
+        """Wait until queries can be answered. Raises PeerError (HUB-3034)."""
+        if not self.ready.wait(self.timeout_s):
+            raise PeerError(
+                "the registry has not read its log yet",
+                hint="check Kafka with hub doctor",
+                code="HUB-3034",
+            )
 
     def end(self, *, committed: bool = True) -> int:
         """Return the log's end; without ``committed``, with open transactions."""

@@ -22,7 +22,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from hub.errors import HubError, HubFault, PeerError
@@ -50,7 +50,7 @@ from hub.schema_registry.registry.state_machine import (
     RequestRefused,
     refused_schema,
 )
-from hub.schema_registry.server.applied_log import LOG, AppliedLog
+from hub.schema_registry.server.applied_log import LOG, AppliedLog, NodeStatus
 from hub.schema_registry.server.shared_run import SharedRun
 
 T = TypeVar("T")
@@ -62,21 +62,6 @@ _CATCH_UP_S = 5.0  # longest wait of an unsuccessful read for the end of the log
 
 class _IdTaken(Exception):
     """An earlier record of another producer has the id that was decided on."""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeStatus:
-    """State of a node for operators.
-
-    ``position`` is the next offset that it reads; ``warnings`` are sentences.
-    """
-
-    ready: bool
-    position: int
-    schemas: int
-    unreadable: int
-    conflicts: int
-    warnings: tuple[str, ...]
 
 
 class RegistryNode:
@@ -135,20 +120,11 @@ class RegistryNode:
 
     def state(self) -> NodeStatus:
         """Return the node's state. Answers also while the node is not ready."""
-        with self._log.changed:
-            registry = self.registry
-            return NodeStatus(
-                self.ready,
-                self.position,
-                sum(len(each.ids) for each in registry.contexts.values()),
-                registry.unreadable_count,
-                registry.conflict_count,
-                self._log.warnings,
-            )
+        return self._log.state()
 
     def read(self, question: Callable[[Registry], T]) -> T:
         """Run a query on the state, which does not change while ``question`` runs."""
-        self._be_ready()
+        self._log.be_ready()
         rulebook = self.rules() if self.rules is not None else None
         with self._log.changed:
             if rulebook is not None:
@@ -287,7 +263,7 @@ class RegistryNode:
         For a command that changes nothing the position is the end of the log that it was decided on. Raises
         RequestRefused; PeerError when Kafka is unavailable.
         """
-        self._be_ready()
+        self._log.be_ready()
         self._prepare(command)
         deadline = time.monotonic() + self.timeout_s
         # Bounded: while Kafka is unavailable each write is slow, and waiting ones hold threads.
@@ -383,14 +359,6 @@ class RegistryNode:
 
         if self.read(is_taken):
             raise _IdTaken
-
-    def _be_ready(self) -> None:
-        if not self._log.ready.wait(self.timeout_s):
-            raise PeerError(
-                "the registry has not read its log yet",
-                hint="check Kafka with hub doctor",
-                code="HUB-3034",
-            )
 
 
 __all__ = ["NodeStatus", "RegistryNode", "RequestRefused"]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import orjson
@@ -16,8 +16,16 @@ from samples import fast_or
 from hub.errors import PeerError
 from hub.log import MemoryCluster, MemoryWriter
 from hub.materializers.progress.records import PROGRESS_TOPIC
+from hub.materializers.snapshot_groups.barrier import GroupBarrier, MemberStanding
 from hub.materializers.snapshot_groups.coordinator import Member, SnapshotGroups
-from hub.materializers.snapshot_groups.group import CUT, GROUP, GroupSnapshot, group_snapshot_of, next_place
+from hub.materializers.snapshot_groups.group import (
+    CUT,
+    GROUP,
+    GroupSnapshot,
+    MemberPosition,
+    group_snapshot_of,
+    next_place,
+)
 from hub.record import NewRecord, Positions, Record, TopicPartition
 
 READS = {
@@ -347,3 +355,23 @@ def test_a_group_with_a_view_of_a_view_that_is_not_in_it_is_apart_and_says_which
     assert note.why == 'view "rich" reads views.balances, which no view of its group writes'
     assert all(view.query is None or view.query.bound is None for view in world.views)
     assert world.told() == []
+
+
+def test_one_member_whose_rows_wait_starts_the_clock_of_its_group() -> None:
+    place = {name: TopicPartition(f"views.{name}", 0) for name in ("one", "two")}
+    views = {name: MemberPosition(1, Positions({tp: 10}), ("orders",)) for name, tp in place.items()}
+    barrier = GroupBarrier("g", patience_s=10.0, most=100)
+    barrier.hear(GroupSnapshot("g", Positions(), views, 0), 0)
+
+    def judged(waiting: int, now_s: float) -> str:
+        members = {
+            name: MemberStanding(Positions({tp: 12}), Positions({tp: 12}), waiting)
+            for name, tp in place.items()
+        }
+        members["two"] = replace(members["two"], waiting=0)
+        return barrier.judge(members, now_s)
+
+    assert [judged(0, 100.0), barrier.since_s] == ["hold", None]
+    assert [judged(3, 200.0), barrier.since_s] == ["hold", 200.0]
+    assert judged(3, 209.0) == "hold"
+    assert judged(3, 211.0) != "hold" and "have waited" in str(barrier.why)

@@ -125,7 +125,7 @@ def test_what_is_there_already_and_what_is_imported_is_not_judged() -> None:
     put(into, RegisterSchema("retail.old-value", text("a")))
     into.rulebook = registry().rulebook
     assert put(into, RegisterSchema("retail.old-value", text("a"))).schema_id == 1
-    put(into, SetMode("retail.moved-value", "IMPORT"))
+    put(into, SetMode("retail.moved-value", "IMPORT", force=False, recursive=False))
     assert put(into, RegisterSchema("retail.moved-value", text("b"), schema_id=7)).schema_id == 7
 
 

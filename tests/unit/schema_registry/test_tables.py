@@ -121,7 +121,9 @@ def commands(chance: random.Random) -> Command:
     if kind < 11:
         changes = {"compatibility": chance.choice([None, "NONE", "FULL"]), "normalize": chance.random() < 0.5}
         return SetLevel(place, chance.choice([changes, changes, None]))
-    return SetMode(place, chance.choice([None, "READWRITE", "READWRITE", "IMPORT"]), force=True)
+    return SetMode(
+        place, chance.choice([None, "READWRITE", "READWRITE", "IMPORT"]), force=True, recursive=False
+    )
 
 
 @pytest.mark.parametrize("seed", range(fast_or(4, 12)))
@@ -207,7 +209,7 @@ def test_what_a_row_says(bench: Bench) -> None:
     bench.do(
         RegisterSchema("orders", record(ID, CITY, PLACED, lines), metadata=metadata),
         SetLevel(None, {"compatibility": "FULL", "defaultMetadata": metadata}),
-        SetMode(":.ctx:", "READONLY"),
+        SetMode(":.ctx:", "READONLY", force=False, recursive=False),
     )
     bench.rebuild()
     found = bench.rows()

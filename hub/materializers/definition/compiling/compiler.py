@@ -279,27 +279,13 @@ class _EntityCompiler:
                 )
             self.reads[source].in_natives["_deleted"] = None
             native = self._written(
-                self._only_of(
+                _only_of(
                     source, replace_columns(node, exp.Column, lambda column: self._tagged(where, column))
                 )
             )
             alias = self.natives.setdefault(native, f"a_{len(self.natives)}")
             return done(exp.column(alias))
         return self._fold(where, source, node)
-
-    @staticmethod
-    def _only_of(source: str, node: exp.Expr) -> exp.Expr:
-        """Restrict an aggregate to events of this source, without tombstones.
-
-        In rows of other sources and in tombstones its columns are null, and a condition such as ``column IS
-        NULL`` must not count them.
-        """
-        mine: exp.Expr = exp.maybe_parse(f"s_{source}._deleted = FALSE", dialect=DIALECT).transform(mark_done)
-        if isinstance(node, exp.Filter):
-            node = node.copy()
-            node.expression.set("this", exp.and_(mine, node.expression.this))
-            return node
-        return exp.Filter(this=node.copy(), expression=exp.Where(this=mine))
 
     def _one_source(self, where: str, node: exp.Expr) -> str:
         sources = set()
@@ -380,3 +366,17 @@ class _EntityCompiler:
                 where, f"the type of `{sql_of(node.this)}` is not clear", "cast it, such as CAST(… AS BIGINT)"
             )
         return exp.var(f"({folded})")
+
+
+def _only_of(source: str, node: exp.Expr) -> exp.Expr:
+    """Restrict an aggregate to events of this source, without tombstones.
+
+    In rows of other sources and in tombstones its columns are null, and a condition such as ``column IS
+    NULL`` must not count them.
+    """
+    mine: exp.Expr = exp.maybe_parse(f"s_{source}._deleted = FALSE", dialect=DIALECT).transform(mark_done)
+    if isinstance(node, exp.Filter):
+        node = node.copy()
+        node.expression.set("this", exp.and_(mine, node.expression.this))
+        return node
+    return exp.Filter(this=node.copy(), expression=exp.Where(this=mine))
