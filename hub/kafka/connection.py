@@ -17,6 +17,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from hub.errors import CallerError, ConfigError, Conflict, HubError, NotFound, PeerError
+from hub.kafka.contact.client_log import LogLimiter, client_log
 from hub.kafka.contact.connect_diagnosis import ConnectDiagnosis, DiagnosisCallback, looked_at
 from hub.kafka.contact.watchdog import CUT_OFF_S, Contact, Contacts
 from hub.kafka.oauth_tokens import tokens_of
@@ -28,7 +29,6 @@ from hub.log import WriterFenced
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-_SAME_LINE_S = 30.0
 NO_LEADER = "HUB-3014"
 AWAY, BARRED = "HUB-3010", "HUB-3016"
 _LOOK_AGAIN_S = 30.0
@@ -93,27 +93,7 @@ _DOWN = {
 }
 
 
-class _LogLimiter(logging.Filter):
-    """librdkafka's lines: each kind once in a while, as warnings at most (what matters is
-    raised to the caller)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._said_at: dict[str, float] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        kind = record.getMessage().split(" ", 1)[0]  # librdkafka's facility: FAIL, GETPID, ...
-        now = time.monotonic()
-        if now - self._said_at.get(kind, -_SAME_LINE_S) < _SAME_LINE_S:
-            return False
-        self._said_at[kind] = now
-        record.levelno = min(record.levelno, logging.WARNING)
-        record.levelname = logging.getLevelName(record.levelno)
-        return True
-
-
-_client_log = logging.getLogger(f"{__name__}.client")
-_client_log.addFilter(_LogLimiter())
+client_log.addFilter(LogLimiter())
 
 
 class Connection:
@@ -167,7 +147,7 @@ class Connection:
             **self._security,
             "bootstrap.servers": self.bootstrap,
             "client.id": f"hub.{part}",
-            "logger": _client_log,
+            "logger": client_log,
             "error_cb": self._heard if heard is None else _both(self._heard, heard),
             "log.connection.close": False,
             "reconnect.backoff.max.ms": 1_000,

@@ -14,7 +14,7 @@ from hub.cli.view.schemas_source import schemas_of
 from hub.materializers.definition.entity_plan import SourcePlan
 from hub.materializers.definition.load import load_view
 from hub.materializers.golden.values import encoder_of
-from hub.materializers.spark.dataframes import Input, SchemaAnswers, judged
+from hub.materializers.spark.formats.decode import Input, SchemaAnswers, judged
 from hub.materializers.spark.sql_rows import EVENTS
 from hub.materializers.types.source_formats import declared
 from hub.record import NewRecord

@@ -17,7 +17,7 @@ from pyspark.sql.avro.functions import from_avro
 
 from hub.materializers.definition.entity_plan import SourcePlan
 from hub.materializers.golden.values import encoder_of
-from hub.materializers.spark.dataframes import Input, SchemaAnswers, WriterSchema, judged
+from hub.materializers.spark.formats.decode import Input, SchemaAnswers, WriterSchema, judged
 from hub.materializers.spark.sql_rows import EVENTS
 from hub.materializers.types.json_defaults import filled
 from hub.materializers.types.source_formats import of_registry

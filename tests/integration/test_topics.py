@@ -34,9 +34,10 @@ from hub.topics.browse.browse import Browser, MessageQuery
 from hub.topics.browse.describe import describe
 from hub.topics.gateway.producer import Publisher
 from hub.topics.tree.apply_plan import apply, make_plan
-from hub.topics.tree.plan import Allowed, RegisterSchema, TreePlan
+from hub.topics.tree.plan import Allowed, TreePlan
 from hub.topics.tree.saved_plan import read as read_plan
 from hub.topics.tree.saved_plan import write as write_plan
+from hub.topics.tree.steps import RegisterSchema
 from hub.topics.tree.tree import load
 
 ORDER = {

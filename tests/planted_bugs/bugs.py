@@ -138,7 +138,7 @@ BUGS: dict[str, Bug] = {
         _STALE,
     ),
     "a batch that was only begun is told of as done": Bug(
-        "hub.materializers.spark.session",
+        "hub.materializers.spark.checkpoints.committed_batches",
         'for path in (checkpoint / "commits").glob("*") if path.name.isdecimal()]\n    if not commits:',
         'for path in (checkpoint / "offsets").glob("*") if path.name.isdecimal()]\n    if not commits:',
         ("kill -9 materializer", "kill -9 spark"),
@@ -182,9 +182,9 @@ BUGS: dict[str, Bug] = {
     ),
     "a dead-letter record names another place": Bug(
         "hub.materializers.spark.dataframes",
-        'f"{_BAD}._{name}") for name in ("topic", "partition", "offset")]',
-        'f"{_BAD}._{name}") for name in ("topic", "partition")] + [_header("hub.dlq.offset", '
-        'f"{_BAD}._offset + 1")]',
+        'f"{BAD}._{name}") for name in ("topic", "partition", "offset")]',
+        'f"{BAD}._{name}") for name in ("topic", "partition")] + [_header("hub.dlq.offset", '
+        'f"{BAD}._offset + 1")]',
         ("records that no schema can read",),
         ("check_dead_letters",),
     ),

@@ -27,8 +27,9 @@ from hub.errors import CallerError, HubError, NotFound
 if TYPE_CHECKING:
     from hub.kafka import KafkaCluster
     from hub.schema_registry.client.registry_client import RegistryClient
-    from hub.topics.tree.plan import Step, TreePlan
+    from hub.topics.tree.plan import TreePlan
     from hub.topics.tree.saved_plan import Facts
+    from hub.topics.tree.steps import Step
 
 
 _MANY = 20  # steps from which a bar replaces lines

@@ -18,8 +18,8 @@ from hub.materializers.engine.life_cycle import BULK_FROM
 from hub.materializers.engine.parts import EngineParts
 from hub.materializers.engine.plans.planner import AnyPlan, ViewPlanner
 from hub.materializers.progress.records import Mode, Progress
-from hub.materializers.spark import session as spark
 from hub.materializers.spark import sql_stream
+from hub.materializers.spark.checkpoints import committed_batches
 from hub.materializers.spark.delta_stream import DeltaQuery
 from hub.materializers.spark.pyspark_types import SparkSession, StreamingQuery
 from hub.materializers.spark.sql_stream import SqlPlan, Swept
@@ -39,7 +39,9 @@ class BatchReports:
         self._table = table
         self._planner = planner
         self._held_until = Positions()  # no batch is reported until it covers these offsets
-        self._last: dict[Path, spark.CommittedBatch] = {}  # by checkpoint, the last batch that was reported
+        self._last: dict[
+            Path, committed_batches.CommittedBatch
+        ] = {}  # by checkpoint, the last batch that was reported
         self._swept = Swept()
         self._sweeping: SparkSession | None = None  # created when there is something to sweep
         self._noted_at_s = 0.0
@@ -60,7 +62,7 @@ class BatchReports:
 
     def enter_real_time(self, plan: AnyPlan) -> None:
         """Note that rows may be ahead of the checkpoint's state from now on."""
-        if spark.is_uncommitted(plan.checkpoint):
+        if committed_batches.is_uncommitted(plan.checkpoint):
             # The uncommitted batch may have written rows and is not repeated unchanged.
             self._held_until = self._parts.cluster.end_offsets(plan.topics)
         realtime_mark(plan).touch()
@@ -72,7 +74,9 @@ class BatchReports:
         Raises HubError (HUB-3020) when retention has deleted events that it has not read.
         """
         cluster = self._parts.cluster
-        committed = with_counts(spark.committed_batch(plan.checkpoint), self._last.get(plan.checkpoint))
+        committed = with_counts(
+            committed_batches.committed_batch(plan.checkpoint), self._last.get(plan.checkpoint)
+        )
         reached = committed.sources if committed else Positions()
         begin = cluster.beginning_offsets(plan.topics)
         check_retained(reached, begin)
@@ -83,15 +87,17 @@ class BatchReports:
             self.report(plan, committed, "bulk" if unread > BULK_FROM else "live")
         return unread
 
-    def last_batch(self, plan: AnyPlan, query: StreamingQuery, reported: int) -> spark.CommittedBatch | None:
+    def last_batch(
+        self, plan: AnyPlan, query: StreamingQuery, reported: int
+    ) -> committed_batches.CommittedBatch | None:
         """Return the last batch that the query has committed since batch ``reported``;
         None: there is none."""
-        return with_counts(spark.last_batch(query, reported), self._last.get(plan.checkpoint))
+        return with_counts(committed_batches.last_batch(query, reported), self._last.get(plan.checkpoint))
 
     def report_batch(
         self,
         plan: AnyPlan,
-        batch: spark.CommittedBatch,
+        batch: committed_batches.CommittedBatch,
         mode: Mode,
         query: StreamingQuery,
         delta: DeltaQuery | None,
@@ -107,7 +113,7 @@ class BatchReports:
     def report(
         self,
         plan: AnyPlan,
-        batch: spark.CommittedBatch,
+        batch: committed_batches.CommittedBatch,
         mode: Mode,
         delta: DeltaQuery | None = None,
         quiet: set[int] | None = None,
@@ -121,7 +127,7 @@ class BatchReports:
         # Times that real-time mode logs are not read times, and it may also have begun the first batch after
         # it.
         timed = mode != "realtime" and not mark.exists()
-        read_at_ms = spark.logged_read_ms(plan.checkpoint, batch.batch_id) if timed else None
+        read_at_ms = committed_batches.logged_read_ms(plan.checkpoint, batch.batch_id) if timed else None
         if mode != "realtime":
             mark.unlink(missing_ok=True)
         if delta is not None:
@@ -179,8 +185,8 @@ def realtime_mark(plan: AnyPlan) -> Path:
 
 
 def with_counts(
-    committed: spark.CommittedBatch | None, reported: spark.CommittedBatch | None
-) -> spark.CommittedBatch | None:
+    committed: committed_batches.CommittedBatch | None, reported: committed_batches.CommittedBatch | None
+) -> committed_batches.CommittedBatch | None:
     """Return a batch with its event count and duration from ``reported``, if that is the same batch. Its
     files do not have them."""
     if committed is None or reported is None or committed.batch_id != reported.batch_id:

@@ -23,7 +23,7 @@ from hub.materializers.engine.life_events import (
 )
 from hub.materializers.engine.plans.checkpoint_note import first_line
 from hub.materializers.spark import checkpoint_corruption, delta_engine, delta_stream
-from hub.materializers.spark.dataframes import UNKNOWN_SCHEMA
+from hub.materializers.spark.formats.decode import UNKNOWN_SCHEMA
 from hub.materializers.spark.pyspark_types import PySparkException
 from hub.materializers.spark.python_udfs import failure as function_failure
 from hub.materializers.versions.version_log import UNDECIDED

@@ -31,6 +31,7 @@ from hub.materializers.progress.records import Mode, Progress
 from hub.materializers.snapshot_groups.coordinator import Member
 from hub.materializers.spark import delta_stream, sql_stream
 from hub.materializers.spark import session as spark
+from hub.materializers.spark.checkpoints import committed_batches
 from hub.materializers.spark.delta_stream import DeltaQuery
 from hub.materializers.spark.pyspark_types import PySparkException, StreamingQuery
 from hub.materializers.spark.read_ends import SparkReadEnds
@@ -113,7 +114,9 @@ class ViewQuery:
         self._closing.callback(self._leave)  # before the view's next query starts
         if self._mode == "live" and self._planner.label is not None:
             self._join(query)
-        committed = spark.committed_batch(self._plan.checkpoint) if self._delta is not None else None
+        committed = (
+            committed_batches.committed_batch(self._plan.checkpoint) if self._delta is not None else None
+        )
         if self._delta is not None and self._delta.computed and committed is not None:
             # a crash may have prevented the report
             self._reports.report(self._plan, committed, self._mode, self._delta)
@@ -130,7 +133,7 @@ class ViewQuery:
     def start_streaming(self, *, whole: bool) -> StreamingQuery:
         """Start Spark's query."""
         plan, session, mode = self._plan, self._planner.session, self._mode
-        spark.forget_state_of_no_batch(plan.checkpoint, mode)
+        committed_batches.forget_state_of_no_batch(plan.checkpoint, mode)
         settings = paced(self._parts.settings, len(view_files(self._parts.settings.project)))
         if not isinstance(plan, SqlPlan):
             return spark.start(session, plan, settings, mode)
@@ -153,7 +156,7 @@ class ViewQuery:
         """Join the view's snapshot group: let it control how far this query reads."""
         plan, view = self._plan, self._planner.view
         assert view is not None
-        committed = spark.committed_batch(plan.checkpoint)
+        committed = committed_batches.committed_batch(plan.checkpoint)
         try:
             ends = SparkReadEnds(self._planner.session, query, plan.checkpoint)
         except HubError as error:
@@ -265,7 +268,7 @@ def planned_standing(parts: EngineParts, name: VersionName, planner: ViewPlanner
         running.served,
         running.slots_free,
         late=isinstance(plan, SqlPlan) and bool(plan.classified.late),
-        uncommitted=spark.is_uncommitted(plan.checkpoint),
+        uncommitted=committed_batches.is_uncommitted(plan.checkpoint),
         ahead=realtime_mark(plan).exists(),
         allowed=parts.isolation.allows(name.table),
     )

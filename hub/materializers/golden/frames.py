@@ -17,9 +17,9 @@ from hub.errors import HubError
 from hub.materializers.definition.sql_view import SqlSource, SqlView
 from hub.materializers.golden.cases import CaseEvent, Outcome
 from hub.materializers.planning.classified import Classified
-from hub.materializers.spark import session as spark
 from hub.materializers.spark import sql_rows
-from hub.materializers.spark.dataframes import Input, SchemaAnswers
+from hub.materializers.spark.checkpoints import committed_batches
+from hub.materializers.spark.formats.decode import Input, SchemaAnswers
 from hub.materializers.types.avro_types import AvroType
 
 EVENTS = f"{sql_rows.EVENTS}, headers array<struct<key:string,value:binary>>"
@@ -79,7 +79,7 @@ def count_late(
     """Return how many events were late, each judged by the watermark that its batch ran with."""
     late = 0
     for batch in range(batches):
-        watermark_ms = spark.logged_watermark_ms(checkpoint, 2 * batch - 1)
+        watermark_ms = committed_batches.logged_watermark_ms(checkpoint, 2 * batch - 1)
         offsets = [(each.topic, each.partition, each.offset) for each in events if each.batch == batch]
         for rule in how.late if watermark_ms > 0 and offsets else ():
             rows = sql_rows.taken_with_bytes(typed[rule.source])

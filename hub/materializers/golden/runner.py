@@ -43,7 +43,9 @@ from hub.materializers.planning.classified import Classified
 from hub.materializers.planning.classify import classify
 from hub.materializers.spark import dataframes, delta_stream, sql_rows, sql_stream
 from hub.materializers.spark import session as spark
-from hub.materializers.spark.dataframes import VERSION_HEADER, Input, SchemaAnswers, WriterSchema
+from hub.materializers.spark.dataframes import VERSION_HEADER
+from hub.materializers.spark.delta.change_rows import as_changes, standing
+from hub.materializers.spark.formats.decode import Input, SchemaAnswers, WriterSchema, decode
 from hub.materializers.spark.python_udfs import failure, register
 from hub.materializers.spark.session_settings import code_settings
 from hub.materializers.types.avro_types import AvroType
@@ -227,7 +229,7 @@ class GoldenRunner:
         answered: SchemaAnswers,
     ) -> Outcome:
         frame = self._own(made.view).createDataFrame(records, EVENTS)
-        rows = dataframes.rows(dataframes.fold(dataframes.decode(frame, made.inputs, answered), how), how)
+        rows = dataframes.rows(dataframes.fold(decode(frame, made.inputs, answered), how), how)
         columns = tuple(name for name, _ in how.outputs)
         bad = F.col("_bad")
         found = rows.select(
@@ -328,10 +330,8 @@ class GoldenRunner:
             typed[given.name] = given.typed(given.frame)
             if given.name in tables:
                 table, many_topics = tables[given.name], len(given.input.topics) > 1
-                typed[given.name] = delta_stream.as_changes(
-                    typed[given.name], given.source, table, many_topics
-                )
-                delta_stream.standing(typed[given.name], table).createOrReplaceTempView(given.name)
+                typed[given.name] = as_changes(typed[given.name], given.source, table, many_topics)
+                standing(typed[given.name], table).createOrReplaceTempView(given.name)
         frame = own.sql(exact_numbers.exact(view.sql))
         found = frame.select(*key_and_row(frame, how)).collect()
         rows = {row["_key"]: row["_row"] for row in found}

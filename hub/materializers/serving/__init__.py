@@ -2,6 +2,7 @@
 
 routes.py                   [edge]  FastAPI: all of these over HTTP
 fast_path.py                [edge]  rows by key, answered before the routes
+descriptions.py             [core]  a view as lists and pages describe it
 pull_query.py               [core]  filters, order, fields and cursors
 read_your_writes.py         [core]  checks that a store covers a caller's write
 subscriptions.py            [shell] a snapshot, then every change, to any number of subscribers

@@ -17,10 +17,8 @@ from starlette.datastructures import QueryParams
 from hub.caller import CALLER, seen_view, sees_view, shows_keys
 from hub.errors import CallerError, HubError, NotFound, PeerError, nearest
 from hub.masking.shape import OPEN, SeenShape
-from hub.materializers.applying.ttl import expired_records
-from hub.materializers.definition.declared import EXPIRY_PREFIX, changelog_of
-from hub.materializers.progress.store_reports import stores_of
 from hub.materializers.progress.view_states import Newest
+from hub.materializers.serving.descriptions import describe, known_views, no_rows_yet
 from hub.materializers.serving.pull_query import (
     Condition,
     after_of,
@@ -43,14 +41,11 @@ from hub.materializers.serving.subscriptions import (
     parse_event_id,
     subscribe,
 )
-from hub.materializers.snapshot_groups.group import GROUP
-from hub.materializers.snapshot_groups.in_store import CommonSnapshot
 from hub.materializers.stores.columns import plain_type
 from hub.materializers.stores.sql.tables import ViewTable
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.stores.store import RowVersion
-from hub.materializers.verification.verification_status import reported_verifications, rows_of, shown
-from hub.materializers.versions.routes import recomputed, shown_versions
+from hub.materializers.verification.verification_status import rows_of
 from hub.record import Positions
 from hub.shares import Shares
 from hub.tracing import ACTIVE, spans
@@ -354,95 +349,6 @@ def _behind(view: str, covered: Positions, token: Positions) -> PeerError:
     return error
 
 
-def known_views(store: Store, told: Mapping[str, Any]) -> list[str]:
-    """Return the names of views that have a table or a state in the progress records ``told``."""
-    said = [key.removeprefix("state:") for key in told if key.startswith("state:")]
-    return sorted({*store.names(), *said})
-
-
-def describe(counts: RowCounts, view: str, told: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a view for lists: engine state, rows, positions, last batch. ``told``: the progress records by
-    key.
-    """
-    state: Mapping[str, Any] = told.get(f"state:{view}", {})
-    progress: Mapping[str, Any] = told.get(f"progress:{view}", {})
-    return {
-        "view": view,
-        "doc": state.get("doc", ""),
-        "owner": state.get("owner", ""),
-        "state": state.get("state", "unknown"),
-        "reason": state.get("reason"),
-        "since_ms": state.get("since_ms"),
-        "sources": state.get("sources", {}),
-        "rows": counts.of(view) if view in counts.store.names() else 0,
-        **stored(counts.store, view, told),
-        "last_batch": progress or None,
-        "versions": shown_versions(told, view),
-        "recomputed": recomputed(told, view),
-        **_lasting(view, state, progress),
-    }
-
-
-def _lasting(view: str, state: Mapping[str, Any], progress: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the ttl of a view that has one, and how many expiries it has folded."""
-    if state.get("ttl") is None:
-        return {}
-    return {
-        "ttl": state["ttl"],
-        "expired": expired_records(progress.get("sources", {}), EXPIRY_PREFIX + view),
-    }
-
-
-def stored(store: Store, view: str, told: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a view's state in its stores without its row count, which reads the whole table.
-
-    ``told``: the store's progress records by key.
-    """
-    table = store.view(view) if view in store.names() else None
-    served = store.served(view)
-    with store.reading() as connection:
-        found = store.catalog.group(connection, view)
-    return {
-        **({} if found is None else {"cut": _group(*found, view, told)}),
-        "fields": list(table.types) if table else [],
-        "indexes": list(table.indexes) if table else [],
-        "positions": str(store.positions(view, "source")) if table else "",
-        "stores": stores_of(told, served, _verifications(told, view)),
-        "changelog": changelog_of(served),
-    }
-
-
-def _verifications(told: Mapping[str, Any], view: str) -> dict[str, dict[str, Any]]:
-    """Return the verification status of a view, by store."""
-    reads = shows_keys(view)
-    return {
-        store: shown(proof, keys=reads)
-        for store, proof in reported_verifications(told, time.time_ns() // 1_000_000, only=view)
-    }
-
-
-def _group(
-    views: Sequence[str], common: CommonSnapshot, view: str, told: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the snapshot group of a view for lists. ``at``: this view's part of the snapshot.
-
-    A reason may name another view, so it is hidden from a caller who may not see every view of the group.
-    """
-    note: Mapping[str, Any] = told.get(f"{GROUP}{common.name}") or {}
-    seen = all(sees_view(each.partition("@")[0]) for each in (*views, *common.views))
-    reasons = [each for each in (common.why, common.detail) if each]
-    return {
-        "name": common.name,
-        "state": "together" if common.together else "apart",
-        "why": None if common.together else "; ".join(reasons if seen else reasons[:1]),
-        "since_ms": common.since_ms,
-        "engine": note.get("state"),
-        "engine_why": note.get("why") if seen else None,
-        "at": str(common.at.of_topics((told.get(f"progress:{view}") or {}).get("sources", ()))),
-        "views": sorted(filter(sees_view, views)),
-    }
-
-
 async def _topics(store: Store, view: str) -> frozenset[str]:
     """Return the topics that the view reads, as reported: those of its last batch, and the patterns of its
     file.
@@ -464,23 +370,6 @@ def _table(store: Store, view: str, newest: Newest = dict) -> ViewTable:
         guess = nearest(view, filter(sees_view, known))
         hint = f'did you mean "{guess}"?' if guess else "GET /views lists the views"
         raise NotFound(error.message, hint=hint, code="HUB-1410") from None
-
-
-def no_rows_yet(store: Store, view: str, newest: Newest) -> list[str]:
-    """Raise PeerError for a known view without a table (starting, or its store is being refilled).
-
-    Returns all known views otherwise.
-    """
-    told = newest(store.progress())
-    known = known_views(store, told)
-    if view in known:
-        state: Mapping[str, Any] = told.get(f"state:{view}", {})
-        raise PeerError(
-            f'view "{view}" has no rows yet: it is {state.get("state", "starting")}',
-            hint=state.get("reason") or "its first batch makes them",
-            code="HUB-3053",
-        )
-    return known
 
 
 def _shown(row: RowVersion, fields: tuple[str, ...] | None = None, shape: SeenShape = OPEN) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from hub.errors import PeerError
 from hub.materializers.progress.records import by_topic
 from hub.materializers.snapshot_groups.group import joined
-from hub.materializers.spark.session import positions_of
+from hub.materializers.spark.checkpoints.committed_batches import positions_of
 from hub.record import Positions
 
 _STREAM = "org.apache.spark.sql.kafka010.KafkaMicroBatchStream"

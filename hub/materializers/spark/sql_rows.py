@@ -11,13 +11,8 @@ from pyspark.sql import functions as F
 from hub.materializers.definition.declared import META
 from hub.materializers.definition.sql_view import SqlSource, SqlView
 from hub.materializers.planning.classified import LateRule
-from hub.materializers.spark.dataframes import (
-    DLQ_SUFFIX,
-    Input,
-    SchemaAnswers,
-    judged,
-    with_headers,
-)
+from hub.materializers.spark.dataframes import with_headers
+from hub.materializers.spark.formats.decode import DLQ_SUFFIX, Input, SchemaAnswers, judged
 
 EVENTS = "topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary"
 WHY, BYTES = "_why", ("_hub_key", "_hub_value", "_hub_headers")

@@ -44,17 +44,11 @@ from hub.materializers.planning.classified import Classified
 from hub.materializers.planning.delta_plan import DeltaPlan
 from hub.materializers.progress.records import Mode
 from hub.materializers.spark import kafka_source
-from hub.materializers.spark.dataframes import (
-    GENERATION_SHIFT,
-    SOURCES_HEADER,
-    VERSION_HEADER,
-    Input,
-    SchemaAnswers,
-    WriterSchema,
-    taken_by,
-)
+from hub.materializers.spark.checkpoints.committed_batches import logged_offsets
+from hub.materializers.spark.dataframes import GENERATION_SHIFT, SOURCES_HEADER, VERSION_HEADER
+from hub.materializers.spark.formats.decode import Input, SchemaAnswers, WriterSchema, taken_by
 from hub.materializers.spark.python_udfs import register
-from hub.materializers.spark.session import executed, logged_offsets, refusal
+from hub.materializers.spark.session import executed, refusal
 from hub.materializers.spark.session_settings import code_settings, in_real_time
 from hub.materializers.spark.sql_rows import (
     EVENTS,

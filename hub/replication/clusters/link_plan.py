@@ -36,7 +36,7 @@ from hub.replication.planning.steps import (
 from hub.replication.planning.write_rights import WriteAcls, about_writing
 from hub.replication.rewriting.filter_history import FilterPeriod, FilterVersion, in_force
 from hub.replication.rewriting.rules_of_schema import shape_of
-from hub.topics.tree.plan import Caution
+from hub.topics.tree.steps import Caution
 
 
 @dataclass(frozen=True, slots=True)

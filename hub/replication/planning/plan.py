@@ -52,7 +52,7 @@ from hub.replication.planning.steps import (
 )
 from hub.replication.planning.topic_plan import TopicSides
 from hub.replication.rewriting.filter_history import FilterVersion
-from hub.topics.tree.plan import Caution, TreeRefusal
+from hub.topics.tree.steps import Caution, TreeRefusal
 from hub.topics.tree.tree import collisions
 
 

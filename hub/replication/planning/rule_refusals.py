@@ -13,7 +13,7 @@ from hub.replication.planning.schema_plan import (
 from hub.replication.planning.steps import ClusterSide
 from hub.replication.rewriting.filter_history import AS_THEY_ARE, FilterVersion
 from hub.replication.rewriting.rules_of_schema import has_field, objection, shape_of
-from hub.topics.tree.plan import Caution, TreeRefusal
+from hub.topics.tree.steps import Caution, TreeRefusal
 
 
 def mask_refusals(mirror: Mirror, topic: str, schemas: RegistryVersions) -> Iterator[TreeRefusal]:

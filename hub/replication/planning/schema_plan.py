@@ -29,7 +29,7 @@ from hub.replication.maps.checkpoint import CONTROL_TOPIC, not_ours
 from hub.schema_registry.model import subject_names as names
 from hub.schema_registry.model import subjects
 from hub.schema_registry.model.facts import Reference
-from hub.topics.tree.plan import Caution
+from hub.topics.tree.steps import Caution
 from hub.topics.tree.tree import matches
 
 _CARRIED_MODES = ("READONLY", "READONLY_OVERRIDE")  # other modes are temporary states of a migration

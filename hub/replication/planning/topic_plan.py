@@ -22,7 +22,7 @@ from hub.replication.planning.steps import (
     Step,
     SyncedTopic,
 )
-from hub.topics.tree.plan import Caution, TreeRefusal
+from hub.topics.tree.steps import Caution, TreeRefusal
 
 # Settings that are copied from the source. All others are left to the target.
 COPIED_SETTINGS: frozenset[str] = frozenset(

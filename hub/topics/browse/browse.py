@@ -26,9 +26,9 @@ from hub.schema_registry.model.lru_cache import LruCache
 from hub.topics.browse.rendered import MOST_CHARACTERS, Message, ReadySchema, Schema, has, message
 
 MOST_MESSAGES = 200
-_POLL = 1_000
+POLL_RECORDS = 1_000
 _SILENCE_S = 2.0
-_MOST_WORDS = 10
+MOST_WORDS = 10
 # Message sizes are unknown until some are read, so the first step back is small.
 _FIRST, _FEW = 5, 6
 _SEARCHED = 2_000_000  # characters of a message that are searched for words
@@ -130,7 +130,7 @@ class Browser:
         """
         if not 1 <= wanted.limit <= MOST_MESSAGES:
             raise CallerError(f"limit {wanted.limit} is not between 1 and {MOST_MESSAGES}")
-        shape = _shape_of(wanted)
+        shape = seen_shape_of(wanted)
         begins, ends = self._reach(wanted)
         with contextlib.closing(self.log.reader()) as reader:
             run = _Run(self, wanted, begins, ends, reader, shape)
@@ -219,7 +219,7 @@ class _Run:
 
     def __post_init__(self) -> None:
         self.deadline = time.monotonic() + self.browser.bounds.seconds
-        self.words = self.wanted.words.lower().split()[:_MOST_WORDS]
+        self.words = self.wanted.words.lower().split()[:MOST_WORDS]
         self.most = _WHOLE if self.wanted.limit == 1 and not self.words else MOST_CHARACTERS
 
     # ---- backward
@@ -280,7 +280,7 @@ class _Run:
             tp: ScannedOffsets(tp.partition, self.begins.get(tp), self.ends.get(tp), start, start)
             for tp, start in starts.items()
         }
-        step = _POLL if self.words else wanted.limit
+        step = POLL_RECORDS if self.words else wanted.limit
         while not self.ended_by and len(self.found) < wanted.limit:
             open_ = [(tp, each) for tp, each in self.scanned.items() if each.next < each.end]
             room = self._room(len(open_)) if open_ else 0
@@ -340,7 +340,7 @@ class _Run:
                 self.ended_by = "seconds"
                 break
             try:
-                page = self.reader.poll(_POLL, 0.2)
+                page = self.reader.poll(POLL_RECORDS, 0.2)
             except NotFound:
                 raise
             except HubError as error:
@@ -457,64 +457,7 @@ def _merged(found: Sequence[Message], limit: int, *, newest: bool) -> tuple[list
     return shown, [each for queue in queues.values() for each in queue]
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Messages since the last step: ``seen`` were read, ``messages`` are shown; ``passed_by`` were skipped
-    unread because they arrive too fast. The totals count from the start.
-    """
-
-    messages: tuple[Message, ...]
-    seen: int
-    passed_by: int
-    total_shown: int
-    total_seen: int
-
-
-class Tail:
-    """Follow new messages, showing at most ``most`` per step; the others are counted only. Not thread
-    safe.
-    """
-
-    def __init__(self, browser: Browser, wanted: MessageQuery, most: int = 5) -> None:
-        """Start at the current end offsets. Raises like ``Browser.find``."""
-        self.browser = browser
-        self.most = most
-        self._wanted = wanted
-        self._words = wanted.words.lower().split()[:_MOST_WORDS]
-        self._shown = self._seen = 0
-        ends = browser.ends(wanted)
-        self._reader = browser.log.reader()
-        self._reader.assign(ends)
-
-    def step(self, wait_s: float = 0.5) -> Tick:
-        """Return the newest of the messages that arrived; waits at most ``wait_s`` for any. Raises
-        HubError.
-        """
-        shape = _shape_of(self._wanted)
-        page = self._reader.poll(_POLL, wait_s)
-        passed_by = self._jump() if len(page) >= _POLL else 0
-        shown: list[Message] = []
-        for record in reversed(page):
-            if len(shown) == self.most:
-                break
-            found = self.browser.shown(record, shape, self._words)
-            if found is not None:
-                shown.append(found)
-        self._shown += len(shown)
-        self._seen += len(page) + passed_by
-        return Tick(tuple(shown), len(page), passed_by, self._shown, self._seen)
-
-    def _jump(self) -> int:
-        """Skip to the end of the topic. Returns the number of skipped offsets."""
-        ends, at = self.browser.ends(self._wanted), self._reader.position()
-        self._reader.assign(Positions({tp: max(end, at.get(tp)) for tp, end in ends}))
-        return sum(max(0, end - at.get(tp)) for tp, end in ends)
-
-    def close(self) -> None:
-        self._reader.close()
-
-
-def _shape_of(wanted: MessageQuery) -> SeenShape:
+def seen_shape_of(wanted: MessageQuery) -> SeenShape:
     """Return what the caller sees of the topic. Raises MaskRefused if it cannot be shown as messages."""
     shape = seen_topic(wanted.topic)
     shape.require_readable("the list of messages")

@@ -21,19 +21,16 @@ from hub.schema_registry.compat.compatibility import check
 from hub.schema_registry.formats import InvalidSchema
 from hub.schema_registry.formats.avro import schema as avro
 from hub.topics.tree import saved_plan
-from hub.topics.tree.plan import (
-    Actual,
+from hub.topics.tree.plan import Actual, Allowed, TreePlan, plan
+from hub.topics.tree.steps import (
     AddPartitions,
-    Allowed,
     AlterConfig,
     CreateTopic,
     DeleteTopic,
     RegisterSchema,
     SetCompatibility,
     Step,
-    TreePlan,
     TreeRefusal,
-    plan,
 )
 from hub.topics.tree.tree import TopicTree
 

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from hub.topics.tree.plan import (
+from hub.topics.tree.plan import TreePlan
+from hub.topics.tree.steps import (
     AddPartitions,
     AlterConfig,
     CreateTopic,
@@ -20,7 +21,6 @@ from hub.topics.tree.plan import (
     Right,
     SetCompatibility,
     Step,
-    TreePlan,
     TreeRefusal,
 )
 

@@ -10,89 +10,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
 
 from hub.errors import nearest
 from hub.log import TopicDescription, same_setting
 from hub.schema_registry.formats import InvalidSchema
-from hub.schema_registry.formats.avro import schema as avro
 from hub.topics.tree.key_fields import key_problem
+from hub.topics.tree.schema_steps import PlanSchemas, level_step, schema_steps
+from hub.topics.tree.steps import (
+    AddPartitions,
+    AlterConfig,
+    Caution,
+    CreateTopic,
+    DeleteTopic,
+    RegisterSchema,
+    SetCompatibility,
+    Step,
+    TreeRefusal,
+)
 from hub.topics.tree.tree import TopicSpec, TopicTree, collisions
 
 # Topics that the hub or Kafka creates; they are never in the tree.
 _OWN_PREFIXES = ("_", "views.")
 _OWN_SUFFIXES = (".dlq",)
-
-
-@dataclass(frozen=True, slots=True)
-class CreateTopic:
-    topic: TopicSpec
-
-    def __str__(self) -> str:
-        settings = "".join(f", {key}={value}" for key, value in self.topic.config.items())
-        return f"+ topic {self.topic.name}  partitions={self.topic.partitions}{settings}"
-
-
-@dataclass(frozen=True, slots=True)
-class AddPartitions:
-    topic: TopicSpec
-    now: int
-
-    def __str__(self) -> str:
-        moved = "keys move: events of one key are in order before and after, not across"
-        return f"~ topic {self.topic.name}  partitions {self.now} -> {self.topic.partitions} ({moved})"
-
-
-@dataclass(frozen=True, slots=True)
-class AlterConfig:
-    """Change of topic settings. ``changes`` maps a key to (current value, new value); None is the cluster's
-    default.
-    """
-
-    topic: TopicSpec
-    changes: Mapping[str, tuple[str | None, str | None]]
-
-    def __str__(self) -> str:
-        said = ", ".join(
-            f"{key} {old or 'default'} -> {new or 'default'}" for key, (old, new) in self.changes.items()
-        )
-        return f"~ topic {self.topic.name}  {said}"
-
-
-@dataclass(frozen=True, slots=True)
-class SetCompatibility:
-    topic: TopicSpec
-    level: str
-    now: str
-
-    def __str__(self) -> str:
-        return f"~ subject {self.topic.subject}  compatibility {self.now} -> {self.level}"
-
-
-@dataclass(frozen=True, slots=True)
-class RegisterSchema:
-    topic: TopicSpec
-    schema: str
-    new: bool
-
-    def __str__(self) -> str:
-        return (
-            f"{'+' if self.new else '~'} subject {self.topic.subject}  "
-            f"{'first' if self.new else 'next'} version"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteTopic:
-    """Deletion of a topic with its events. Its subject stays."""
-
-    name: str
-
-    def __str__(self) -> str:
-        return f"- topic {self.name}  with all its events"
-
-
-Step = CreateTopic | AddPartitions | AlterConfig | SetCompatibility | RegisterSchema | DeleteTopic
 
 
 # Order of application; within one rank, the order of the tree.
@@ -105,40 +44,6 @@ _RANK: Mapping[type[Step], int] = {
     DeleteTopic: 4,
 }
 
-Right = Literal["tree", "cluster", "decide"]
-
-
-@dataclass(frozen=True, slots=True)
-class TreeRefusal:
-    """A change that the plan refuses, and how to fix it.
-
-    ``setting`` is the setting concerned; ``wanted`` and ``found`` are its values in the tree and in the
-    cluster, if any. ``right`` is the side that can stay as it is ("decide": a person has to choose).
-    """
-
-    topic: str
-    reason: str
-    hint: str
-    setting: str = ""
-    wanted: str | None = None
-    found: str | None = None
-    right: Right = "decide"
-
-    def __str__(self) -> str:
-        return f'✗ topic "{self.topic}": {self.reason}\n  Hint: {self.hint}'
-
-
-@dataclass(frozen=True, slots=True)
-class Caution:
-    """Warning about an effect of the plan or an existing condition, and how to fix it."""
-
-    topic: str
-    reason: str
-    hint: str
-
-    def __str__(self) -> str:
-        return f'! topic "{self.topic}": {self.reason}\n  Hint: {self.hint}'
-
 
 @dataclass(frozen=True, slots=True)
 class TreePlan:
@@ -150,23 +55,6 @@ class TreePlan:
     refusals: tuple[TreeRefusal, ...] = ()
     kept: tuple[str, ...] = ()
     cautions: tuple[Caution, ...] = ()
-
-
-class PlanSchemas(Protocol):
-    """Registry reads that the plan needs. Schemas are texts."""
-
-    def versions(self, subject: str) -> Sequence[str]:
-        """Return the registered schemas, oldest first. The last one is in use by producers; [] if there is
-        none.
-        """
-
-    def compatibility(self, subject: str) -> str:
-        """Return the subject's effective compatibility level."""
-
-    def incompatibilities(self, subject: str, schema: str, level: str) -> Sequence[str]:
-        """Return why the schema cannot be the subject's next (or first) version at that level: which field,
-        which rule.
-        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,9 +104,9 @@ def plan(
                 refusals += _lowered(made, actual.defaults)
         _check_key(topic, texts.get(topic.name), schemas, refusals, cautions)
         if schemas is not None:
-            steps += _level_step(topic, schemas)
+            steps += level_step(topic, schemas)
             if topic.name in texts:
-                steps += _schema_steps(topic, texts[topic.name], schemas, refusals)
+                steps += schema_steps(topic, texts[topic.name], schemas, refusals)
     _check_collisions(tree, actual, refusals, cautions)
     for name in sorted(allowed.destroy):
         steps += _destroyed(name, tree, actual, refusals, cautions)
@@ -432,82 +320,3 @@ _DURABILITY: Mapping[str, tuple[Callable[[str, str], bool], str]] = {
 
 
 # ---- schemas
-
-
-def _level_step(topic: TopicSpec, schemas: PlanSchemas) -> Iterator[SetCompatibility]:
-    """Yield the step that sets the level, also for a subject without schemas: it applies to anybody who
-    registers one.
-    """
-    if topic.compatibility is not None:
-        now = schemas.compatibility(topic.subject)
-        if topic.compatibility != now:
-            yield SetCompatibility(topic, topic.compatibility, now)
-
-
-def _schema_steps(
-    topic: TopicSpec, text: str, schemas: PlanSchemas, refusals: list[TreeRefusal]
-) -> list[Step]:
-    level = topic.compatibility or schemas.compatibility(topic.subject)
-    versions = [_canonical_or_none(version) for version in schemas.versions(topic.subject)]
-    wanted = _canonical(text)
-    if versions and versions[-1] == wanted:
-        return []
-    if wanted in versions:
-        # For an old schema the registry returns its old version, and producers would continue to use the
-        # latest.
-        refusals.append(
-            TreeRefusal(
-                topic.name,
-                f"its schema is version {versions.index(wanted) + 1} of "
-                f"{len(versions)}, and later ones exist",
-                "versions go forward only: make the next one, or delete the later ones from the registry",
-                "schema",
-                f"version {versions.index(wanted) + 1}",
-                f"version {len(versions)}",
-            )
-        )
-        return []
-    # Check at the level of the tree, because it is set before the schema is registered.
-    try:
-        reasons = schemas.incompatibilities(topic.subject, text, level)
-    except InvalidSchema as error:  # only the registry can check it, and it uses its current level
-        refusals.append(
-            TreeRefusal(
-                topic.name,
-                f"its schema cannot be compared with the registered ones at {level}: {error.message}",
-                f"set the subject's level to {level} in the registry first, then the "
-                "registry checks the schema",
-                "schema",
-                "a new version",
-                f"version {len(versions)}",
-            )
-        )
-        return []
-    for reason in reasons:
-        refusals.append(
-            TreeRefusal(
-                topic.name,
-                f"its schema breaks {level if versions else 'a rule'}: {reason}",
-                "change the schema so that it follows the registered one, or the level in topics.yaml"
-                if versions
-                else "change the schema; hub schema explain shows who set the rule",
-                "schema",
-                "a schema that breaks the rule",
-                f"version {len(versions)}" if versions else "no version",
-            )
-        )
-    return [RegisterSchema(topic, text, not versions)]
-
-
-def _canonical_or_none(text: str) -> str | None:
-    """Return the canonical form, None for a registered schema that is not self-contained Avro (another
-    format, or references); it never equals a schema of the tree.
-    """
-    try:
-        return _canonical(text)
-    except InvalidSchema:
-        return None
-
-
-def _canonical(text: str) -> str:
-    return avro.canonical(avro.parse(text))

@@ -16,16 +16,16 @@ from pydantic import TypeAdapter, ValidationError
 
 from hub.errors import CallerError, Conflict
 from hub.log import TopicDescription
-from hub.topics.tree.plan import (
+from hub.topics.tree.plan import TreePlan
+from hub.topics.tree.schema_steps import PlanSchemas
+from hub.topics.tree.steps import (
     AddPartitions,
     AlterConfig,
     CreateTopic,
     DeleteTopic,
-    PlanSchemas,
     RegisterSchema,
     SetCompatibility,
     Step,
-    TreePlan,
 )
 
 FORMAT = 1

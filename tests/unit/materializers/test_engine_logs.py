@@ -29,7 +29,7 @@ from hub.materializers.progress.progress_queue import ProgressQueue
 from hub.materializers.progress.published import published_progress
 from hub.materializers.progress.records import PROGRESS_TOPIC, Progress, ViewState
 from hub.materializers.spark import session as spark
-from hub.materializers.spark.dataframes import Input, SchemaAnswers
+from hub.materializers.spark.formats.decode import Input, SchemaAnswers
 from hub.materializers.spark.slots import Slots
 from hub.materializers.versions.version_log import VersionLog
 from hub.record import NewRecord, Positions, TopicPartition

@@ -21,7 +21,8 @@ from hub.materializers.engine.running_query import running_standing
 from hub.materializers.progress.progress_queue import ProgressQueue
 from hub.materializers.progress.records import Mode
 from hub.materializers.spark import session as spark
-from hub.materializers.spark.dataframes import Input, SchemaAnswers
+from hub.materializers.spark.checkpoints import committed_batches
+from hub.materializers.spark.formats.decode import Input, SchemaAnswers
 from hub.materializers.spark.slots import Slots
 from hub.materializers.versions.version_log import VersionLog
 from hub.record import NewRecord, Positions
@@ -56,7 +57,9 @@ class Stage:
         self.cluster.writer().append([NewRecord("in", b"k", b"v", partition=0)] * count)
 
     def commits(self, offset: int, mode: Mode) -> None:
-        self.reports.report(self.plan, spark.CommittedBatch(1, Positions.of([("in", 0, offset)]), 1, 1), mode)
+        self.reports.report(
+            self.plan, committed_batches.CommittedBatch(1, Positions.of([("in", 0, offset)]), 1, 1), mode
+        )
 
     @property
     def told(self) -> int | None:
@@ -138,9 +141,11 @@ def test_a_catch_up_that_ended_is_told_live_with_its_events_and_its_time(
     """The checkpoint's files have neither; and the next word of a view that has caught up
     replaces the one before."""
     reached = Positions.of([("in", 0, 10)])
-    told = spark.CommittedBatch(3, reached if same else Positions.of([("in", 0, 9)]), 1_000, 250)
-    monkeypatch.setattr(spark, "last_batch", lambda query, seen: told)
-    monkeypatch.setattr(spark, "committed_batch", lambda checkpoint: spark.CommittedBatch(3, reached, 0, 0))
+    told = committed_batches.CommittedBatch(3, reached if same else Positions.of([("in", 0, 9)]), 1_000, 250)
+    monkeypatch.setattr(committed_batches, "last_batch", lambda query, seen: told)
+    monkeypatch.setattr(
+        spark, "committed_batch", lambda checkpoint: committed_batches.CommittedBatch(3, reached, 0, 0)
+    )
     batch = stage.reports.last_batch(stage.plan, cast(Any, None), -1)
     assert batch is not None and batch.batch_id == 3
     stage.reports.report_batch(stage.plan, batch, "bulk", cast(Any, None), None)
@@ -154,11 +159,11 @@ def test_a_batch_that_was_begun_before_real_time_is_waited_for_as_well(stage: St
     for kind, last in (("commits", 3), ("offsets", 3)):
         (stage.plan.checkpoint / kind).mkdir()
         (stage.plan.checkpoint / kind / str(last)).touch()
-    assert not spark.is_uncommitted(stage.plan.checkpoint)
+    assert not committed_batches.is_uncommitted(stage.plan.checkpoint)
     (stage.plan.checkpoint / "offsets" / ".4.crc").touch()
-    assert not spark.is_uncommitted(stage.plan.checkpoint)
+    assert not committed_batches.is_uncommitted(stage.plan.checkpoint)
     (stage.plan.checkpoint / "offsets" / "4").touch()
-    assert spark.is_uncommitted(stage.plan.checkpoint)
+    assert committed_batches.is_uncommitted(stage.plan.checkpoint)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +185,7 @@ def test_state_that_no_batch_has_committed_does_not_keep_a_view_from_beginning(
         (tmp_path / kind).mkdir()
         for batch in batches:
             (tmp_path / kind / str(batch)).touch()
-    spark.forget_state_of_no_batch(tmp_path, mode)
+    committed_batches.forget_state_of_no_batch(tmp_path, mode)
     assert (tmp_path / "state").exists() == kept
 
 

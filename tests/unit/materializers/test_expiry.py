@@ -25,7 +25,7 @@ from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.load import body_of, load_view, view_of
 from hub.materializers.engine.plans.fingerprints import entity_fingerprint
 from hub.materializers.golden.cases import load_golden
-from hub.materializers.spark.dataframes import Input
+from hub.materializers.spark.formats.decode import Input
 from hub.materializers.stores.open_store import open_store
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.stores.store import RowVersion, ViewBatch, ViewStore

@@ -13,6 +13,7 @@ from hub.materializers.engine.parts import EngineParts, VersionName
 from hub.materializers.engine.plans.planner import ViewPlanner
 from hub.materializers.engine.running_query import ViewQuery
 from hub.materializers.spark import session as spark
+from hub.materializers.spark.checkpoints import committed_batches
 
 
 @pytest.mark.parametrize(("views", "pause_ms"), [(1, 50), (5, 50), (6, 60), (40, 400)])
@@ -20,7 +21,7 @@ def test_many_views_ask_together_no_oftener_than_a_hundred_times_a_second(
     views: int, pause_ms: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(spark, "forget_state_of_no_batch", lambda *_: None)
+    monkeypatch.setattr(committed_batches, "forget_state_of_no_batch", lambda *_: None)
     monkeypatch.setattr(
         spark, "start", lambda _session, _plan, settings, _mode: asked.append(settings.trigger_ms)
     )

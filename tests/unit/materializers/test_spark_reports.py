@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from hub.materializers.spark.session import last_batch
+from hub.materializers.spark.checkpoints.committed_batches import last_batch
 from hub.materializers.spark.sql_stream import quiet_batches
 from hub.record import Positions
 

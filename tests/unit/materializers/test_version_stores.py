@@ -26,7 +26,7 @@ from hub.materializers.engine.plans.fingerprints import sql_fingerprint
 from hub.materializers.planning.classify import classify
 from hub.materializers.progress.records import PROGRESS_TOPIC, Progress, ViewState
 from hub.materializers.serving.subscriptions import SubscriptionRequest, Watcher, subscribe
-from hub.materializers.spark.dataframes import Input
+from hub.materializers.spark.formats.decode import Input
 from hub.materializers.stores.sql.scans import compared_table
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.versions.comparison import compare

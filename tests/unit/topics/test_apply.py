@@ -13,15 +13,8 @@ from hub.errors import CallerError, Conflict, HubError, PeerError
 from hub.log import ConfigValue, MemoryCluster, NewTopic
 from hub.topics.browse.describe import origin
 from hub.topics.tree.apply_plan import AlterBatch, CreateBatch, apply, batches
-from hub.topics.tree.plan import (
-    AddPartitions,
-    AlterConfig,
-    CreateTopic,
-    DeleteTopic,
-    SetCompatibility,
-    Step,
-    TreePlan,
-)
+from hub.topics.tree.plan import TreePlan
+from hub.topics.tree.steps import AddPartitions, AlterConfig, CreateTopic, DeleteTopic, SetCompatibility, Step
 from hub.topics.tree.tree import TopicSpec
 
 

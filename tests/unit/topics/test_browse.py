@@ -14,8 +14,9 @@ from hub.log import MemoryCluster, MemoryReader
 from hub.record import NewRecord, Record
 from hub.schema_registry.codecs.wire_format import encode, parsed
 from hub.schema_registry.compat.resolved_schema import SchemaSource
-from hub.topics.browse.browse import BrowseBounds, Browser, FoundMessages, MessageQuery, Tail
+from hub.topics.browse.browse import BrowseBounds, Browser, FoundMessages, MessageQuery
 from hub.topics.browse.rendered import MOST_CHARACTERS, dump, part
+from hub.topics.browse.tail import Tail
 
 SCHEMA = {"type": "record", "name": "A", "fields": [{"name": "note", "type": "string"}]}
 

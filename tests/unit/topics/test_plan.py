@@ -17,17 +17,14 @@ from hub.schema_registry.compat.compatibility import check
 from hub.schema_registry.formats.avro import schema as avro
 from hub.topics.tree.apply_plan import apply
 from hub.topics.tree.drift import drift
-from hub.topics.tree.plan import (
-    Actual,
+from hub.topics.tree.plan import Actual, Allowed, TreePlan, plan
+from hub.topics.tree.steps import (
     AddPartitions,
-    Allowed,
     AlterConfig,
     CreateTopic,
     DeleteTopic,
     RegisterSchema,
     SetCompatibility,
-    TreePlan,
-    plan,
 )
 from hub.topics.tree.tree import TopicSpec, TopicTree
 

@@ -11,7 +11,9 @@ import pytest
 
 from hub.errors import CallerError, Conflict
 from hub.log import TopicDescription
-from hub.topics.tree.plan import (
+from hub.topics.tree.plan import TreePlan
+from hub.topics.tree.saved_plan import SavedPlan, as_json, check_unchanged, facts, names_in, read, write
+from hub.topics.tree.steps import (
     AddPartitions,
     AlterConfig,
     Caution,
@@ -19,10 +21,8 @@ from hub.topics.tree.plan import (
     DeleteTopic,
     RegisterSchema,
     SetCompatibility,
-    TreePlan,
     TreeRefusal,
 )
-from hub.topics.tree.saved_plan import SavedPlan, as_json, check_unchanged, facts, names_in, read, write
 from hub.topics.tree.tree import Slo, TopicSpec
 
 TOPIC = TopicSpec(

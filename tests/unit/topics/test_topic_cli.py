@@ -23,7 +23,8 @@ from hub.kafka import KafkaCluster
 from hub.log import MemoryCluster, NewTopic
 from hub.record import Positions
 from hub.schema_registry.client.registry_client import RegistryClient
-from hub.topics.tree.plan import CreateTopic, DeleteTopic, TreePlan
+from hub.topics.tree.plan import TreePlan
+from hub.topics.tree.steps import CreateTopic, DeleteTopic
 from hub.topics.tree.tree import TopicSpec
 
 

@@ -24,7 +24,7 @@ from hub.materializers.planning.classify import classify
 from hub.materializers.planning.delta_plan import DeltaPlan
 from hub.materializers.spark import delta_stream, sql_stream
 from hub.materializers.spark import session as spark
-from hub.materializers.spark.dataframes import Input
+from hub.materializers.spark.formats.decode import Input
 from hub.materializers.spark.python_udfs import own_session
 from hub.materializers.types.avro_types import AvroType
 

@@ -18,7 +18,7 @@ from hub.materializers.definition.sql_view import SqlSource, SqlView
 from hub.materializers.planning import delta_inputs, exact_numbers
 from hub.materializers.planning.classified import Classified
 from hub.materializers.planning.delta_plan import DeltaPlan
-from hub.materializers.spark.dataframes import Input
+from hub.materializers.spark.formats.decode import Input
 from hub.materializers.types.avro_types import field_types
 from hub.materializers.types.cdc import conversions
 

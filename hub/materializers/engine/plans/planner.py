@@ -32,7 +32,7 @@ from hub.materializers.engine.plans.topics import (
     largest_records,
 )
 from hub.materializers.spark import session as spark
-from hub.materializers.spark.dataframes import DLQ_SUFFIX, Input
+from hub.materializers.spark.formats.decode import DLQ_SUFFIX, Input
 from hub.materializers.spark.pyspark_types import SparkSession
 from hub.materializers.spark.sql_stream import SqlPlan
 from hub.materializers.versions.versions import VersionOpened

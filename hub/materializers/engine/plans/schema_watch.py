@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from hub.errors import HubError
 from hub.kafka import KafkaCluster
 from hub.materializers.engine.plans.unknown_schema_ids import ASK_AGAIN_S, UnknownIds
-from hub.materializers.spark.dataframes import SchemaAnswers
+from hub.materializers.spark.formats.decode import SchemaAnswers
 from hub.schema_registry.client.registry_client import RegistryClient
 
 log = logging.getLogger(__name__)

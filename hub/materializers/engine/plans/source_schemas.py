@@ -15,7 +15,7 @@ from hub.materializers.definition.load import view_files
 from hub.materializers.definition.sql_view import SqlSource, SqlView
 from hub.materializers.engine.plans.schema_watch import SchemaWatch
 from hub.materializers.engine.plans.topics import feeds
-from hub.materializers.spark.dataframes import WriterSchema
+from hub.materializers.spark.formats.decode import WriterSchema
 from hub.materializers.types.avro_types import AvroType, field_types
 from hub.materializers.types.cdc import NotAnEnvelope, not_an_envelope
 from hub.materializers.types.source_formats import of_registry

@@ -22,7 +22,8 @@ from hub.observability.web.pages.estate import PageSources
 from hub.observability.web.pages.explore import messages
 from hub.observability.web.routes.page_router import PageRouter, Text, json_of
 from hub.observability.web.routes.topics import line_of
-from hub.topics.browse.browse import MessageQuery, Tail
+from hub.topics.browse.browse import MessageQuery
+from hub.topics.browse.tail import Tail
 
 READING_AT_ONCE = 8
 TAILS_AT_ONCE = 20
