@@ -35,11 +35,14 @@ class RefusedEvent:
 
 @dataclass
 class StoredOutbox:
-    """Contents of the topic for one outbox. ``position`` None: no relay has written yet."""
+    """Contents of the topic for one outbox. ``position`` None: no relay has written yet. ``since_ms``: every
+    row that was made after this time, by the database's clock, is relayed or will be.
+    """
 
     outbox: str
     position: Position | None = None
     events: int = 0
+    since_ms: int = 0
     refused: dict[str, RefusedEvent] = field(default_factory=dict)
 
     def apply(self, record: Record) -> None:
@@ -50,8 +53,10 @@ class StoredOutbox:
                 self.position = None
             elif key == _POSITION + self.outbox and record.value is not None:
                 body: dict[str, Any] = orjson.loads(record.value)
-                self.position = Position(parse_lsn(body["lsn"]), int(body["done"]))
-                self.events = int(body["events"])
+                self.since_ms = int(body["since_ms"])
+                forgotten = "lsn" not in body
+                self.position = None if forgotten else Position(parse_lsn(body["lsn"]), int(body["done"]))
+                self.events = self.events if forgotten else int(body["events"])
             elif key.startswith(f"{_REFUSED}{self.outbox}/"):
                 event_id = key.rpartition("/")[2]
                 self.refused.pop(event_id, None)
@@ -65,15 +70,18 @@ class StoredOutbox:
             ) from None
 
 
-def position_record(outbox: str, position: Position, events: int) -> NewRecord:
-    """Return the record of a position; ``events``: number of events relayed so far."""
-    body = {"lsn": lsn_text(position.lsn), "done": position.done, "events": events}
+def position_record(outbox: str, position: Position, events: int, since_ms: int = 0) -> NewRecord:
+    """Return the record of a position. ``events``: number of events relayed so far. ``since_ms``: see
+    ``StoredOutbox``.
+    """
+    body = {"lsn": lsn_text(position.lsn), "done": position.done, "events": events, "since_ms": since_ms}
     return NewRecord(OUTBOX_TOPIC, f"{_POSITION}{outbox}".encode(), orjson.dumps(body), partition=0)
 
 
-def forget_record(outbox: str) -> NewRecord:
+def forget_record(outbox: str, since_ms: int) -> NewRecord:
     """Return the record that forgets a position: the next relay begins where its slot does."""
-    return NewRecord(OUTBOX_TOPIC, f"{_POSITION}{outbox}".encode(), None, partition=0)
+    body = orjson.dumps({"since_ms": since_ms})
+    return NewRecord(OUTBOX_TOPIC, f"{_POSITION}{outbox}".encode(), body, partition=0)
 
 
 def refused_record(outbox: str, refused: RefusedEvent) -> NewRecord:

@@ -68,13 +68,15 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """State of the slot. ``lag_bytes``: log that the relay has not confirmed.
-    ``active``: a relay reads it."""
+    """State of the slot. ``lag_bytes``: log that the relay has not confirmed. ``active``: a relay reads it.
+    ``confirmed_lsn``: place from which the slot has the log.
+    """
 
     active: bool
     lag_bytes: int | None
     retained_bytes: int | None
     wal_status: str
+    confirmed_lsn: int | None
 
 
 def problems(facts: DatabaseFacts) -> list[Problem]:
@@ -200,23 +202,30 @@ class OutboxDatabase:
         with _translated():
             # wal_status came with Postgres 13.
             row = self._connection.execute(
-                """SELECT active, pg_current_wal_lsn() - confirmed_flush_lsn, pg_current_wal_lsn() - restart_lsn,
-                coalesce(to_jsonb(s) ->> 'wal_status', 'unknown') FROM pg_replication_slots s
-                WHERE slot_name = %s""",  # noqa: E501
+                """SELECT active, pg_current_wal_lsn() - confirmed_flush_lsn,
+                pg_current_wal_lsn() - restart_lsn,
+                coalesce(to_jsonb(s) ->> 'wal_status', 'unknown'), confirmed_flush_lsn::text
+                FROM pg_replication_slots s WHERE slot_name = %s""",
                 (self.slot,),
             ).fetchone()
         if row is None:
             return None
         lag, retained = (None if value is None else int(value) for value in row[1:3])
-        return SlotState(row[0], lag, retained, row[3])
+        return SlotState(row[0], lag, retained, row[3], None if row[4] is None else parse_lsn(row[4]))
 
-    def waiting_rows(self, limit: int) -> tuple[int, list[str]]:
-        """Return the end of the log, and ids of rows that were committed before it. Raises PeerError."""
+    def clock_ms(self) -> int:
+        """Return the database's time, epoch milliseconds. Raises PeerError."""
         with _translated():
-            ids = self._connection.execute(
-                self._sql("SELECT id::text FROM {table} LIMIT %s"), (limit,)
-            ).fetchall()
-            (end,) = self._one("SELECT pg_current_wal_flush_lsn()::text")
+            return int(self._one("SELECT extract(epoch FROM clock_timestamp()) * 1000")[0])
+
+    def waiting_rows(self, limit: int, since_ms: int) -> tuple[int, list[str]]:
+        """Return the end of the log, and ids of rows that were made after a time and committed before that
+        end. Raises PeerError.
+        """
+        text = "SELECT id::text FROM {table} WHERE created_at > to_timestamp(%s / 1000.0) LIMIT %s"
+        with _translated():
+            ids = self._connection.execute(self._sql(text), (since_ms, limit)).fetchall()
+            (end,) = self._one("SELECT pg_current_wal_insert_lsn()::text")
         return parse_lsn(end), [row[0] for row in ids]
 
     def delete(self, ids: Sequence[str]) -> set[str]:

@@ -32,6 +32,7 @@ from hub.outbox.events import BrokenRow, MissingColumns, OutboxEvent, Position, 
 from hub.outbox.note import OutboxNote
 from hub.outbox.pgoutput import BrokenMessage, decode, lsn_text
 from hub.outbox.replication import Keepalive, ReplicationConnection, SlotInUse
+from hub.record import NewRecord
 from hub.runtime import Backoff
 
 log = logging.getLogger(__name__)
@@ -83,18 +84,22 @@ class Relay:
     def _round(self, stop: threading.Event) -> None:
         with contextlib.ExitStack() as stack:
             database = stack.enter_context(opened(self.url, self.table))
-            if database.slot_state() is None:
+            slot = database.slot_state()
+            if slot is None:
                 check_fatal(database.facts())
             source = ReplicationConnection(plain_url(self.url), self.timeout_s)
             stack.callback(source.close)
             identity = source.identify()
-            source.start(database.slot, PUBLICATION)
             outbox = f"{identity.system_id}/{database.slot}"
             make_topic(self.cluster, self.replication_factor)
-            writer = self.cluster.writer(f"hub.outbox.{identity.system_id}.{database.slot}")
-            stack.callback(writer.close)
+            # Before the slot is taken, so that `hub outbox forget` finds it free.
             stored = read_stored(self.cluster, outbox)
             check_position(stored.position, identity.end_lsn)
+            check_slot(stored.position, None if slot is None else slot.confirmed_lsn)
+            source.start(database.slot, PUBLICATION)
+            writer = self.cluster.writer(f"hub.outbox.{identity.system_id}.{database.slot}")
+            stack.callback(writer.close)
+            stored = read_stored(self.cluster, outbox)  # again: an earlier relay may have written meanwhile
             Session(self, database, source, writer, stored).run(stop)
 
     def working(self, stored: StoredOutbox, lag_s: float, measured: SlotState | None) -> None:
@@ -142,7 +147,7 @@ class Session:
         self._measured: SlotState | None = None
         # Rows of an earlier relay that was killed between Kafka's commit and its own deletion.
         self._to_delete: dict[str, int] = {}
-        self._left = database.waiting_rows(_MOST_LEFT) if relay.deletes else (0, [])
+        self._left = database.waiting_rows(_MOST_LEFT, stored.since_ms) if relay.deletes else (0, [])
 
     def run(self, stop: threading.Event) -> None:
         """Read, append, confirm until ``stop`` is set. Raises HubError."""
@@ -187,7 +192,7 @@ class Session:
         """
         at = events[-1].after
         extra = relayed_records(self.stored.outbox, self.stored, events)
-        position = position_record(self.stored.outbox, at, self.stored.events + len(events))
+        position = self._position_record(at, len(events))
         try:
             check_topics(events)
             self.writer.append([*(event.record for event in events), *extra, position])
@@ -201,22 +206,37 @@ class Session:
             else:
                 self._refuse(events[0], error.message)
             return
+        self.stored.position = at
         self.stored.events += len(events)
         for event in events:
             self.stored.refused.pop(event.id, None)
         if self.relay.deletes:
             self._to_delete |= {event.id: 0 for event in events}
 
+    def _position_record(self, at: Position, more_events: int = 0) -> NewRecord:
+        stored = self.stored
+        return position_record(stored.outbox, at, stored.events + more_events, stored.since_ms)
+
     def _refuse(self, event: OutboxEvent, reason: str) -> None:
         refused = RefusedEvent(event.id, event.record.topic, reason, self.relay.now_ms())
-        position = position_record(self.stored.outbox, event.after, self.stored.events)
+        position = self._position_record(event.after)
         self.writer.append([refused_record(self.stored.outbox, refused), position])
+        self.stored.position = event.after
         self.stored.refused[event.id] = refused
         log.error('event "%s" is refused, its row stays: %s; see: hub outbox status', event.id, reason)
 
     def _confirm(self, *, now: bool = False) -> None:
-        if now or time.monotonic() - self._confirmed_s >= CONFIRM_EVERY_S:
-            self.source.confirm(self.reading.position.lsn, self.relay.now_ms())
+        """Confirm the position that is stored in Kafka, never a later one: so a slot that begins after the
+        stored position was made anew (``check_slot``). Without events, the position is stored now and then.
+        """
+        due = time.monotonic() - self._confirmed_s >= CONFIRM_EVERY_S
+        stored = self.stored
+        if due and self.reading.position > (stored.position or Position(0, 0)):
+            self.writer.append([self._position_record(self.reading.position)])
+            stored.position = self.reading.position
+        if (due or now) and stored.position is not None:
+            self.source.confirm(stored.position.lsn, self.relay.now_ms())
+        if due:
             self._confirmed_s = time.monotonic()
 
     def _measure(self) -> None:
@@ -264,6 +284,19 @@ def check_position(position: Position | None, end_lsn: int) -> None:
             f"{lsn_text(end_lsn)}",
             hint="the database was restored: docs/how-to/use-the-outbox.md, part `A restored database`",
             code="HUB-1980",
+        )
+
+
+def check_slot(position: Position | None, confirmed_lsn: int | None) -> None:
+    """Raise Conflict (HUB-1981) when the slot begins after the stored position: the slot was made anew, and
+    events between the two are in the table at most.
+    """
+    if position is not None and confirmed_lsn is not None and confirmed_lsn > position.lsn:
+        raise Conflict(
+            f"the slot begins at {lsn_text(confirmed_lsn)}, after the relay's position "
+            f"{lsn_text(position.lsn)}: it was made anew, and events between the two may be missing in Kafka",
+            hint="docs/how-to/use-the-outbox.md, part `A lost slot`",
+            code="HUB-1981",
         )
 
 

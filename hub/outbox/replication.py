@@ -67,7 +67,9 @@ class ReplicationConnection:
     def __init__(self, url: str, timeout_s: float = 15.0) -> None:
         """Connect. Raises PeerError (HUB-3092), ConfigError (HUB-1140) if the server refuses replication."""
         self._timeout_s = timeout_s
-        conninfo = make_conninfo(url, replication="database", application_name="hub outbox relay")
+        conninfo = make_conninfo(
+            url, replication="database", application_name="hub outbox relay", client_encoding="UTF8"
+        )
         self._connection = pq.PGconn.connect_start(conninfo.encode())
         try:
             self._connect()

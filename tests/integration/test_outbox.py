@@ -299,14 +299,56 @@ async def _async_inbox(shop: Shop, consumer: str) -> list[object]:
         return [*found, [position for _, position in await inbox.positions(connection)]]
 
 
-def test_a_lost_slot_is_said(shop: Shop, tmp_path: Path) -> None:
+def test_a_lost_slot_loses_no_row(shop: Shop, tmp_path: Path) -> None:
+    """The relay of ``hub up`` tries all the time: it is there the moment the slot is made again."""
+    deleting = shop.settings.model_copy(update={"outbox_delete": True, "home": tmp_path / "home"})
+    relay = HubProcess(deleting, "outbox", "relay")
+    relay.start()
+    shop.relays.append(relay)
+    first = shop.publish(1)
+    wait_until(lambda: shop.ids() == [first], 60)
+    wait_until(lambda: first not in shop.rows(), 30)
+    relay.stop()
     with opened(shop.url) as database, psycopg.connect(plain_url(shop.url), autocommit=True) as connection:
+        connection.execute("DELETE FROM hub_outbox")
         connection.execute("SELECT pg_drop_replication_slot(%s)", (database.slot,))
-    relay = shop.relay(tmp_path / "home")
+    second = shop.publish(2)
+    relay.start()
     wait_until(lambda: _state(tmp_path / "home") == "FAILING", 60)
     assert "A lost slot" in relay.log.read_text()
     status = call_hub(shop.settings, "outbox", "status")
     assert (status.returncode, "no slot: hub outbox init" in status.stdout) == (1, True)
     assert call_hub(shop.settings, "outbox", "init").returncode == 0
-    event = shop.publish(1)
-    wait_until(lambda: shop.ids() == [event], 60)
+    wait_until(lambda: "it was made anew" in relay.log.read_text(), 60)
+    assert shop.rows() == {second}
+    assert call_hub(shop.settings, "outbox", "retry", "--all").returncode == 0
+    third = shop.publish(3)
+    wait_until(lambda: call_hub(shop.settings, "outbox", "forget").returncode == 0, 60)
+    wait_until(lambda: sorted(shop.ids()) == sorted([first, second, third]), 60)
+    wait_until(lambda: shop.rows() == set(), 30)
+
+
+def test_a_database_may_have_another_encoding(shop: Shop, tmp_path: Path) -> None:
+    """Keys are UTF-8 in Kafka. Names that are no topic of Kafka's are refused alone."""
+    with psycopg.connect(plain_url(shop.url), autocommit=True) as connection:
+        name = f"latin_{uuid.uuid4().hex[:8]}"
+        options = "ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
+        connection.execute(f"CREATE DATABASE {name} {options}".encode())
+    url = shop.url.rpartition("/")[0] + f"/{name}"
+    latin = shop.settings.model_copy(update={"outbox_database": url, "home": tmp_path / "home"})
+    assert call_hub(latin, "outbox", "init").returncode == 0
+    relay = HubProcess(latin, "outbox", "relay")
+    relay.start()
+    shop.relays.append(relay)
+    row = (
+        "INSERT INTO hub_outbox (id, aggregatetype, aggregateid, headers) VALUES "
+        "(gen_random_uuid(), %s, %s, %s) RETURNING id::text"
+    )
+    wanted = ["", "no topic", ".", "ø", "x" * 300, shop.topic]
+    with psycopg.connect(plain_url(url), client_encoding="UTF8") as connection:
+        ids = [str(connection.execute(row, (each, "kø", '{"h": "ø"}')).fetchall()[0][0]) for each in wanted]
+    wait_until(lambda: len(shop.arrived()) == 1, 60, relay.log.read_text)
+    (record,) = shop.arrived()
+    assert (record.key, record.header("h")) == ("kø".encode(), "ø".encode())
+    status = json.loads(call_hub(latin, "outbox", "status", "-o", "json").stdout)
+    assert set(status["refused"]) == set(ids[:-1])

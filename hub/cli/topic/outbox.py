@@ -171,7 +171,7 @@ def forget(database: DatabaseOption = None, table: TableOption = None) -> None:
         stored = _stored(settings, outbox)
         writer = own_cluster(settings).writer()
         try:
-            writer.append([forget_record(stored.outbox)])
+            writer.append([forget_record(stored.outbox, outbox.clock_ms())])
         finally:
             writer.close()
     note(f'The position of "{stored.outbox}" is forgotten.')

@@ -35,7 +35,7 @@ from hub.outbox.pgoutput import (
     lsn_text,
     parse_lsn,
 )
-from hub.outbox.relay import check_position, check_topics
+from hub.outbox.relay import check_position, check_slot, check_topics
 from hub.outbox.statements import execute
 from hub.record import NewRecord, Record
 
@@ -127,6 +127,27 @@ def test_a_confirmed_place_within_the_log_passes_nothing_over() -> None:
     assert reader.position == Position(150, 0)
     assert reader.between_transactions
     assert [event.id for event in read(messages, reader.position)] == ["id-2"]
+
+
+def test_a_slot_that_begins_after_the_stored_position_is_refused() -> None:
+    check_slot(None, 500)  # nothing was relayed yet
+    check_slot(Position(500, 2), 500)
+    check_slot(Position(500, 0), None)
+    with pytest.raises(Conflict, match="0/1F5, after the relay's position 0/1F4") as refused:
+        check_slot(Position(500, 7), 501)
+    assert refused.value.code == "HUB-1981"
+
+
+def test_a_position_keeps_the_time_from_which_on_rows_are_relayed() -> None:
+    stored = StoredOutbox("1/hub_outbox")
+
+    def apply(new: NewRecord) -> None:
+        stored.apply(Record(OUTBOX_TOPIC, 0, 0, 0, new.key, new.value, ()))
+
+    apply(position_record("1/hub_outbox", Position(7, 1), 3, 1_000))
+    assert (stored.position, stored.since_ms) == (Position(7, 1), 1_000)
+    apply(forget_record("1/hub_outbox"))
+    assert stored.position is None
 
 
 def test_a_table_that_is_no_outbox_is_named() -> None:
