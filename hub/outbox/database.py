@@ -213,6 +213,17 @@ class OutboxDatabase:
         lag, retained = (None if value is None else int(value) for value in row[1:3])
         return SlotState(row[0], lag, retained, row[3], None if row[4] is None else parse_lsn(row[4]))
 
+    def publishes(self) -> bool:
+        """Return whether the publication has the table, with its inserts. Raises PeerError."""
+        with _translated():
+            row = self._one(
+                """SELECT EXISTS (SELECT FROM pg_publication_tables t JOIN pg_publication p USING (pubname)
+                WHERE pubname = %s AND p.pubinsert
+                AND to_regclass(format('%%I.%%I', schemaname, tablename)) = to_regclass(%s))""",
+                (PUBLICATION, self.table),
+            )
+        return bool(row[0])
+
     def clock_ms(self) -> int:
         """Return the database's time, epoch milliseconds. Raises PeerError."""
         with _translated():

@@ -29,12 +29,15 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OutboxEvent:
-    """A committed row: its id, the record that it becomes, and the position after it."""
+    """A committed row: its id, the record that it becomes, and the position after it. ``broken``: why the row
+    cannot be an event; "" if it can.
+    """
 
     id: str
     record: NewRecord
     after: Position
     committed_at_ms: int
+    broken: str = ""
 
 
 class MissingColumns(ValueError):
@@ -86,18 +89,24 @@ class TransactionReader:
 
 
 class BrokenRow(ValueError):
-    """A row of the table cannot be an event."""
+    """A row of the table has no id, so it cannot even be refused."""
 
 
 def event_of(values: list[bytes | None], after: Position, committed_at_ms: int) -> OutboxEvent:
     """Return the event of a row whose values are in the order of ``COLUMNS``. Raises BrokenRow."""
     id_, topic, key, type_, payload, headers = values
-    if id_ is None or topic is None:
-        raise BrokenRow("a row of the outbox has no id or no aggregatetype")
-    name = id_.decode()
-    value = None if payload is None else _payload(payload)
-    added: Headers = ((ID_HEADER, id_),) if type_ is None else ((ID_HEADER, id_), (TYPE_HEADER, type_))
-    record = NewRecord(topic.decode(), key, value, (*_headers(headers, name), *added), committed_at_ms)
+    if id_ is None:
+        raise BrokenRow("a row of the outbox has no id")
+    name = id_.decode(errors="replace")
+    try:
+        if topic is None:
+            raise ValueError("it has no aggregatetype")
+        value = None if payload is None else _payload(payload)
+        added: Headers = ((ID_HEADER, id_),) if type_ is None else ((ID_HEADER, id_), (TYPE_HEADER, type_))
+        record = NewRecord(topic.decode(), key, value, (*_headers(headers), *added), committed_at_ms)
+    except ValueError as error:
+        broken = f"the row cannot be an event: {error}"
+        return OutboxEvent(name, NewRecord("", None, None), after, committed_at_ms, broken)
     return OutboxEvent(name, record, after, committed_at_ms)
 
 
@@ -108,14 +117,13 @@ def _payload(text: bytes) -> bytes:
     return bytes.fromhex(text[2:].decode()) if text.startswith(b"\\x") else text
 
 
-def _headers(text: bytes | None, event: str) -> Headers:
+def _headers(text: bytes | None) -> Headers:
     if text is None or text == b"{}":
         return ()
-    try:
-        found = orjson.loads(text)
-        return tuple((name, None if value is None else str(value).encode()) for name, value in found.items())
-    except (ValueError, AttributeError):
-        raise BrokenRow(f'event "{event}" of the outbox: headers are not a JSON object') from None
+    found = orjson.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError("its headers are not a JSON object")  # noqa: TRY004
+    return tuple((name, None if value is None else str(value).encode()) for name, value in found.items())
 
 
 def _places(relation: Relation) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from hub.errors import CallerError, Conflict, HubError, NotFound
+from hub.errors import CallerError, ConfigError, Conflict, HubError, NotFound
 from hub.kafka.reader import up_to
 from hub.log import Cluster, Log, Writer
 from hub.outbox.checkpoints import (
@@ -44,7 +44,8 @@ _SILENT_S = 30.0
 _MOST_LEFT, _DELETE_TRIES = 10_000, 10
 # Errors of one record, besides a topic that does not exist; anything else is of the cluster and passes.
 _OWN_TOPIC, _OWN = "HUB-1142", ("_", "views.")
-_OF_ONE_RECORD = ("HUB-1310", _OWN_TOPIC)
+_BROKEN_ROW = "HUB-1143"
+_OF_ONE_RECORD = ("HUB-1310", _OWN_TOPIC, _BROKEN_ROW)
 
 
 @dataclass
@@ -62,6 +63,7 @@ class Relay:
     tell: Callable[[OutboxNote], None] = lambda _note: None
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     note: OutboxNote = field(default_factory=OutboxNote)
+    unpublished: bool = False  # the publication lacked the table: rows of that time are not relayed
     _said: str = ""
 
     def run(self, stop: threading.Event) -> None:
@@ -145,13 +147,17 @@ class Session:
         self._confirmed_s = 0.0
         self._measured_s = 0.0
         self._measured: SlotState | None = None
+        if relay.unpublished:
+            stored.since_ms = database.clock_ms()
+        relay.unpublished = False
         # Rows of an earlier relay that was killed between Kafka's commit and its own deletion.
         self._to_delete: dict[str, int] = {}
         self._left = database.waiting_rows(_MOST_LEFT, stored.since_ms) if relay.deletes else (0, [])
 
     def run(self, stop: threading.Event) -> None:
         """Read, append, confirm until ``stop`` is set. Raises HubError."""
-        self.relay.working(self.stored, 0.0, None)
+        self._measure()
+        self.relay.working(self.stored, 0.0, self._measured)
         while not stop.is_set():
             events = self._batch()
             if events:
@@ -194,7 +200,7 @@ class Session:
         extra = relayed_records(self.stored.outbox, self.stored, events)
         position = self._position_record(at, len(events))
         try:
-            check_topics(events)
+            check_events(events)
             self.writer.append([*(event.record for event in events), *extra, position])
         except CallerError as error:
             if not isinstance(error, NotFound) and error.code not in _OF_ONE_RECORD:
@@ -226,8 +232,8 @@ class Session:
         log.error('event "%s" is refused, its row stays: %s; see: hub outbox status', event.id, reason)
 
     def _confirm(self, *, now: bool = False) -> None:
-        """Confirm the position that is stored in Kafka, never a later one: so a slot that begins after the
-        stored position was made anew (``check_slot``). Without events, the position is stored now and then.
+        """Confirm the position that is stored in Kafka, never a later one. A slot that begins after the
+        stored position is therefore a new one (``check_slot``). Without events it is stored every 5 s.
         """
         due = time.monotonic() - self._confirmed_s >= CONFIRM_EVERY_S
         stored = self.stored
@@ -241,8 +247,26 @@ class Session:
 
     def _measure(self) -> None:
         if time.monotonic() - self._measured_s >= MEASURE_EVERY_S:
+            self._check_publication()
             self._measured = self.database.slot_state()
             self._measured_s = time.monotonic()
+
+    def _check_publication(self) -> None:
+        """Raise ConfigError (HUB-1140) when the publication lacks the table: Postgres sends nothing then, and
+        looks as if nothing was written.
+        """
+        if self.database.publishes():
+            return
+        self.relay.unpublished = True
+        self.stored.since_ms = self.database.clock_ms()
+        if self.stored.position is not None:
+            self.writer.append([self._position_record(self.stored.position)])
+        raise ConfigError(
+            f'publication "{PUBLICATION}" does not publish table "{self.database.table}":'
+            " its events are not relayed",
+            hint="run hub outbox init, then docs/how-to/use-the-outbox.md, part `A lost slot`, from step 2",
+            code="HUB-1140",
+        )
 
     def _delete(self) -> None:
         """Delete relayed rows. A transaction may be in the log a moment before others see its rows, so a row
@@ -261,11 +285,13 @@ class Session:
             }
 
 
-def check_topics(events: Sequence[OutboxEvent]) -> None:
+def check_events(events: Sequence[OutboxEvent]) -> None:
     """Raise CallerError (HUB-1142) if one of the events is for a topic of the hub's own: whoever may insert
-    rows would have the relay's rights there.
+    rows would have the relay's rights there. Raise it (HUB-1143) for a row that cannot be an event.
     """
     for event in events:
+        if event.broken:
+            raise CallerError(event.broken, code=_BROKEN_ROW)
         if event.record.topic.startswith(_OWN):
             raise CallerError(
                 f"topic \"{event.record.topic[:249]}\" is the hub's own or Kafka's: "
@@ -288,8 +314,8 @@ def check_position(position: Position | None, end_lsn: int) -> None:
 
 
 def check_slot(position: Position | None, confirmed_lsn: int | None) -> None:
-    """Raise Conflict (HUB-1981) when the slot begins after the stored position: the slot was made anew, and
-    events between the two are in the table at most.
+    """Raise Conflict (HUB-1981) when the slot begins after the stored position: it is a new slot, and events
+    between the two places are only in the table.
     """
     if position is not None and confirmed_lsn is not None and confirmed_lsn > position.lsn:
         raise Conflict(

@@ -328,6 +328,26 @@ def test_a_lost_slot_loses_no_row(shop: Shop, tmp_path: Path) -> None:
     wait_until(lambda: shop.rows() == set(), 30)
 
 
+def test_a_table_that_is_not_published_any_more_is_noticed(shop: Shop, tmp_path: Path) -> None:
+    deleting = shop.settings.model_copy(update={"outbox_delete": True, "home": tmp_path / "home"})
+    relay = HubProcess(deleting, "outbox", "relay")
+    relay.start()
+    shop.relays.append(relay)
+    first = shop.publish(1)
+    wait_until(lambda: first not in shop.rows() and shop.ids() == [first], 60)
+    with psycopg.connect(plain_url(shop.url), autocommit=True) as connection:
+        connection.execute("ALTER PUBLICATION hub_outbox DROP TABLE hub_outbox")
+    second = shop.publish(2)
+    wait_until(lambda: _state(tmp_path / "home") == "FAILING", 60)
+    assert "does not publish table" in relay.log.read_text()
+    assert call_hub(shop.settings, "outbox", "init").returncode == 0
+    wait_until(lambda: _state(tmp_path / "home") == "RELAYING", 60)
+    third = shop.publish(3)
+    wait_until(lambda: set(shop.ids()) == {first, third} and shop.rows() == {second}, 60)
+    assert call_hub(shop.settings, "outbox", "retry", second).returncode == 0
+    wait_until(lambda: sorted(shop.ids()) == sorted([first, second, third]), 60)
+
+
 def test_a_database_may_have_another_encoding(shop: Shop, tmp_path: Path) -> None:
     """Keys are UTF-8 in Kafka. Names that are no topic of Kafka's are refused alone."""
     with psycopg.connect(plain_url(shop.url), autocommit=True) as connection:
@@ -346,9 +366,11 @@ def test_a_database_may_have_another_encoding(shop: Shop, tmp_path: Path) -> Non
     )
     wanted = ["", "no topic", ".", "ø", "x" * 300, shop.topic]
     with psycopg.connect(plain_url(url), client_encoding="UTF8") as connection:
+        connection.execute("ALTER TABLE hub_outbox DROP CONSTRAINT hub_outbox_headers_check")
+        bad = connection.execute(row, (shop.topic, "k", "[1]")).fetchall()[0][0]
         ids = [str(connection.execute(row, (each, "kø", '{"h": "ø"}')).fetchall()[0][0]) for each in wanted]
     wait_until(lambda: len(shop.arrived()) == 1, 60, relay.log.read_text)
     (record,) = shop.arrived()
     assert (record.key, record.header("h")) == ("kø".encode(), "ø".encode())
     status = json.loads(call_hub(latin, "outbox", "status", "-o", "json").stdout)
-    assert set(status["refused"]) == set(ids[:-1])
+    assert set(status["refused"]) == {bad, *ids[:-1]}

@@ -22,7 +22,15 @@ from hub.outbox.checkpoints import (
     refused_record,
 )
 from hub.outbox.database import DatabaseFacts, plain_url, problems, slot_name
-from hub.outbox.events import COLUMNS, BrokenRow, MissingColumns, OutboxEvent, Position, TransactionReader
+from hub.outbox.events import (
+    COLUMNS,
+    BrokenRow,
+    MissingColumns,
+    OutboxEvent,
+    Position,
+    TransactionReader,
+    event_of,
+)
 from hub.outbox.pgoutput import (
     EPOCH_MS,
     Begin,
@@ -35,7 +43,7 @@ from hub.outbox.pgoutput import (
     lsn_text,
     parse_lsn,
 )
-from hub.outbox.relay import check_position, check_slot, check_topics
+from hub.outbox.relay import check_events, check_position, check_slot
 from hub.outbox.statements import execute
 from hub.record import NewRecord, Record
 
@@ -156,17 +164,25 @@ def test_a_table_that_is_no_outbox_is_named() -> None:
         reader.apply(Relation(1, "public", "hub_outbox", ("id", "aggregatetype", "aggregateid", "payload")))
 
 
-def test_headers_that_are_no_object_are_an_error() -> None:
-    reader = TransactionReader(Position(0, 0))
-    bad = insert(b"id-1", b"t", b"k", None, None, b"[1]")
-    for each in (relation(*COLUMNS), begin(1)):
-        decoded = decode(each)
-        assert decoded is not None
-        reader.apply(decoded)
-    decoded = decode(bad)
-    assert decoded is not None
-    with pytest.raises(BrokenRow, match="id-1"):
-        reader.apply(decoded)
+@pytest.mark.parametrize(
+    ("row_", "said"),
+    [
+        (insert(b"id-1", b"t", b"k", None, None, b"[1]"), "headers are not a JSON object"),
+        (insert(b"id-1", b"t", b"k", None, None, b"{"), "cannot be an event"),
+        (insert(b"id-1", None, b"k", None, None, None), "no aggregatetype"),
+        (insert(b"id-1", b"\xff", b"k", None, None, None), "cannot be an event"),
+        (insert(b"id-1", b"t", b"k", None, b"\\xzz", None), "cannot be an event"),
+    ],
+)
+def test_a_row_that_cannot_be_an_event_is_refused_alone(row_: bytes, said: str) -> None:
+    messages = [decode(each) for each in (relation(*COLUMNS), begin(1), row_, row(2), commit(1, 9))]
+    bad, good = read([each for each in messages if each is not None], Position(0, 0))
+    assert (bad.id, bad.after, good.id, good.broken) == ("id-1", Position(1, 1), "id-2", "")
+    with pytest.raises(CallerError, match=said) as refused:
+        check_events([good, bad])
+    assert refused.value.code == "HUB-1143"
+    with pytest.raises(BrokenRow, match="no id"):
+        event_of([None] * 6, Position(1, 1), 0)
 
 
 def stored(*records: NewRecord) -> StoredOutbox:
@@ -196,10 +212,10 @@ def test_a_record_that_no_relay_writes_is_an_error() -> None:
 
 def test_topics_of_the_hub_are_refused() -> None:
     (event,) = read(log_of(1), Position(0, 0))
-    check_topics([event])
+    check_events([event])
     for topic in ("_hub.alerts", "__consumer_offsets", "_schemas", "views.customer_360"):
         with pytest.raises(CallerError, match=topic):
-            check_topics([event, replace(event, record=replace(event.record, topic=topic))])
+            check_events([event, replace(event, record=replace(event.record, topic=topic))])
 
 
 def test_a_restored_database_is_found() -> None:
