@@ -6,7 +6,7 @@ a killed run leaves the backup as it was, and the next run continues from the la
     hub-backup.json                              format, id, cluster, encryption; the only object in clear text
     manifests/000007                             the whole state after run 7: every segment of every topic
     progress                                     the same, of a run that has not ended
-    segments/000007/<topic>/<partition>/<first>  Kafka's own record batches, byte for byte, in zstd
+    segments/000007/<topic>/<partition>/<first>-<run>  Kafka's own record batches, byte for byte, in zstd
 
 Facts: only committed records are saved. A batch keeps its offsets, so compaction's holes stay known. Restore
 is the mirrors' engine (hub/replication/engine) with a backup in the place of the source cluster: records,
@@ -25,7 +25,8 @@ once, and the positions of groups are translated by the map.
                range_reader.py   [shell] committed batches of many partitions, up to given ends
                segment_writer.py [shell] batches into segments, stored while the next ones are read
                take.py           [shell] one run
-    restoring/ point_in_time.py  [core] which segments belong to a time, and where the last one is cut
+    restoring/ access_plan.py    [core] which saved access rules (ACLs) the target gets
+               point_in_time.py  [core] which segments belong to a time, and where the last one is cut
                restore_plan.py   [core] what restore creates, and what forbids it
                saved_log.py      [shell] a backup as the source of the mirrors' engine
                restore.py        [shell] one restore

@@ -24,7 +24,9 @@ from processes import HubProcess, Server, call_hub
 from s3_server import s3_server
 
 from hub.config import Settings
+from hub.embedded import KafkaNode
 from hub.kafka import KafkaCluster
+from hub.kafka.acls import AccessRule
 from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.schema_registry.client.registry_client import RegistryClient
 from hub.schema_registry.client.remote import RemoteRegistry
@@ -38,6 +40,13 @@ ORDER = json.dumps(
         "name": "Order",
         "fields": [{"name": "id", "type": "int"}, {"name": "city", "type": "City"}],
     }
+)
+
+
+RULES = (
+    AccessRule("bk.", "PREFIXED", "User:ana", "*", "READ", "ALLOW"),
+    AccessRule("bk.orders", "LITERAL", "User:eve", "*", "READ", "DENY"),
+    AccessRule("billing", "LITERAL", "User:ana", "*", "READ", "ALLOW", "GROUP"),
 )
 
 
@@ -63,10 +72,21 @@ class Side:
         return found
 
 
+class GuardedNode(KafkaNode):
+    """A node with access rules, whose open listener is the administrator's."""
+
+    def prepare(self) -> list[str]:
+        command = super().prepare()
+        with (self.folder / "server.properties").open("a") as file:
+            file.write("\nauthorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n")
+            file.write("super.users=User:ANONYMOUS\n")
+        return command
+
+
 @pytest.fixture(scope="module")
 def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]]:
     homes = [tmp_path_factory.mktemp(name) for name in ("source", "target")]
-    with own_node(homes[0]) as one, own_node(homes[1]) as two:
+    with own_node(homes[0], GuardedNode) as one, own_node(homes[1], GuardedNode) as two:
         made = []
         for home, node in zip(homes, (one, two), strict=True):
             settings = Settings(
@@ -98,6 +118,7 @@ def fill(source: Side) -> None:
     kafka.create_topic("bk.states", partitions=1, config={"cleanup.policy": "compact"}, replication_factor=1)
     kafka.create_topic("bk.empty", partitions=2, config={}, replication_factor=1)
     kafka.create_topic("views.orders", partitions=1, config={}, replication_factor=1)
+    kafka.add_rules(RULES)
     registry = RegistryClient(source.server.url, patient(15.0))
     registry.register("city", CITY)
     registry.register("bk.orders-value", ORDER, "AVRO", [Reference("City", "city", 1)])
@@ -170,6 +191,7 @@ def test_a_backup_is_restored_whole_and_a_second_run_adds_what_is_new(
 
     done = target.hub("restore", "--from", place, "--definitions-to", str(tmp_path / "project"))
     assert (done["records"], done["groups"], done["files"]) == (632, 1, 1)
+    assert (done["access_rules"], target.kafka.all_rules()) == (3, frozenset(RULES))
     assert (tmp_path / "project/views/orders.yaml").read_text() == "# a definition\n"
     assert "views.orders" not in target.kafka.topics()
     for topic in ("bk.orders", "bk.states", "bk.empty"):
@@ -312,6 +334,28 @@ def test_a_damaged_segment_is_found_with_its_file_and_offset(
     assert (finding["topic"], finding["partition"], finding["offset"]) == ("bk.orders", 2, 10)
     said = target.hub("restore", "--from", str(place), "--prefix", "broken.", "--no-schemas", ok=1)
     assert "HUB-3801" in said and finding["object"] in said
+    another_clusters_topic_is_refused(source, target, place)
     other = call_hub(target.settings, "backup", "run", "--to", str(place), "--no-schemas")
     assert "HUB-1803" in other.stderr
     assert os.listdir(place / "manifests") == ["000001"]
+
+
+def another_clusters_topic_is_refused(source: Side, target: Side, place: Path) -> None:
+    """The target has the mirror's copy of what the source owns: a restore would write past the mirror."""
+    file = target.settings.project / "mirrors.yaml"
+    file.write_text(
+        f"""\
+clusters:
+  one: {{bootstrap: "{source.kafka.bootstrap}", owns: ["owned.**"]}}
+  two: {{bootstrap: "{target.kafka.bootstrap}"}}
+mirrors:
+  there: {{source: one, target: two, topics: ["owned.**"]}}
+"""
+    )
+    try:
+        order = ("restore", "--from", str(place), "--prefix", "owned.", "--no-schemas", "--dry-run")
+        said = target.hub(*order, ok=1)
+        assert "✗ topic owned.bk.orders: one owns it, and here at two is a copy at most." in said
+        assert "✗" not in call_hub(target.settings, *order, "--ignore-ownership").stderr
+    finally:
+        file.unlink()

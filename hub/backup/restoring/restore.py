@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from hub.backup.restoring.access_plan import rule_text, rules_to_add
 from hub.backup.restoring.point_in_time import base_run, cut_at, cut_within, groups_run
 from hub.backup.restoring.restore_plan import (
     TargetFacts,
@@ -25,6 +26,7 @@ from hub.backup.saving.run_plan import is_restored
 from hub.backup.storage.manifest import Manifest, SavedPartition, UnreadableBackup
 from hub.backup.storage.vault import Vault
 from hub.errors import Conflict, HubError, NotFound, PeerError
+from hub.kafka.acls import AccessRule
 from hub.kafka.protocol.record_batch import batches_in
 from hub.record import Positions, TopicPartition
 from hub.replication.clusters.carry_out import make_own
@@ -50,13 +52,14 @@ _SETTINGS = EngineSettings(
     hold_lag=-1,  # transactions of the source need no common release: nobody reads the target yet
 )
 Progress = Callable[[int, int], None]
+Forbids = Callable[[str], HubError | None]
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreRequest:
     """``patterns``: topics to restore, none: all but changelogs of views. ``until_ms``: up to this time.
     ``run``: number of the run to restore; None: by ``until_ms``, or the newest. ``prefix``: put before the
-    names of topics; groups are not moved then.
+    names of topics; groups are not moved then, and no access rules are added.
     """
 
     patterns: tuple[str, ...] = ()
@@ -65,11 +68,14 @@ class RestoreRequest:
     prefix: str = ""
     schemas: bool = True
     groups: bool = True
+    rules: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """Steps of a restore. ``partitions``: by their names at the target. ``groups``: saved positions."""
+    """Steps of a restore. ``partitions``: by their names at the target. ``groups``: saved positions.
+    ``rules``: access rules that the target lacks.
+    """
 
     run: Manifest
     topics: tuple[TopicRestore, ...]
@@ -78,6 +84,7 @@ class RestorePlan:
     schemas: SchemasPlan
     groups: Mapping[str, Mapping[TopicPartition, int]]
     notes: tuple[str, ...] = ()
+    rules: tuple[AccessRule, ...] = ()
 
     @property
     def changes(self) -> tuple[str, ...]:
@@ -87,6 +94,7 @@ class RestorePlan:
             for each in self.topics
         ]
         lines += [str(step) for step in self.schemas.steps]
+        lines += [f"+ access {rule_text(each)}" for each in self.rules]
         return (*lines, *(f"~ group {group}" for group in self.groups))
 
 
@@ -108,8 +116,16 @@ def link_of(vault: Vault) -> str:
     return f"restore-{vault.head.id}"
 
 
-def plan_restore(target: ClusterHandle, vault: Vault, request: RestoreRequest) -> RestorePlan:
-    """Make the plan; writes nothing. Raises NotFound (HUB-1805), Conflict (HUB-1807), PeerError."""
+def plan_restore(
+    target: ClusterHandle,
+    vault: Vault,
+    request: RestoreRequest,
+    forbids: Forbids = lambda _topic: None,
+) -> RestorePlan:
+    """Make the plan; writes nothing. ``forbids``: returns the error that forbids writing a topic at the
+    target.
+    Raises NotFound (HUB-1805), Conflict (HUB-1807), PeerError.
+    """
     runs = _runs(vault, request)
     base = base_run(runs, request.until_ms)
     positions = groups_run(runs, base, request.until_ms).groups
@@ -128,7 +144,7 @@ def plan_restore(target: ClusterHandle, vault: Vault, request: RestoreRequest) -
         for topic in chosen
         for number, saved in enumerate(topic.partitions)
     }
-    facts = _target_facts(target, vault, [request.prefix + each.name for each in chosen])
+    facts = _target_facts(target, vault, [request.prefix + each.name for each in chosen], forbids)
     steps, refusals = plan_topics(chosen, request.prefix, facts)
     names = {each.name for each in chosen}
     wanted = request.groups and not request.prefix
@@ -137,6 +153,7 @@ def plan_restore(target: ClusterHandle, vault: Vault, request: RestoreRequest) -
         for group, of in positions.items()
     }
     schemas, notes = _schemas(target, base, request, names)
+    rules, more = _rules(target, base, request, names)
     return RestorePlan(
         base,
         steps,
@@ -144,7 +161,8 @@ def plan_restore(target: ClusterHandle, vault: Vault, request: RestoreRequest) -
         partitions,
         schemas,
         {group: of for group, of in groups.items() if of} if wanted else {},
-        (*(each.note for each in steps if each.note), *schemas.notes, *notes),
+        (*(each.note for each in steps if each.note), *schemas.notes, *notes, *more),
+        rules,
     )
 
 
@@ -163,6 +181,7 @@ def restore(
             code="HUB-1806",
         )
     begun_s = time.monotonic()
+    target.kafka.add_rules(plan.rules)
     _create(target, plan.topics)
     if target.registry is not None:
         restore_schemas(plan.schemas, target.registry)
@@ -197,7 +216,7 @@ def _end_of(vault: Vault, saved: SavedPartition, until_ms: int | None) -> int:
     return max(end, cut_within(batches_in(vault.segment(segment)), until_ms, end))
 
 
-def _target_facts(target: ClusterHandle, vault: Vault, names: Sequence[str]) -> TargetFacts:
+def _target_facts(target: ClusterHandle, vault: Vault, names: Sequence[str], forbids: Forbids) -> TargetFacts:
     topics = topics_of(target)
     there = [name for name in names if name in topics]
     marks = read_progress(target, maps=False).of(link_of(vault))
@@ -206,7 +225,8 @@ def _target_facts(target: ClusterHandle, vault: Vault, names: Sequence[str]) -> 
     empty = without_records(target, unknown) if unknown else frozenset[str]()
     config = target.kafka.topic_config(there)
     unfinished = frozenset(name for name in there if is_unfinished(config[name]))
-    return TargetFacts(topics, len(target.kafka.brokers()), begun, empty, unfinished)
+    forbidden = {name: error for name in names if (error := forbids(name)) is not None}
+    return TargetFacts(topics, len(target.kafka.brokers()), begun, empty, unfinished, forbidden)
 
 
 def _schemas(
@@ -218,6 +238,21 @@ def _schemas(
         return SchemasPlan(), ("the target has no registry: schemas are not restored",)
     topics = {name: name in names for name in base.topics}
     return plan_schemas(base.registry, read_registry(target.registry), topics), ()
+
+
+def _rules(
+    target: ClusterHandle, base: Manifest, request: RestoreRequest, names: set[str]
+) -> tuple[tuple[AccessRule, ...], tuple[str, ...]]:
+    """Return the access rules to add, and notes on those that are left out."""
+    if not request.rules or request.prefix or not base.rules:
+        return (), ()
+    there = target.kafka.all_rules()
+    if there is None:
+        return (), ("the target has no authorizer: access rules are not restored",)
+    saved = [AccessRule(**each) for each in base.rules]  # type: ignore[arg-type]
+    chosen, left_out = rules_to_add(saved, there, names, whole=not request.patterns)
+    note = f"{left_out} access rules also cover other topics and are left out"
+    return chosen, (note,) if left_out else ()
 
 
 # ---- carrying out

@@ -5,9 +5,10 @@ topic is refused.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hub.backup.storage.manifest import SavedTopic
+from hub.errors import HubError
 from hub.log import NewTopic, TopicDescription
 
 # Until all records are back, whose timestamps are their own and may be old.
@@ -50,6 +51,7 @@ class TopicRestore:
 class TargetFacts:
     """The target cluster. ``begun``: ids of topics that this restore has begun to write, by name. ``empty``:
     topics without a committed record. ``unfinished``: topics that still have the settings of a restore.
+    ``forbidden``: errors of topics that may not be written there, by name, because another cluster owns them.
     """
 
     topics: Mapping[str, TopicDescription]
@@ -57,6 +59,7 @@ class TargetFacts:
     begun: Mapping[str, str]
     empty: frozenset[str]
     unfinished: frozenset[str]
+    forbidden: Mapping[str, HubError] = field(default_factory=dict)
 
 
 def plan_topics(
@@ -68,6 +71,9 @@ def plan_topics(
     for saved in topics:
         name = prefix + saved.name
         there = target.topics.get(name)
+        if (error := target.forbidden.get(name)) is not None:
+            refusals.append(_forbidden(name, error))
+            continue
         if there is None:
             steps.append(_created(saved, name, target.brokers))
             continue
@@ -104,6 +110,12 @@ def _refusal(
             "delete it, restore under other names with --prefix, or leave it out with patterns",
         )
     return None
+
+
+def _forbidden(name: str, error: HubError) -> TopicRefusal:
+    reason = error.message.removeprefix(f'topic "{name}": ').removesuffix("; nothing was written")
+    hint = "restore at its owner, or under other names with --prefix; --ignore-ownership writes it here"
+    return TopicRefusal(name, reason, hint)
 
 
 def _created(saved: SavedTopic, name: str, brokers: int) -> TopicRestore:

@@ -6,6 +6,7 @@ state in the order of their offsets, so that the state has no hole at any time.
 
 from __future__ import annotations
 
+import secrets
 from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -50,7 +51,10 @@ class SegmentWriter:
     def __init__(
         self, vault: Vault, number: int, taken_at_ms: int, begun: Mapping[TopicPartition, SavedPartition]
     ) -> None:
-        self._vault, self._number, self._taken_at_ms = vault, number, taken_at_ms
+        self._vault, self._taken_at_ms = vault, taken_at_ms
+        self._folder = f"segments/{number:06d}"
+        # Two runs at once, which S3 does not prevent, may have the same number: no object is of both.
+        self._token = secrets.token_hex(4)
         self._open = {tp: OpenSegment(saved, saved.next) for tp, saved in begun.items()}
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="backup")
         self.raw_bytes = self.stored_bytes = self.records = 0
@@ -106,7 +110,7 @@ class SegmentWriter:
 
     def _store(self, tp: TopicPartition, part: OpenSegment) -> None:
         content, part.buffer = part.buffer, bytearray()
-        name = f"segments/{self._number:06d}/{tp.topic}/{tp.partition}/{part.first:020d}"
+        name = f"{self._folder}/{tp.topic}/{tp.partition}/{part.first:020d}-{self._token}"
         segment = SavedSegment(
             name, part.first, part.last, part.records, len(content), 0, "", part.newest_ms, self._taken_at_ms
         )

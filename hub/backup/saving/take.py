@@ -1,4 +1,4 @@
-"""[shell] One run of a backup: groups, ends, records, schemas, and the manifest last.
+"""[shell] One run of a backup: groups and access rules, ends, records, schemas, and the manifest last.
 
 The order keeps what belongs together: positions of groups are read before the ends, so that no position is
 after the saved records; schemas after the records, so that every id in a record is saved.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from hub.backup.saved_registry import read_registry
 from hub.backup.saving.range_reader import RangeReader
@@ -17,7 +17,8 @@ from hub.backup.saving.run_plan import ReadRange, RunPlan, TopicFacts, is_select
 from hub.backup.saving.segment_writer import SegmentWriter
 from hub.backup.storage.manifest import Manifest, SavedPartition, SavedTopic
 from hub.backup.storage.vault import Vault, remove_orphans
-from hub.errors import HubError, NotFound
+from hub.errors import HubError, NotFound, PeerError
+from hub.kafka.groups import REFUSED
 from hub.log import TopicDescription
 from hub.record import TopicPartition
 from hub.replication.clusters.clusters import ClusterHandle, topics_of
@@ -125,7 +126,7 @@ def _planned(
             f"no topic of the cluster matches: {' '.join(request.patterns)}",
             hint="hub topic ls shows the topics; ** stands for any number of labels",
         )
-    groups = _groups(source, troubles)
+    groups, rules = _groups(source, troubles), _rules(source, troubles)
     facts = _facts(source, topics, troubles)
     taken_at_ms = _now_ms()
     plan = plan_run(
@@ -139,6 +140,7 @@ def _planned(
         groups=groups,
         registry=None if before is None else before.registry,
         files=request.files or {},
+        rules=rules,
     )
     return started, plan
 
@@ -262,6 +264,18 @@ def _groups(source: ClusterHandle, troubles: dict[str, str]) -> dict[str, dict[T
         elif positions:
             found[name] = dict(positions.offsets)
     return found
+
+
+def _rules(source: ClusterHandle, troubles: dict[str, str]) -> tuple[Mapping[str, str], ...] | None:
+    """Return the cluster's access rules; None when it has no authorizer, or does not show them."""
+    try:
+        rules = source.kafka.all_rules()
+    except PeerError as error:
+        if error.code != REFUSED:
+            raise
+        troubles["access rules"] = error.message
+        return None
+    return None if rules is None else tuple(asdict(each) for each in sorted(rules))
 
 
 def _of_topics(

@@ -79,7 +79,8 @@ class Manifest:
     """State of a backup after run ``number``. ``registry`` None: schemas were not saved.
 
     ``groups``: committed positions by group. ``files``: the project's definitions, text by path.
-    ``complete`` False: the run has not ended.
+    ``rules``: access rules (ACLs), as fields of ``AccessRule``; None: not saved, or the cluster has no
+    authorizer. ``complete`` False: the run has not ended.
     """
 
     number: int
@@ -89,6 +90,7 @@ class Manifest:
     groups: Mapping[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
     registry: RegistrySide | None = None
     files: Mapping[str, str] = field(default_factory=dict)
+    rules: tuple[Mapping[str, str], ...] | None = None
     complete: bool = False
 
     def segments(self) -> Iterator[tuple[TopicPartition, SavedSegment]]:
@@ -124,6 +126,7 @@ def manifest_of(text: bytes, name: str) -> Manifest:
             for group, positions in body["groups"].items()
         }
         body["registry"] = None if body["registry"] is None else _registry(body["registry"])
+        body["rules"] = None if body.get("rules") is None else tuple(body["rules"])
         return Manifest(**body)
     except (ValueError, TypeError, KeyError) as error:
         raise UnreadableBackup(

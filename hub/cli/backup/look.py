@@ -87,7 +87,18 @@ def prune(
     show_one({"runs": len(plan.runs), "segments": len(plan.segments), "deleted": not dry_run}, output)
 
 
-_RUN_COLUMNS = ("run", "state", "taken_at", "topics", "records", "stored_mb", "groups", "schemas", "files")
+_RUN_COLUMNS = (
+    "run",
+    "state",
+    "taken_at",
+    "topics",
+    "records",
+    "stored_mb",
+    "groups",
+    "schemas",
+    "access_rules",
+    "files",
+)
 
 
 def _run_row(manifest: Manifest) -> dict[str, object]:
@@ -100,6 +111,7 @@ def _run_row(manifest: Manifest) -> dict[str, object]:
         "stored_mb": round(manifest.stored_bytes / 1e6, 1),
         "groups": len(manifest.groups),
         "schemas": None if manifest.registry is None else len(manifest.registry.versions),
+        "access_rules": None if manifest.rules is None else len(manifest.rules),
         "files": len(manifest.files),
     }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,17 +24,23 @@ from hub.cli.backup.places import (
 from hub.cli.context import load_settings
 from hub.cli.terminal.output import Output, OutputOption, note, show_one
 from hub.cli.terminal.progress import counted
-from hub.errors import CallerError
+from hub.config import Settings
+from hub.errors import CallerError, HubError
 
 if TYPE_CHECKING:
     from hub.backup.restoring.restore import RestorePlan, RestoreReport
     from hub.backup.storage.manifest import Manifest
+    from hub.replication.clusters.clusters import ClusterHandle
 
 _MANY = 20
 _EXIT_REFUSED = _EXIT_TROUBLE = 1
 UntilOption = Annotated[
     str | None,
     typer.Option(metavar="TIME", help="Up to this time, such as 2026-11-26T14:30:00Z; without a zone: UTC"),
+]
+OwnershipOption = Annotated[
+    bool,
+    typer.Option("--ignore-ownership", help="Also write topics that another cluster of mirrors.yaml owns"),
 ]
 DefinitionsOption = Annotated[
     Path | None, typer.Option(help="Also write the saved topics.yaml and views into this folder")
@@ -55,11 +61,14 @@ def restore(
     ] = "",
     schemas: Annotated[bool, typer.Option(help="Restore schemas, with their ids")] = True,
     groups: Annotated[bool, typer.Option(help="Restore positions of consumer groups")] = True,
+    access_rules: Annotated[bool, typer.Option(help="Restore Kafka's access rules (ACLs)")] = True,
     definitions_to: DefinitionsOption = None,
+    ignore_ownership: OwnershipOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan; change nothing")] = False,
     output: OutputOption = Output.table,
 ) -> None:
-    """Restore topics, schemas and groups. If a topic has records already, nothing is restored.
+    """Restore topics, schemas, groups and access rules. If a topic has records already, or another cluster
+    of mirrors.yaml owns it, nothing is restored.
 
     A restore that was killed continues where it was when the command is repeated: no record is lost or
     written twice. Changelogs of views are left out unless a pattern begins with views.
@@ -77,8 +86,8 @@ def restore(
     if schemas and target.registry is not None:
         check_registry(target.registry)
     only = tuple(patterns or ())
-    request = RestoreRequest(only, _time_ms(until, run), run, prefix, schemas, groups)
-    plan = plan_restore(target, vault, request)
+    request = RestoreRequest(only, _time_ms(until, run), run, prefix, schemas, groups, access_rules)
+    plan = plan_restore(target, vault, request, _forbids(settings, target, ignore=ignore_ownership))
     _show_plan(plan, everything=dry_run)
     if dry_run:
         if plan.refusals:
@@ -91,6 +100,12 @@ def restore(
         note(line)
     if report.skipped:
         raise typer.Exit(_EXIT_TROUBLE)
+
+
+def _forbids(settings: Settings, target: ClusterHandle, *, ignore: bool) -> Callable[[str], HubError | None]:
+    from hub.cli.mirror.write_guard import write_refusals
+
+    return (lambda _topic: None) if ignore else write_refusals(settings, target.kafka, target.access)
 
 
 def _remarks(report: RestoreReport) -> Iterator[str]:
@@ -160,5 +175,6 @@ def _row(plan: RestorePlan, report: RestoreReport) -> dict[str, object]:
         "mb": round(report.raw_bytes / 1e6, 1),
         "schemas": len(plan.schemas.steps),
         "groups": len(moved),
+        "access_rules": len(plan.rules),
         "seconds": round(report.seconds, 1),
     }

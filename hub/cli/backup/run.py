@@ -52,7 +52,8 @@ def run(
     registry: RegistryOption = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Save topics, schemas, groups and the project's definitions. Reads only what is new since the last run.
+    """Save topics, schemas, groups, access rules and the project's definitions. Reads only what is new since
+    the last run.
 
     A run that was killed leaves the backup as it was; the next one continues. Exit code 1: something could
     not be saved to its end; the rest is saved. Example: hub backup run --to s3://acme-backup/hub 'shop.**'

@@ -17,14 +17,20 @@ from hub.errors import HubError, PeerError
 
 if TYPE_CHECKING:
     from hub.kafka import KafkaCluster
+    from hub.kafka.protocol.broker_client import ClusterAccess
     from hub.replication.config.mirrors import MirrorsFile
     from hub.replication.ownership.failover import Control
 
 
-def write_refusals(settings: Settings, cluster: KafkaCluster) -> Callable[[str], HubError | None]:
+def write_refusals(
+    settings: Settings, cluster: KafkaCluster, access: ClusterAccess | None = None
+) -> Callable[[str], HubError | None]:
     """Return a function from a topic to the error that forbids writing it here now; None if it may be
-    written. Without a mirrors.yaml all topics may. Raises ConfigError for an invalid file, and PeerError when
-    this cluster's name in the file, or the owner, cannot be determined.
+    written. Without a mirrors.yaml all topics may. ``access``: how to reach a cluster that is not the hub's
+    own.
+
+    The function raises ConfigError for an invalid file, and PeerError when this cluster's name in the file,
+    or the owner, cannot be determined.
     """
     from hub.replication.config.load_mirrors import load
     from hub.replication.config.mirrors import MIRRORS_FILE
@@ -39,7 +45,7 @@ def write_refusals(settings: Settings, cluster: KafkaCluster) -> Callable[[str],
     @cache
     def here() -> tuple[str, Control] | None:
         file = mirrors()
-        return None if file is None else _here(file, settings, cluster)
+        return None if file is None else _here(file, settings, cluster, access)
 
     def refusal(topic: str) -> HubError | None:
         file = mirrors()
@@ -50,7 +56,9 @@ def write_refusals(settings: Settings, cluster: KafkaCluster) -> Callable[[str],
     return refusal
 
 
-def _here(file: MirrorsFile, settings: Settings, cluster: KafkaCluster) -> tuple[str, Control] | None:
+def _here(
+    file: MirrorsFile, settings: Settings, cluster: KafkaCluster, access: ClusterAccess | None
+) -> tuple[str, Control] | None:
     """Return the file's name for this cluster and the control state stored in it; None if the file does not
     name the cluster.
     """
@@ -61,7 +69,7 @@ def _here(file: MirrorsFile, settings: Settings, cluster: KafkaCluster) -> tuple
     name = _name(file, settings, cluster)
     if name is None:
         return None
-    reached = ClusterHandle(name, cluster, access_of(own_connection(settings)))
+    reached = ClusterHandle(name, cluster, access or access_of(own_connection(settings)))
     return name, read_control_state(reached, status=False).control
 
 

@@ -26,7 +26,7 @@ from hub.backup.storage.manifest import (
     manifest_of,
 )
 from hub.backup.storage.sealing import Sealer, key_of
-from hub.errors import ConfigError, NotFound
+from hub.errors import ConfigError, Conflict, NotFound
 from hub.kafka.protocol.record_batch import CorruptBatch, FetchedPartition, batches_in, is_intact
 from hub.log import TopicDescription
 from hub.record import TopicPartition
@@ -269,6 +269,15 @@ def test_a_topic_with_records_that_are_not_of_the_backup_is_refused(
     steps, refusals = plan_topics([topic(partition())], "p.", target)
     assert (len(steps), len(refusals)) == ((0, 1) if refused else (1, 0))
     assert all(refused in each.reason for each in refusals)
+
+
+def test_a_topic_that_another_cluster_owns_is_refused() -> None:
+    error = Conflict('topic "shop.a": lon owns it, and here at nyc is a copy at most; nothing was written')
+    target = TargetFacts({}, 1, {}, frozenset(), frozenset(), {"shop.a": error})
+    steps, (refusal,) = plan_topics([topic(partition())], "", target)
+    assert steps == () and refusal.reason == "lon owns it, and here at nyc is a copy at most"
+    assert "--ignore-ownership" in refusal.hint
+    assert plan_topics([topic(partition())], "p.", target)[1] == ()
 
 
 def test_a_topic_that_a_killed_restore_left_gets_its_settings_at_last() -> None:

@@ -171,3 +171,16 @@ def test_a_cluster_that_says_nothing_ends_the_run_with_an_error(
     source.up = False
     with pytest.raises(PeerError, match="nothing was read"):
         save(source, vault, 1, {})
+
+
+def test_two_runs_of_one_number_at_once_leave_each_other_whole(vault: Vault) -> None:
+    """S3 has no lock: both runs may be planned before either has written."""
+    source = brokers(TOPIC)
+    write(source, random.Random(3))
+    ends = {tp: source.logs[tp].stable_end for tp in PLACES}
+    first = save(source, vault, 1, {}, ends)
+    write(source, random.Random(4))
+    save(source, vault, 1, {})
+    for saved in first.values():
+        for segment in saved.segments:
+            assert vault.segment(segment)
