@@ -41,6 +41,7 @@ from hub.materializers.verification.verification_status import observe_unverifie
 from hub.observability.export.objectives import (
     observe_cluster,
     observe_connect,
+    observe_outbox,
     observe_readers,
     observe_store,
     observe_topics,
@@ -48,6 +49,8 @@ from hub.observability.export.objectives import (
     promise_of,
 )
 from hub.observability.overview.contact_watch import ContactWatch, observe_contact
+from hub.outbox.note import read_note
+from hub.outbox.relay_state import relay_state
 from hub.runtime import repeating
 from hub.topics.tree.tree import LiveTree
 
@@ -206,6 +209,7 @@ class AlertSources:
             self.cut_off,
             self.connect,
             self.slots,
+            self.outbox,
             self.mirrored,
             self.probed,
             self.files,
@@ -261,6 +265,11 @@ class AlertSources:
 
     def slots(self, changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
         return [observe_slots(self.measurers.slots.known(), self.settings.slot_wal_mb, changes)]
+
+    def outbox(self, changes: RuleChanges, now_ms: int) -> list[RuleObservations]:
+        declared = self.settings.outbox_database is not None
+        relay = relay_state(read_note(self.settings.home, now_ms), declared=declared)
+        return observe_outbox(relay, changes)
 
     def cluster(self, changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
         return observe_cluster(self.measurers.health.known(), changes)

@@ -19,4 +19,5 @@ publisher.py     [shell] ``Outbox`` and ``AsyncOutbox``
 inbox.py         [shell] ``Inbox`` and ``AsyncInbox``: an event and its effect in one commit
 relay.py         [shell] the relay: one connection, one writer, one loop
 note.py          [edge]  the relay's state as a file in the home folder, and as metrics
+relay_state.py   [core]  that state in words
 """

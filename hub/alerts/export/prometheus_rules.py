@@ -316,6 +316,11 @@ def _connect(rules: RuleWriter) -> Iterable[dict[str, Any]]:
         "slot {{ $labels.slot }} of connector {{ $labels.connector }} retains {{ $value | "
         "humanize1024 }}B of WAL",
     )
+    yield rules.write(
+        "outbox-stopped",
+        "hub_outbox_up == 0",
+        "the relay of the outbox fails: events of committed transactions are not in Kafka",
+    )
 
 
 def _mirrors(topics: Sequence[TopicSpec], rules: RuleWriter) -> Iterable[dict[str, Any]]:

@@ -146,6 +146,12 @@ RULES: Mapping[str, AlertRule] = {
             kind="health",
         ),
         _rule(
+            "outbox-stopped",
+            "The relay of an outbox fails: events of committed transactions are not in Kafka.",
+            Severity.page,
+            kind="health",
+        ),
+        _rule(
             "mirror-trouble",
             "A mirror, or a part of it, is stopped and should not be, or no worker runs it.",
             Severity.page,

@@ -24,6 +24,8 @@ from hub.embedded.jars import missing_jars
 from hub.errors import HubError, PeerError
 from hub.home_key import read_key
 from hub.observability.overview.contact_watch import in_words, is_cut_off, worst
+from hub.outbox.note import read_note
+from hub.outbox.relay_state import relay_state
 from hub.schema_registry.client.registry_client import RegistryClient
 from hub.supervisor import running_hub
 
@@ -56,7 +58,7 @@ Check = Callable[[Settings], Finding]
 
 def doctor(output: OutputOption = Output.table) -> None:
     """Check Java, jars, memory, disk, ports, Kafka and the rights there, server, registry, access.yaml, the
-    identity provider, alerts.yaml and Kafka Connect. Exit code 1 when one fails.
+    identity provider, alerts.yaml, Kafka Connect and the outbox. Exit code 1 when one fails.
 
     Example: hub doctor -o json
     """
@@ -332,6 +334,18 @@ def _connect(settings: Settings) -> Finding:
     return Finding("connect", CheckResult.ok, f"{len(heard)} workers answer, {len(connectors)} connectors")
 
 
+def _outbox(settings: Settings) -> Finding:
+    """Check the outbox's relay of this home by its last report."""
+    declared = settings.outbox_database is not None
+    relay = relay_state(read_note(settings.home, time.time_ns() // 1_000_000), declared=declared)
+    if relay.state == "off" or (relay.state == "unknown" and running_hub(settings.home) is None):
+        return Finding("outbox", CheckResult.off, relay.found)
+    verdicts = {"failing": CheckResult.fail, "unknown": CheckResult.fail, "refused": CheckResult.warn}
+    verdict = verdicts.get(relay.state, CheckResult.ok)
+    fix = "" if verdict is CheckResult.ok else "hub outbox status; docs/runbooks/outbox-stopped.md"
+    return Finding("outbox", verdict, relay.found, fix)
+
+
 def _silent(check: str, settings: Settings, address: str, fix: str) -> Finding:
     """Return the finding for a server that does not answer: a failure only if the hub is recorded as running,
     or if the peer is not the hub's own.
@@ -358,4 +372,5 @@ CHECKS: dict[str, Check] = {
     "identity": _identity,
     "alerts": _alerts,
     "connect": _connect,
+    "outbox": _outbox,
 }

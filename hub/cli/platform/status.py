@@ -20,6 +20,8 @@ from hub.lake.note import LakeNote, read_note
 from hub.observability import format
 from hub.observability.lag.states import LEVEL, LagState, Level
 from hub.observability.overview.overview import RUNNING
+from hub.outbox.note import read_note as read_outbox_note
+from hub.outbox.relay_state import RelayState, relay_state
 from hub.supervisor import RunningHub, running_hub
 from hub.topics.tree.tree import LiveTree
 
@@ -65,18 +67,21 @@ def status(
     Example: hub status --watch
     """
     settings = load_settings()
+    home, declared = settings.home, settings.outbox_database is not None
     tree = LiveTree(settings.project / "topics.yaml")
 
     def look() -> Sequence[Part]:
-        local = processes(running_hub(settings.home))
+        hub, now_ms = running_hub(home), time.time_ns() // 1_000_000
+        relay = relay_state(read_outbox_note(home, now_ms), declared=declared)
+        local = [processes(hub), *outbox(relay, runs=hub is not None)]
         wanted = sorted(name for name, topic in tree.topics().items() if topic.lake)
-        tables = lake(wanted, read_note(settings.home, time.time_ns() // 1_000_000)) if wanted else ()
+        tables = lake(wanted, read_note(home, now_ms)) if wanted else ()
         try:
             overview = http.get("/api/overview", timeout_s=_TIMEOUT_S)
             rows = http.get("/api/lag", timeout_s=_TIMEOUT_S)
         except HubError as error:
-            return [local, Part("server", PartState.bad, error.message, error.hint or ""), *tables]
-        return [local, *parts(overview, rows), *tables]
+            return [*local, Part("server", PartState.bad, error.message, error.hint or ""), *tables]
+        return [*local, *parts(overview, rows), *tables]
 
     seen = looked(look, lambda found: show([asdict(each) for each in found], output), watch, output, interval)
     raise typer.Exit(1 if any(each.state in (PartState.bad, PartState.unknown) for each in seen) else 0)
@@ -107,6 +112,16 @@ def lake(topics: Sequence[str], known: LakeNote | None) -> list[Part]:
     written = sum(each is not None and each.state == "WRITING" for each in found)
     state = PartState.ok if written == len(topics) else PartState.warn
     return [Part("lake", state, f"{written} of {len(topics)} Iceberg tables are written", "hub lake ls")]
+
+
+def outbox(relay: RelayState, *, runs: bool) -> list[Part]:
+    """Return the line of the outbox's relay; none without one."""
+    if relay.state == "off":
+        return []
+    if relay.state == "unknown" and not runs:
+        return [Part("outbox", PartState.off, "no relay runs on this home folder", "hub up --detach")]
+    states = {"failing": PartState.bad, "refused": PartState.warn, "unknown": PartState.unknown}
+    return [Part("outbox", states.get(relay.state, PartState.ok), relay.found, "hub outbox status")]
 
 
 def parts(overview: Mapping[str, Any], lag: Sequence[Mapping[str, Any]]) -> list[Part]:

@@ -27,6 +27,7 @@ from hub.observability.lag.anchors import Ring
 from hub.observability.lag.consumers import LagRow
 from hub.observability.lag.states import LOSING, LagState
 from hub.observability.latency.latency import SERVING, LatencyRow, freshness_of
+from hub.outbox.relay_state import RelayState
 from hub.topics.tree.tree import TopicSpec
 
 # An answer of Kafka older than this is not used.
@@ -187,6 +188,15 @@ def observe_connect(connect: Connect, changes: RuleChanges) -> list[RuleObservat
             tuple(map(_worker, by_url.values())),
         ),
     ]
+
+
+def observe_outbox(relay: RelayState, changes: RuleChanges) -> list[RuleObservations]:
+    """Return the observation of rule ``outbox-stopped``; without a relay nothing is observed."""
+    if relay.state == "off":
+        return [RuleObservations(changes.rule("outbox-stopped"))]
+    verdict = {"failing": Verdict.BAD, "unknown": Verdict.UNKNOWN}.get(relay.state, Verdict.GOOD)
+    seen = Observation((), verdict, "the relay of the outbox fails", detail=relay.found)
+    return [RuleObservations(changes.rule("outbox-stopped"), (seen,))]
 
 
 def observe_store(trouble: str | None, changes: RuleChanges, *, heard: bool) -> list[RuleObservations]:

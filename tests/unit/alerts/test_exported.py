@@ -41,6 +41,8 @@ from hub.observability.cluster import contact_series
 from hub.observability.cluster.health_series import families as of_health
 from hub.observability.export import metrics
 from hub.observability.latency.recorder import LatencyRecorder
+from hub.outbox.note import OutboxNote
+from hub.outbox.note import families as outbox_series
 from hub.replication.status.metrics import families as of_mirrors
 from hub.topics.tree.tree import Slo, TopicSpec
 
@@ -89,6 +91,7 @@ def exposition() -> str:
             *canaries,
             contact_series.family(()),
             *slot_series(()),
+            *outbox_series(OutboxNote()),
         ],
     ).decode()
     staged.node.stop()

@@ -6,12 +6,16 @@ import struct
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hub.alerts.model.rules import RuleChanges, Verdict
+from hub.cli.platform import status
 from hub.errors import CallerError, Conflict, HubFault
+from hub.observability.export.objectives import observe_outbox
 from hub.outbox import note as notes
 from hub.outbox.checkpoints import (
     OUTBOX_TOPIC,
@@ -44,6 +48,7 @@ from hub.outbox.pgoutput import (
     parse_lsn,
 )
 from hub.outbox.relay import check_events, check_position, check_slot
+from hub.outbox.relay_state import relay_state
 from hub.outbox.statements import execute
 from hub.record import NewRecord, Record
 
@@ -154,8 +159,8 @@ def test_a_position_keeps_the_time_from_which_on_rows_are_relayed() -> None:
 
     apply(position_record("1/hub_outbox", Position(7, 1), 3, 1_000))
     assert (stored.position, stored.since_ms) == (Position(7, 1), 1_000)
-    apply(forget_record("1/hub_outbox"))
-    assert stored.position is None
+    apply(forget_record("1/hub_outbox", 2_000))
+    assert (stored.position, stored.since_ms, stored.events) == (None, 2_000, 3)
 
 
 def test_a_table_that_is_no_outbox_is_named() -> None:
@@ -202,7 +207,7 @@ def test_positions_and_refused_events_are_read_back() -> None:
     )
     assert (found.position, found.events) == (Position(0x1_0000_0001, 3), 10)
     assert found.refused == {"e1": refused}
-    assert stored(position_record("1/slot", Position(5, 0), 1), forget_record("1/slot")).position is None
+    assert stored(position_record("1/slot", Position(5, 0), 1), forget_record("1/slot", 1)).position is None
 
 
 def test_a_record_that_no_relay_writes_is_an_error() -> None:
@@ -285,3 +290,28 @@ def test_unknown_lag_has_no_sample() -> None:
 def test_a_session_of_another_library_is_refused() -> None:
     with pytest.raises(CallerError, match="object is not a session"):
         execute(object(), "SELECT 1", {})
+
+
+@pytest.mark.parametrize(
+    ("state", "declared", "expected", "verdict"),
+    [
+        (None, False, "off", None),
+        (None, True, "unknown", Verdict.UNKNOWN),
+        ({"state": "STOPPED"}, True, "unknown", Verdict.UNKNOWN),
+        ({"state": "FAILING", "trouble": "no slot"}, False, "failing", Verdict.BAD),
+        ({"state": "STANDBY"}, True, "ok", Verdict.GOOD),
+        ({"state": "RELAYING", "refused": 2}, True, "refused", Verdict.GOOD),
+        ({"state": "RELAYING", "lag_s": 0.5}, True, "ok", Verdict.GOOD),
+    ],
+)
+def test_a_relay_that_fails_or_is_silent_is_never_shown_as_well(
+    state: dict[str, Any] | None, declared: bool, expected: str, verdict: Verdict | None
+) -> None:
+    found = relay_state(None if state is None else notes.OutboxNote(5, **state), declared=declared)
+    assert found.state == expected
+    observed = [each.verdict for rule in observe_outbox(found, RuleChanges()) for each in rule.observations]
+    assert observed == ([] if verdict is None else [verdict])
+    lines = status.outbox(found, runs=True)
+    assert [line.state in ("OK", "WARN") for line in lines] == (
+        [] if verdict is None else [verdict is Verdict.GOOD]
+    )
