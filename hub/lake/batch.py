@@ -15,7 +15,7 @@ from hub.log import Reader, Unreadable
 from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.topics.dead_letters.model import DLQ_SUFFIX
 
-MOST_ROWS, MOST_BYTES = 500_000, 256_000_000
+MOST_ROWS, MOST_BYTES = 200_000, 64_000_000
 _POLL = 5_000
 _SILENT_S = 30.0
 WRITER = "lake"

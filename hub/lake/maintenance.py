@@ -11,7 +11,8 @@ from hub.lake.table import LakeTable, ago
 
 log = logging.getLogger(__name__)
 
-TARGET_BYTES, LEAST_FILES = 128 << 20, 4
+# A group is in memory while it is merged, several times as large as its files.
+TARGET_BYTES, LEAST_FILES = 64 << 20, 4
 # A file of a commit under way has no snapshot yet.
 SWEEP_AFTER_H = 24.0
 

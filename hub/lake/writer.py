@@ -112,7 +112,12 @@ class LakeWriter:
         return LakeNote(round(self._now_s() * 1_000), {name: work.note for name, work in self.work.items()})
 
     def close(self) -> None:
-        """Close the reader."""
+        """Close the reader and the catalog; the next step opens them again."""
+        for work in self.work.values():
+            work.table = None
+        if self._catalog is not None:
+            self._catalog.close()
+            self._catalog = None
         if self._reader is not None:
             self._reader.close()
             self._reader = None
@@ -246,13 +251,16 @@ def run(settings: Settings, stop: threading.Event) -> None:
     tree = LiveTree(settings.project / "topics.yaml")
     writer = LakeWriter(settings, cluster, registry, lambda: lake_topics(tree))
     backoff = Backoff(0.5, 10.0)
-    last_error = ""
+    last_error = wrong_tree = ""
     while not stop.is_set():
         try:
             worked = writer.step(lambda: not stop.is_set())
             backoff.reset()
             last_error = ""
             write_note(settings.home, writer.note())
+            if tree.error is not None and tree.error.message != wrong_tree:
+                log.error("topics.yaml cannot be read, the previous tree stays in force: %s", tree.error)
+            wrong_tree = "" if tree.error is None else tree.error.message
             if not worked:
                 stop.wait(_STEP_S)
         except HubError as error:

@@ -33,7 +33,7 @@ from hub.observability.latency.latency import LatencyRow
 from hub.observability.lineage.live_graph import ViewStorage
 from hub.observability.lineage.open_lineage import Columns
 from hub.observability.overview.collector import Collector, wall_clock_ms
-from hub.observability.web.pages.estate import NodeSchemas, PageSources
+from hub.observability.web.pages.estate import LakeTableLine, NodeSchemas, PageSources
 from hub.observability.web.pages.monitor.mirrors import MirrorFacts
 from hub.observability.web.routes.all_pages import create_router, nowhere
 from hub.record import NewRecord
@@ -78,6 +78,7 @@ def spec(name: str, owner: str, doc: str = "", tags: tuple[str, ...] = ()) -> To
         tags,
         {},
         Slo(2_000, 60_000, 30_000, 0.999),
+        lake=name == ORDERS,
     )
 
 
@@ -150,6 +151,7 @@ class StagedEstate(StagedHub):
     canary: Mapping[str, Any] | None = None
     latency: list[LatencyRow] = field(default_factory=list)
     unmeasured: str | None = None
+    lake: LakeTableLine = field(default_factory=LakeTableLine)
 
     def estate(self) -> PageSources:
         if self.node is None:
@@ -178,6 +180,7 @@ class StagedEstate(StagedHub):
             processes=lambda: self.processes,
             canary=lambda: self.canary,
             latency=lambda: self.latency,
+            lake=lambda _topic: self.lake,
         )
 
     def app(self) -> FastAPI:

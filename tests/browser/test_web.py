@@ -26,7 +26,7 @@ from hub.materializers.queries.topic_rows import TopicTables
 from hub.materializers.serving.subscriptions import Watcher
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.stores.store import RowVersion, ViewBatch
-from hub.observability.web.pages.estate import NodeSchemas
+from hub.observability.web.pages.estate import LakeTableLine, NodeSchemas
 from hub.record import Positions
 
 PAGES = {
@@ -248,6 +248,18 @@ def test_a_topic_that_goes_away_is_said_on_its_page_and_comes_back(
     site.publish("brief.topic")
     expect(page.get_by_test_id("message")).to_have_count(1)
     expect(page.get_by_test_id("error")).to_have_count(0)
+
+
+def test_a_topic_shows_its_iceberg_table(site: StagedEstate, open_page: Opener) -> None:
+    page = open_page(f"{site.url}/topics/{ORDERS}")
+    assert page.get_by_test_id("lake").inner_text().split("\n")[1:] == [
+        "UNKNOWN no writer of Iceberg tables reports: hub lake run"
+    ]
+    site.lake = LakeTableLine("WRITING", f"topics.{ORDERS}", 1_200, 3, 1_700_000_000_000, "")
+    page.reload()
+    shown = page.get_by_test_id("lake").inner_text()
+    assert f"topics.{ORDERS} 1\u202f200 rows, 3 records waiting" in shown
+    site.lake = LakeTableLine()
 
 
 def test_messages_are_read_sought_and_harmless(site: StagedEstate, open_page: Opener) -> None:

@@ -151,12 +151,14 @@ def _tables(settings: Settings, patterns: list[str] | None) -> Iterator[tuple[st
     from hub.lake.table import open_table
 
     topics = _topics(settings, patterns)
-    catalog = open_catalog(settings)
-    for topic in topics:
-        try:
-            yield topic, open_table(catalog, identifier_of(settings, topic))
-        except NotFound as error:
-            note(f"{topic}: {error.message}; the writer makes it: hub lake run")
+    with open_catalog(settings) as catalog:
+        for topic in topics:
+            try:
+                table = open_table(catalog, identifier_of(settings, topic))
+            except NotFound as error:
+                note(f"{topic}: {error.message}; the writer makes it: hub lake run")
+                continue
+            yield topic, table
 
 
 def _row(settings: Settings, topic: str, known: LakeNote | None) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.types import DecimalType, IntegerType, LongType, NestedField, StringType, StructType
 
+from hub.cli.platform.up import children
 from hub.config import Settings
 from hub.errors import ConfigError
 from hub.lake.catalog import identifier_of, properties_of
@@ -112,3 +113,12 @@ def test_only_what_iceberg_allows_is_widened() -> None:
     assert not widens(LongType(), IntegerType())
     assert widens(DecimalType(9, 2), DecimalType(12, 2))
     assert not widens(DecimalType(9, 2), DecimalType(12, 3))
+
+
+def test_hub_up_runs_the_writer_where_a_topic_wants_a_table(tmp_path: Path) -> None:
+    settings = Settings(project=tmp_path, home=tmp_path / ".hub")
+    assert "lake" not in {child.name for child in children(settings)}
+    (tmp_path / "topics.yaml").write_text("topics: {a: {}}\n")
+    assert "lake" not in {child.name for child in children(settings)}
+    (tmp_path / "topics.yaml").write_text("topics: {a: {lake: true}}\n")
+    assert "lake" in {child.name for child in children(settings)}
