@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
+import anyio
+
 from hub.errors import PeerError
 from hub.materializers.queries.push.service import OpenPush, PushQueries
 from hub.materializers.queries.push.statement import PushStatement
@@ -35,24 +37,21 @@ async def pushed(
 
     Raises HubError; SqlError (HUB-1449) when it was cancelled.
     """
-    task = asyncio.current_task()
-    assert task is not None
     running.deadline = math.inf
     loop = asyncio.get_running_loop()
+    # A scope, and not a cancelled task: it lets a poll of Kafka end before its reader is closed.
+    scope = anyio.CancelScope()
 
     def stop() -> None:
-        loop.call_soon_threadsafe(task.cancel)
+        loop.call_soon_threadsafe(scope.cancel)
 
-    try:
-        with running.interruptible(stop):
-            ready = await push_queries.opened(push, parameters, take=stored_rows)
-            columns = [*(_OF_VIEW if ready.view else ()), *ready.columns]
-            spool.begin(fields_of(columns, spool.formats))
-            await _written(ready, spool)
-    except asyncio.CancelledError:
-        if running.cancelled:
-            raise running.ended() from None
-        raise
+    with running.interruptible(stop), scope:
+        ready = await push_queries.opened(push, parameters, take=stored_rows)
+        columns = [*(_OF_VIEW if ready.view else ()), *ready.columns]
+        spool.begin(fields_of(columns, spool.formats))
+        await _written(ready, spool)
+    if running.cancelled:
+        raise running.ended()
 
 
 async def _written(ready: OpenPush, spool: ResultSpool) -> None:

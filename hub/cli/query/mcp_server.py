@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from inspect import cleandoc
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from urllib.parse import quote
 
@@ -58,10 +59,20 @@ def make_server(rows: int, timeout_ms: int) -> MCPServer[Any]:
 
     from hub.cli.terminal.versions import hub_version
 
-    server: MCPServer[Any] = MCPServer("event-hub", instructions=_INSTRUCTIONS, version=hub_version())
+    server: MCPServer[Any] = MCPServer(
+        "event-hub", instructions=_INSTRUCTIONS, version=hub_version(), log_level="WARNING"
+    )
     reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+
+    def add(tool: Callable[..., str]) -> None:
+        # Text alone: a structured answer would be the same text again.
+        server.add_tool(
+            *(_answering(tool), tool.__name__, None, cleandoc(tool.__doc__ or ""), reads),
+            structured_output=False,
+        )
+
     for tool in (list_topics, list_views, describe, list_schemas, get_schema, lineage, lag):
-        server.add_tool(_answering(tool), name=tool.__name__, description=tool.__doc__, annotations=reads)
+        add(tool)
 
     def run_sql(sql: str, parameters: dict[str, str] | None = None, limit: int = rows) -> str:
         """Run one read-only SQL statement over views and recent events, in Postgres' dialect.
@@ -71,7 +82,7 @@ def make_server(rows: int, timeout_ms: int) -> MCPServer[Any]:
         body = {"sql": read_only(sql), "parameters": parameters or {}, "timeout_ms": timeout_ms}
         return shortened(post("/query", {**body, "limit": max(1, min(limit, rows))}))
 
-    server.add_tool(_answering(run_sql), name="run_sql", description=run_sql.__doc__, annotations=reads)
+    add(run_sql)
     return server
 
 
