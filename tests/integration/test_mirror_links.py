@@ -188,13 +188,16 @@ def test_a_request_that_comes_after_another_worker_has_the_shard_changes_nothing
 WORKER = """
 import sys
 from hub.kafka.protocol.broker_client import ClusterAccess
+from hub.kafka.protocol.compression import LZ4
 from hub.record import TopicPartition
 from hub.replication.engine.batch_engine import BatchEngine
 from hub.replication.engine.connection.kafka_connection import KafkaConnection
+from hub.replication.engine.shard_state import EngineSettings
 
 source, target, link, topic = sys.argv[1:]
 sides = [KafkaConnection(ClusterAccess(bootstrap=each), each) for each in (source, target)]
-engine = BatchEngine(*sides, link=link, shard=0, partitions=[TopicPartition(topic, 0)])
+settings = EngineSettings(compression=LZ4)
+engine = BatchEngine(*sides, link=link, shard=0, partitions=[TopicPartition(topic, 0)], settings=settings)
 while True:
     print(engine.step(), flush=True)
 """
@@ -219,7 +222,8 @@ def worker(way: Way) -> Iterator[IO[bytes]]:
 
 @pytest.mark.timeout(300)
 def test_kills_and_cuts_on_a_long_link_lose_and_double_nothing(way: Way) -> None:
-    """kill -9 with requests under way on the line, some of which arrive after the next worker has begun."""
+    """kill -9 with requests under way on the line, some of which arrive after the next worker has begun.
+    The workers compress what the source has uncompressed, the last engine does not."""
     chance = random.Random(7)
     ends: set[int] = set()
     added = way.target.link.seen[ADD_PARTITIONS_TO_TXN]

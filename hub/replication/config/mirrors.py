@@ -156,6 +156,7 @@ class LinkConfig(_MirrorsModel):
 
     fetch: SizeBytes = Field(16 << 20, ge=1 << 20, le=64 << 20)
     in_flight: SizeBytes = Field(32 << 20, ge=1 << 20, le=256 << 20)
+    compression: Literal["none", "lz4", "zstd"] = "none"
 
 
 class StartConfig(_MirrorsModel):

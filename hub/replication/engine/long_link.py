@@ -20,9 +20,7 @@ _SLOW_S: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class SendWindow:
-    """How many bytes may be unacknowledged. ``changed_at_s``: answers to earlier requests say nothing of
-    it.
-    """
+    """Limit of unacknowledged bytes. ``changed_at_s``: requests sent before it had another limit."""
 
     bytes: int
     changed_at_s: float = 0.0

@@ -14,6 +14,7 @@ from hub.replication.engine.cursor import named
 from hub.replication.engine.shard_state import PartitionState, ShardState
 from hub.replication.maps.checkpoint import Gap
 from hub.replication.maps.offset_map import Run
+from hub.replication.rewriting.link_compression import compressed
 from hub.replication.rewriting.record_filter import RecordRewriter, RulesNotApplicable, stretches
 from hub.replication.rewriting.reencode import NewBatch, RecordTooLarge, Reencoder, patched
 
@@ -61,11 +62,23 @@ class Payloads:
             else:
                 batch = piece.batches[0]
                 run = Run(batch.base_offset, 0, batch.count)
-                payloads.append(_payload(each, batch, producer, (run,)))
+                smaller = self._compressed(each, batch)
+                if smaller is None:
+                    return payloads
+                payloads.append(_payload(each, smaller, producer, (run,)))
                 done.counts.passed += 1
             done.carried, done.leader_epoch, done.timestamp_ms = after, leader_epoch, timestamp_ms
             each.staged.popleft()
         return payloads
+
+    def _compressed(self, each: PartitionState, batch: RecordBatch) -> RecordBatch | None:
+        """Return the batch as it crosses the link; None when it cannot, and the partition stops."""
+        try:
+            return compressed(batch, self._shard.settings.compression) or batch
+        except CorruptBatch as error:
+            each.stop(CorruptBatch(f"{named(each.tp)} in the source, {error.message}", hint=error.hint))
+            each.staged.clear()
+            return None
 
     def _rewritten(
         self, each: PartitionState, piece: BatchPiece, floor: int, now_ms: int

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Literal, NamedTuple
 
 from hub.errors import HubError, PeerError
+from hub.kafka.protocol.compression import NONE
 from hub.kafka.protocol.record_batch import DEFAULT_LIMITS, BatchLimits, BatchPiece
 from hub.kafka.protocol.unpacked_size import DEFAULT_BOUNDS, UnpackedBounds
 from hub.record import TopicPartition
@@ -29,7 +30,7 @@ from hub.replication.rewriting.filter_history import FilterPeriod
 class EngineSettings:
     """Limits of one engine. A transaction is committed when any of the three ``commit_`` limits is reached.
     ``fetch_most_bytes`` and ``in_flight_bytes``: over a long link fetches and unacknowledged batches grow up
-    to these (long_link.py).
+    to these (long_link.py). ``compression``: codec of batches that the source has uncompressed.
     ``on_gap``: what to do when the source has deleted records before they were mirrored.
     ``transaction_timeout_s``: the longest time a hung worker can hold back the target's readers.
 
@@ -47,6 +48,7 @@ class EngineSettings:
     fetch_wait_ms: int = 250
     requests_in_flight: int = 8
     in_flight_bytes: int = 32 * 1024 * 1024
+    compression: int = NONE
     transaction_timeout_s: float = 20.0
     start_timeout_s: float = 60.0
     on_gap: Literal["stop", "continue"] = "stop"

@@ -35,6 +35,7 @@ from hub.replication.engine.shard_start import ShardAssignment, ShardStart
 from hub.replication.engine.shard_state import EngineSettings, NotYet, PartitionProgress
 from hub.replication.ownership.links import Link
 from hub.replication.ownership.shards import Shard
+from hub.replication.rewriting.link_compression import CODECS
 from hub.replication.rewriting.record_filter import NoSchemas, RecordRewriter
 from hub.replication.rewriting.rules_of_schema import shape_of
 from hub.runtime import Backoff
@@ -293,6 +294,7 @@ def settings_of(mirror: Mirror, shards_here: int, shards_of_link: int) -> Engine
         fetch_partition_bytes=min(defaults.fetch_partition_bytes, fetch),
         fetch_most_bytes=min(mirror.link.fetch, max(fetch, _WORKER_LONG_FETCH_BYTES // max(1, shards_here))),
         in_flight_bytes=mirror.link.in_flight,
+        compression=CODECS[mirror.link.compression],
     )
     rate = mirror.limits.bytes_per_second
     if rate is None:

@@ -3,6 +3,7 @@ map that is written before the answers come."""
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 
 import pytest
@@ -11,7 +12,8 @@ from memory_connection import MemoryConnection
 
 from hub.errors import ConfigError
 from hub.kafka.protocol.broker_client import ConnectionLost, RoundTrip
-from hub.kafka.protocol.record_batch import BatchLimits
+from hub.kafka.protocol.compression import LZ4, NONE, ZSTD
+from hub.kafka.protocol.record_batch import BatchLimits, CorruptBatch
 from hub.log import WriterFenced
 from hub.record import NewRecord, TopicPartition
 from hub.replication.config.mirrors import Mirror
@@ -20,6 +22,8 @@ from hub.replication.engine.long_link import LEAST_WINDOW_BYTES, FetchSizes, Sen
 from hub.replication.engine.shard_state import EngineSettings
 from hub.replication.engine.shard_thread import settings_of
 from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, MAP_TOPIC, map_record_of
+from hub.replication.rewriting.link_compression import compressed
+from hub.replication.rewriting.reencode import batch_of_new, patched
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 MB = 1 << 20
@@ -44,14 +48,16 @@ class Ocean:
         if moment == "after" and self.lost.get(request) == self.requests[request]:
             raise ConnectionLost(request)
 
-    def engine(self) -> BatchEngine:
+    def engine(self, compression: int = NONE) -> BatchEngine:
         return BatchEngine(
             MemoryConnection(self.source, "source"),
             MemoryConnection(self.target, "target"),
             link="m",
             shard=0,
             partitions=[A, B],
-            settings=EngineSettings(limits=BatchLimits(tiny_records=0, tiny_bytes=0)),
+            settings=EngineSettings(
+                limits=BatchLimits(tiny_records=0, tiny_bytes=0), compression=compression
+            ),
             clock=self.clock,
         )
 
@@ -151,6 +157,30 @@ def test_a_worker_that_took_the_shard_fences_the_former(ocean: Ocean) -> None:
     run(second)
     assert ocean.values(A) == [b"1", b"2", b"3"]
     ocean.check_map(A)
+
+
+@pytest.mark.parametrize("codec", [LZ4, ZSTD])
+def test_uncompressed_batches_cross_the_link_compressed_if_they_shrink(ocean: Ocean, codec: int) -> None:
+    engine = ocean.engine(codec)
+    text, noise = b"the same words again " * 100, random.Random(1).randbytes(2_000)
+    for value in (text, noise, b"short", text):
+        ocean.produce(A, value)
+        run(engine, 2)
+    run(engine)
+    assert ocean.values(A) == [text, noise, b"short", text]
+    ocean.check_map(A)
+    log = ocean.target.logs[A]
+    codecs = [batch.codec for each in log.batches if not (batch := patched(each)).is_control]
+    assert codecs == [codec, NONE, NONE, codec]
+    assert engine.error is None and ocean.requests["initialize"] == 1
+
+
+def test_a_damaged_batch_is_not_hidden_by_a_new_checksum() -> None:
+    batch = patched(batch_of_new([NewRecord("t", None, b"word " * 500)], 0).payload)
+    assert compressed(batch, LZ4) is not None and compressed(batch, NONE) is None
+    batch.buffer[batch.size - 9] ^= 1
+    with pytest.raises(CorruptBatch):
+        compressed(batch, LZ4)
 
 
 # ---- sizes
