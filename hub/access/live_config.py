@@ -85,7 +85,7 @@ class AccessRules:
         return MaskDecision(self.masks, self.policy, who, sources.known(), sources.secret).shape(what)
 
     def sees_the_same(self, now: Principal, then: Principal, before: AccessRules) -> bool:
-        """Return whether ``now`` sees what it saw as ``then`` under the rules of ``before``."""
+        """Return whether a caller sees the same: ``now`` by these rules, ``then`` by those of ``before``."""
         if not self.masks.rules and not before.masks.rules:
             return True
         return (self.masks, self.policy, now.groups) == (before.masks, before.policy, then.groups)

@@ -77,6 +77,9 @@ from hub.topics.gateway import routes as gateway_routes
 from hub.topics.gateway.gateway import Gateway, Refuses
 from hub.topics.tree.live_rules import LiveRules
 from hub.topics.tree.tree import LiveTree
+from hub.topics.webhooks import routes as webhook_routes
+from hub.topics.webhooks.counts import WebhookCounts
+from hub.topics.webhooks.webhooks_file import WEBHOOKS_FILE, LiveWebhooks
 from hub.tracing import spans
 from hub.tracing.asgi import Traced
 
@@ -145,7 +148,7 @@ async def compose(
     registry = InProcessRegistry(node)
     refuses = await run_in_threadpool(open_write_guard, settings, cluster, opened)
     app.include_router(topic_routes.create_router(cluster, registry, settings.project / TOPICS, refuses))
-    add_gateway(app, settings, cluster, registry, refuses, opened)
+    hooks = add_gateway(app, settings, cluster, registry, refuses, opened)
     results = add_audit(app, cluster, opened)
     ledger = add_completeness(app, settings, cluster, opened)
     add_dead_letters(app, settings, cluster, registry, refuses)
@@ -174,6 +177,7 @@ async def compose(
             *completeness_routes.families(ledger),
             *canary_routes.families(canaries),
             *mirrors.families(),
+            *hooks.families(),
             *note_families(settings.home),
             *(desk.families() if desk is not None else ()),
         ),
@@ -215,8 +219,8 @@ def add_gateway(
     registry: SchemaRegistry,
     refuses: Refuses,
     opened: AsyncExitStack,
-) -> None:
-    """Add the routes that write records over HTTP."""
+) -> WebhookCounts:
+    """Add the routes that write records over HTTP. Returns the counts of webhooks."""
     receipts = ReceiptWriter(
         cluster, f"gateway-{uuid.uuid4().hex[:12]}", replication_factor=settings.replication_factor
     )
@@ -227,6 +231,9 @@ def add_gateway(
     gateway.start()
     opened.push_async_callback(run_in_threadpool, gateway.stop)
     app.include_router(gateway_routes.create_router(gateway))
+    hooks, counts = LiveWebhooks(settings.project / WEBHOOKS_FILE), WebhookCounts()
+    app.include_router(webhook_routes.create_router(hooks, gateway, counts))
+    return counts
 
 
 def add_audit(app: FastAPI, cluster: KafkaCluster, opened: AsyncExitStack) -> ConformanceResults:

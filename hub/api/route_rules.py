@@ -44,6 +44,8 @@ class RouteRule:
 
 OPEN: Final = RouteRule(is_open=True)
 LISTED: Final = RouteRule()
+# Not as the sender, who has no grants: the signature admits, and the hub writes.
+SIGNED: Final = RouteRule(is_open=True, whole=True)
 METRICS: Final = RouteRule(Action.read, whole=True)
 METRICS_OPEN: Final = RouteRule(is_open=True, whole=True)
 
@@ -114,6 +116,7 @@ ROUTES: Final[Mapping[str, Mapping[str, RouteRule]]] = {
     "/ui/topics/{topic}/tail": {"GET": _TOPIC_READ},
     "/topics/{topic}/records": {"POST": _TOPIC_WRITTEN},
     "/topics/{topic}/events": {"POST": _TOPIC_WRITTEN},
+    "/hooks/{name}": {"POST": SIGNED},
     "/v3/clusters": {"GET": LISTED},
     "/v3/clusters/{cluster}": {"GET": LISTED},
     "/v3/clusters/{cluster}/topics": {"GET": LISTED},

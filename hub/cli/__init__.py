@@ -54,6 +54,7 @@ COMMANDS = {
         "hub.cli.topic.outbox:app",
         "Events of a database's outbox table to Kafka: set-up, relay, state.",
     ),
+    "webhook": ("hub.cli.topic.webhook:app", "Webhooks: signed requests of other systems, as events."),
     "connector": (
         "hub.cli.connector.commands:app",
         "Connectors of Kafka Connect: plan, apply, drift, pause, restart, offsets, plugins.",

@@ -80,8 +80,8 @@ class GroupMembers:
 
 @dataclass(frozen=True, slots=True)
 class CommitOutcome:
-    """What became of the commits of several groups: why brokers refused a group, and why the coordinator of a
-    group did not answer. A group in neither was written.
+    """Result of commits of several groups: errors of refused groups, and errors of coordinators that did not
+    answer. A group in neither was written.
     """
 
     refused: Mapping[str, str]

@@ -86,7 +86,8 @@ class ReplicationConnection:
         return SystemIdentity(system_id, parse_lsn(end), database)
 
     def start(self, slot: str, publication: str) -> None:
-        """Start streaming after what was confirmed. Raises SlotInUse, SlotLost, ConfigError (HUB-1140)."""
+        """Start streaming after the confirmed position.
+        Raises SlotInUse, SlotLost, ConfigError (HUB-1140)."""
         options = f"(proto_version '1', publication_names '\"{publication}\"')"
         result = self._query(f'START_REPLICATION SLOT "{slot}" LOGICAL 0/0 {options}')
         if result.status == pq.ExecStatus.COPY_BOTH:

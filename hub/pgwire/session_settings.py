@@ -1,4 +1,4 @@
-"""[core] Settings of a session: SET, SHOW, RESET, and what they mean to a query."""
+"""[core] Settings of a session: SET, SHOW, RESET, and their effect on a query."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ Flow::
 
     topics.yaml ─▶ tree/: plan ─▶ steps (applied exactly as shown) ─▶ apply ─▶ cluster, registry
     HTTP, Python ─▶ gateway/: split, encoded, bounded, acknowledged ─▶ topic; one answer per record
+    webhook      ─▶ webhooks/: verified by its sender's signature ─▶ gateway/
     topic        ─▶ conformance/: every record checked ─▶ _hub.audit, <topic>.quarantine (one transaction)
     <topic>.dlq  ─▶ dead_letters/: listed, repaired, replayed ─▶ topic
 
@@ -14,5 +15,6 @@ Flow::
     gateway/        produce over HTTP and from Python
     conformance/    check each record against its topic's schema
     dead_letters/   list, repair, replay and dismiss dead-letter records
+    webhooks/       signed requests of other systems, as events
     browse/         one topic in detail: settings, messages, readers
 """

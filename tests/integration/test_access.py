@@ -7,7 +7,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient, SchemaRegistryError
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
-from pipeline import wait_until
+from pipeline import records_of, wait_until
 from ports import free_ports
 from processes import HubProcess, Server, call_hub, run_hub
 
@@ -30,8 +30,10 @@ from hub.kafka import KafkaCluster
 from hub.record import NewRecord
 from hub.schema_registry.client.registry_client import RegistryClient
 from hub.schema_registry.codecs.wire_format import encode, parsed
+from hub.topics.webhooks.signatures import Verification, signed_headers
 
 PASSWORD, TOKEN, TILL = "correct horse", "hubt_of-checkout", "hubt_of-till"
+HOOK_SECRET = "It's a Secret to Everybody"
 ORDER = {
     "type": "record",
     "name": "Order",
@@ -54,6 +56,10 @@ class Guarded:
     @property
     def secret(self) -> str:
         return f"{self.mark}.hr.salaries"
+
+    @property
+    def pushes(self) -> str:
+        return f"{self.mark}.dev.pushes"
 
     @property
     def view(self) -> str:
@@ -99,12 +105,17 @@ def guarded(settings: Settings, kafka: object, tmp_path_factory: pytest.TempPath
         f"topics:\n  {made.mark}:\n    topics:\n"
         "      shop: {topics: {orders: {key: customer, owner: shop}}}\n"
         "      hr: {topics: {salaries: {key: customer, owner: hr}}}\n"
+        "      dev: {topics: {pushes: {key: repository.name}}}\n"
     )
     made.grant(made.file())
+    (folder / "webhooks.yaml").write_text(
+        f"webhooks:\n  github:\n    topic: {made.pushes}\n    fields: {{event: X-GitHub-Event}}\n"
+        '    verify: {scheme: github, secrets: ["${GITHUB_SECRET}"]}\n'
+    )
     cluster = KafkaCluster(own.bootstrap, 15.0)
-    for topic in (made.orders, made.secret):
+    for topic in (made.orders, made.secret, made.pushes):
         cluster.create_topic(topic, partitions=1, config={}, replication_factor=1)
-    server = Server(own)
+    server = Server(own, environment={"GITHUB_SECRET": HOOK_SECRET})
     try:
         server.start()
         yield made
@@ -165,6 +176,58 @@ def test_a_schema_is_read_by_its_id_by_who_sees_a_subject_that_has_it(guarded: G
     with httpx2.Client(base_url=guarded.url, auth=("checkout", TOKEN)) as checkout:
         answer = checkout.post(f"/subjects/{guarded.orders}-value/versions", json=refers)
     assert answer.status_code == 403 and guarded.secret in answer.text
+
+
+def test_a_webhook_writes_what_its_sender_signed_once(
+    guarded: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No credentials of the hub: the signature is the credential, and only for its own topic."""
+    root = RegistryClient(guarded.url.replace("//", f"//root:{PASSWORD}@".replace(" ", "%20")))
+    name = {"type": "object", "properties": {"name": {"type": "string"}}}
+    push = {
+        "type": "object",
+        "properties": {"ref": {"type": "string"}, "event": {"type": "string"}, "repository": name},
+    }
+    root.register(f"{guarded.pushes}-value", json.dumps(push), "JSON")
+    how = Verification("github", (HOOK_SECRET,))
+
+    def sent(
+        event: object, delivery: str, path: str = "github", secret: str = HOOK_SECRET
+    ) -> httpx2.Response:
+        body = json.dumps(event).encode()
+        headers = signed_headers(replace(how, secrets=(secret,)), body, time.time(), delivery)
+        headers |= {"X-GitHub-Event": "push", "Content-Type": "application/json"}
+        return httpx2.post(f"{guarded.url}/hooks/{path}", content=body, headers=headers, timeout=60)
+
+    event = {"ref": "main", "repository": {"name": "hub"}}
+    first, again = sent(event, "d-1"), sent(event, "d-1")
+    changed = sent({**event, "ref": "other"}, "d-1")
+    assert [first.status_code, again.status_code, changed.status_code] == [200, 200, 200], changed.text
+    assert again.json()["offset"] == first.json()["offset"] and changed.json() == {"repeated": True}
+    refused = [
+        sent(event, "d-2", secret="guessed"),
+        sent({**event, "ref": 7}, "d-3"),
+        sent(event, "d-4", path="gitlab"),
+    ]
+    assert [each.status_code for each in refused] == [401, 422, 404], [each.text for each in refused]
+    assert refused[0].json()["error_code"] == "HUB-1328" and HOOK_SECRET not in refused[0].text
+
+    file = tmp_path / "push.json"
+    file.write_text(json.dumps({"ref": "by-hand", "repository": {"name": "hub"}}))
+    missing = call_hub(guarded.settings, "webhook", "ls")
+    assert missing.returncode == 1 and "GITHUB_SECRET" in missing.stdout
+    monkeypatch.setenv("GITHUB_SECRET", HOOK_SECRET)
+    assert call_hub(guarded.settings, "webhook", "ls").returncode == 0
+    done = call_hub(guarded.settings, "webhook", "send", "github", str(file), "-H", "X-GitHub-Event: push")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    records = records_of(KafkaCluster(guarded.settings.bootstrap, 15.0), guarded.pushes)
+    values = [json.loads((record.value or b"")[5:]) for record in records]
+    assert values == [{**event, "event": "push"}, {**event, "ref": "by-hand", "event": "push"}]
+    assert {record.key for record in records} == {b"hub"}
+    metrics = httpx2.get(f"{guarded.url}/metrics", auth=("root", PASSWORD)).text
+    for outcome, count in (("written", 2), ("repeated", 2), ("refused", 1), ("not signed", 1)):
+        assert f'hub_webhook_requests_total{{outcome="{outcome}",webhook="github"}} {count}.0' in metrics
 
 
 def test_whoever_writes_another_forwarded_address_each_time_is_one_address(guarded: Guarded) -> None:

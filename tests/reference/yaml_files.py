@@ -18,6 +18,7 @@ from hub.replication.config.mirrors import MirrorsFile
 from hub.schema_registry.folder.files import FolderSettings
 from hub.schema_registry.policy.policy import PolicyFile
 from hub.topics.tree.tree import TreeFile
+from hub.topics.webhooks.webhooks_file import WebhooksFile
 
 from .text import noted_table, prose, sentence
 
@@ -36,6 +37,7 @@ FILES: tuple[tuple[str, type[BaseModel], str], ...] = (
     ("views/tests/NAME.yaml", GoldenFile, "[test a view](../how-to/test-a-view.md)"),
     ("mirrors.yaml", MirrorsFile, "[mirrors](mirrors.md)"),
     ("connectors.yaml", ConnectorsFile, "[manage connectors](../how-to/manage-connectors.md)"),
+    ("webhooks.yaml", WebhooksFile, "[receive webhooks](../how-to/receive-webhooks.md)"),
     ("policies.yaml", PolicyFile, "[policies](policies.md)"),
     ("access.yaml", AccessFile, "[access](access.md)"),
     ("alerts/NAME.yaml", QueryAlert, "[set up alerts](../how-to/set-up-alerts.md)"),

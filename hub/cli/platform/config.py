@@ -30,7 +30,7 @@ app = typer.Typer(
 
 
 class Origin(StrEnum):
-    """Where the value of a setting comes from."""
+    """Origin of a setting's value."""
 
     environment = "environment"
     running = "running hub"

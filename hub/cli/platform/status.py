@@ -1,4 +1,4 @@
-"""[edge] ``hub status``: one line per part of the hub, its state, and the command that tells more."""
+"""[edge] ``hub status``: one line per part of the hub: its state, and the command for details."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _OF_LEVEL = {
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One line: a part of the hub, its state, what is known, and the command that tells more."""
+    """One line: a part of the hub, its state, details, and the command for more."""
 
     part: str
     state: PartState

@@ -1,4 +1,4 @@
-"""[edge] psycopg: what a Postgres says of itself, read in one short transaction that changes nothing."""
+"""[edge] psycopg: settings and tables of a Postgres, read in one short read-only transaction."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ MOST_MESSAGE = 1 << 20
 
 
 class ProtocolError(Exception):
-    """Bytes that are no message of the protocol. The connection cannot continue."""
+    """Invalid bytes: not a message of the protocol. The connection cannot continue."""
 
 
 @dataclass(slots=True)

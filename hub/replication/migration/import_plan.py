@@ -1,4 +1,4 @@
-"""[core] What an import of MirrorMaker 2 found, and what it does with each partition."""
+"""[core] Findings of an import of MirrorMaker 2, and its action for each partition."""
 
 from __future__ import annotations
 

@@ -59,8 +59,8 @@ def first_offsets(
 
 @dataclass(frozen=True, slots=True)
 class NeverMirrored:
-    """What one link has never carried. ``source_is_up`` False: the source's offsets are those of the last
-    report.
+    """Partitions that a link has never carried. ``source_is_up`` False: the source's offsets are those of the
+    last report.
     """
 
     link: Link

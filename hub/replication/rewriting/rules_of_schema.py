@@ -1,4 +1,4 @@
-"""[core] Rules of a mirror applied to a schema: what they need, and what forbids them."""
+"""[core] Rules of a mirror applied to a schema: required fields, and refusals."""
 
 from __future__ import annotations
 

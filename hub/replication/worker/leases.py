@@ -1,5 +1,5 @@
-"""[core] Which shards a worker should hold: those of its links, as leases and definitions of all workers
-have it.
+"""[core] Shards that a worker should hold: those of its links, by the leases and definitions of all
+workers.
 """
 
 from __future__ import annotations

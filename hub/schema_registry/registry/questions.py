@@ -1,4 +1,4 @@
-"""[core] What a registration would be asked: compatibility with earlier versions, and the policies that hold.
+"""[core] Checks before a registration: compatibility with earlier versions, and policies.
 
 A question is a value. Its answer needs no state, so that it can be computed before the decision.
 """

@@ -41,7 +41,7 @@ class _Route(APIRoute):
             try:
                 return await handle(request)
             except HubError as error:
-                return _answered(refusal(error))
+                return answered(refusal(error))
 
         return handled
 
@@ -120,9 +120,9 @@ class _GatewayRoutes:
         told = request.headers
         trace = ACTIVE.get() or parse(told.get("traceparent"), told.get("tracestate"))
         kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
-        slot = self._gateway.admit(_announced(request))
+        slot = self._gateway.admit(announced_bytes(request))
         try:
-            body = await _read(request, slot)
+            body = await read_body(request, slot)
         except BaseException:
             slot.release()
             raise
@@ -131,7 +131,7 @@ class _GatewayRoutes:
         )
         # Shielded: a client that disconnects must not cancel the answer for another request with the same
         # key.
-        return _answered(await asyncio.shield(asyncio.wrap_future(self._gateway.submit(asked, slot))))
+        return answered(await asyncio.shield(asyncio.wrap_future(self._gateway.submit(asked, slot))))
 
 
 def declared_key(gateway: Gateway, topic: str) -> str | None:
@@ -140,13 +140,13 @@ def declared_key(gateway: Gateway, topic: str) -> str | None:
     return None if spec is None else spec.key
 
 
-def _announced(request: Request) -> int:
+def announced_bytes(request: Request) -> int:
     """Return the upper bound of the body size in bytes."""
     length = request.headers.get("content-length", "")
     return int(length) if length.isdecimal() else MOST_REQUEST_BYTES
 
 
-async def _read(request: Request, slot: Slot) -> bytes:
+async def read_body(request: Request, slot: Slot) -> bytes:
     """Read the body. Raises TooLarge; CallerError if it does not arrive in time."""
     parts: list[bytes] = []
     size = 0
@@ -165,7 +165,8 @@ async def _read(request: Request, slot: Slot) -> bytes:
     return b"".join(parts)
 
 
-def _answered(answer: GatewayAnswer) -> Response:
+def answered(answer: GatewayAnswer) -> Response:
+    """Return the HTTP answer to a produce request."""
     headers = {}
     if answer.position:
         headers[POSITION_HEADER] = str(answer.position)

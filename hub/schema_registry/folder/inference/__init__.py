@@ -1,3 +1,3 @@
-"""[core] What samples of a topic show: ``place_samples.py`` counts values at each place, ``shapes.py``
-writes the schema.
+"""[core] Schemas inferred from samples of a topic: ``place_samples.py`` counts values at each place,
+``shapes.py`` writes the schema.
 """
