@@ -38,8 +38,9 @@ def shop(pipeline: Pipeline) -> Pipeline:
 
 
 def order(shop: Pipeline, customer: str, cents: int) -> None:
-    event = {"key": customer, "value": {"customer": customer, "cents": cents}}
-    httpx2.post(f"{shop.url}/topics/{TOPIC}/events", json=event, timeout=patient(30)).raise_for_status()
+    event = {"customer": customer, "cents": cents}
+    url = f"{shop.url}/topics/{TOPIC}/events?key=customer"
+    httpx2.post(url, json=event, timeout=patient(30)).raise_for_status()
 
 
 def asked(shop: Pipeline, sql: str) -> Any:

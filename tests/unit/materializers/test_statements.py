@@ -14,6 +14,7 @@ from fastapi.testclient import TestClient
 from query_hub import ORDERS, QueryHub
 
 from hub.caller import CALLER, Action, Caller, Decision, Kind, Resource
+from hub.masking.shape import OPEN, RowCondition, SeenShape
 from hub.materializers.definition.load import load_view
 from hub.materializers.definition.sql_view import SqlView
 from hub.materializers.queries.parser import SqlError
@@ -204,6 +205,25 @@ def test_only_who_administers_a_view_and_reads_its_sources_may_create_it(
         assert ask(http, "SHOW TOPICS")["rows"] == [{"topic": ORDERS}]
     finally:
         CALLER.reset(token)
+
+
+@pytest.mark.parametrize("table", ['"shop.orders"', '"shop.*"'])
+def test_a_caller_for_whom_a_source_is_masked_cannot_see_it_whole_by_a_view(
+    hub: QueryHub, http: TestClient, table: str
+) -> None:
+    hidden = SeenShape(f'topic "{ORDERS}"', rows=(RowCondition("id", (), ("o1",)),))
+    caller = Caller(
+        *("eve", frozenset(), lambda _action, _what: Decision(True, "granted")),
+        shape=lambda what: hidden if what.name == ORDERS else OPEN,
+        is_masked=True,
+    )
+    token = CALLER.set(caller)
+    try:
+        refused = ask(http, f"CREATE MATERIALIZED VIEW v KEY (id) AS SELECT id FROM {table} AS o", 403)
+    finally:
+        CALLER.reset(token)
+    assert "masked for you" in refused["message"] and "CREATE MATERIALIZED VIEW" in refused["message"]
+    assert not (hub.service.project / "views").exists()
 
 
 def test_a_project_that_is_deployed_read_only_is_not_changed(hub: QueryHub, http: TestClient) -> None:

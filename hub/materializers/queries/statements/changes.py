@@ -14,9 +14,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hub.caller import Action, Kind, Resource, done_by, reads_all, require, sees_topic
+from hub.caller import (
+    CALLER,
+    Action,
+    Kind,
+    Resource,
+    done_by,
+    reads_all,
+    require,
+    seen_topic,
+    seen_view,
+    sees_topic,
+)
 from hub.errors import ConfigError, Conflict, NotFound, nearest
 from hub.files import read_text, write_text
+from hub.masking.shape import SeenShape
 from hub.materializers.definition.drafted import draft_sql
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.load import load_view, view_files
@@ -31,6 +43,7 @@ from hub.materializers.types.source_formats import of_registry
 from hub.schema_registry.formats import InvalidSchema
 
 log = logging.getLogger(__name__)
+_PATTERN = "the pattern may cover topics that are masked for you"
 # Options of CREATE … WITH that are not keys of the file.
 WAIT = "wait"
 
@@ -97,7 +110,7 @@ class ProjectViews:
             )
         known = [each for each in self.names() if each != statement.name]
         select = sourced(statement.name, statement.sql, known, self._visible_topics)
-        reads_all(select.topics, select.views)
+        _require_whole(select)
         sources, more = _with_options(statement, select)
         text = draft_sql(statement.name, select.sql, sources, statement.key, more)
         checked = self._checked(statement.name, text)
@@ -184,6 +197,22 @@ class ProjectViews:
                 except NotAnEnvelope as error:
                     raise not_an_envelope(view.name, name, error) from None
         return found, [name for name in view.sources if name not in found]
+
+
+def _require_whole(select: SourcedSelect) -> None:
+    """Raise Forbidden unless the caller reads all that the SELECT reads, with nothing masked: the rows of the
+    view are computed by the hub, which sees everything.
+    """
+    reads_all(select.topics, select.views)
+    caller = CALLER.get()
+    masked = caller is not None and caller.is_masked
+    shapes = [*map(seen_topic, select.topics), *map(seen_view, select.views)]
+    # A pattern covers topics that do not exist yet.
+    shapes += [
+        SeenShape(f'topics "{each}"', closed=_PATTERN) for each in select.topics if masked and "*" in each
+    ]
+    for shape in shapes:
+        shape.require_open("CREATE MATERIALIZED VIEW")
 
 
 def _with_options(statement: CreateView, select: SourcedSelect) -> tuple[dict[str, Any], dict[str, Any]]:
