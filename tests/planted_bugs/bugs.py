@@ -227,9 +227,9 @@ BUGS: dict[str, Bug] = {
     ),
     "subscribers are not told of deletes": Bug(
         _PUSH,
-        'yield SubscriptionEvent("delete" if row.values is None else "upsert", mark, _body(row))',
-        "if row.values is None:\n                continue\n            yield "
-        'SubscriptionEvent("upsert", mark, _body(row))',
+        'yield SubscriptionEvent(\n                "delete" if',
+        "if row.values is None:\n                continue\n            "
+        'yield SubscriptionEvent(\n                "delete" if',
         _KILLS,
         ("Subscriber", *_ROWS),
     ),
@@ -332,9 +332,9 @@ BUGS: dict[str, Bug] = {
         ("check_mirror",),
     ),
     "the offset map is one off": Bug(
-        f"{_SHARD}.target_transaction",
-        "Run(run.source, base_offset + run.target, run.count)",
-        "Run(run.source, base_offset + run.target + 1, run.count)",
+        f"{_SHARD}.shard_state",
+        "Run(run.source, base + run.target, run.count)",
+        "Run(run.source, base + run.target + 1, run.count)",
         _MIRROR,
         ("check_mirror",),
     ),

@@ -7,7 +7,7 @@ executes the steps. The command line and the workers use the same two functions.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hub.record import TopicPartition
@@ -113,14 +113,7 @@ def planned(
     every = topics_of(source)
     topics = carries(file, link, every, control)
     rules = link.mirror.acls.copy_
-    here, there = (
-        (side(source, topics, rules=rules), side(target, topics, rules=rules))
-        if topics
-        else (ClusterSide({}), ClusterSide({}))
-    )
-    # DENY rules that the hub added where ownership was given up are not copied.
-    ours = [handed.denied.get(link.source, frozenset()) for handed in board.handed.values()]
-    here = replace(here, acls=here.acls.difference(*ours))
+    here, there = _sides(link, topics, source, target, board)
     rights = WriteAcls(
         link.name, about_writing(here.acls, topics), int(time.time() * 1000), here.checks_access
     )
@@ -130,29 +123,14 @@ def planned(
         here, there = _with_registries(link, topics, (source, here), (target, there), subjects, registries)
     own = [(link.target, step) for step in own_topics(target)]
     own += [(link.source, step) for step in own_topics(source)]
-    progress = read()
+    progress, there = _progress_of(link, read, there, target)
     marks = progress.of(link.name)
-    unmarked = {tp.topic for tp, end in there.ends if end > 0} - {tp.topic for tp in marks}
-    if unmarked:
-        void = without_records(target, unmarked)
-        there = replace(there, void=void)
-        if unmarked - void:  # they may be the mirror's own, committed since progress was read
-            progress = read()
-            marks = progress.of(link.name)
     there = _reached_by(there, marks, target)
     marks |= _came_from_here(file, link, topics, here, there, marks, other)
     synced = {topic: board.synced[link.name, topic] for topic in topics if (link.name, topic) in board.synced}
     ruled = {tp: in_force(progress.rules_at(link.name, tp)) for tp in marks if tp.topic in topics}
     made = plan(link.name, link.mirror, topics, here, there, synced, marks.values(), ruled, secrets, subjects)
-    gone = sorted({tp.topic for tp in marks} - every.keys())
-    cautions = (
-        *made.cautions,
-        *(
-            Caution(name, "it was deleted at the source; the copy is kept", "delete it at the target too")
-            for name in gone
-            if link.mirror.selects(name)
-        ),
-    )
+    cautions = (*made.cautions, *_deleted_at_source(link, {tp.topic for tp in marks} - every.keys()))
     return LinkPlan(
         link,
         tuple(own),
@@ -162,6 +140,42 @@ def planned(
         marks,
         rights if record_rights else None,
     )
+
+
+def _sides(
+    link: Link, topics: Sequence[str], source: ClusterHandle, target: ClusterHandle, board: ControlState
+) -> tuple[ClusterSide, ClusterSide]:
+    """Return both clusters as the link needs them; empty sides for a link that carries nothing."""
+    if not topics:
+        return ClusterSide({}), ClusterSide({})
+    rules = link.mirror.acls.copy_
+    here, there = side(source, topics, rules=rules), side(target, topics, rules=rules)
+    # DENY rules that the hub added where ownership was given up are not copied.
+    ours = [handed.denied.get(link.source, frozenset()) for handed in board.handed.values()]
+    return replace(here, acls=here.acls.difference(*ours)), there
+
+
+def _progress_of(
+    link: Link, read: Callable[[], WrittenState], there: ClusterSide, target: ClusterHandle
+) -> tuple[WrittenState, ClusterSide]:
+    """Read the progress; return it, and the target with its topics that have offsets and no records."""
+    progress = read()
+    marked = {tp.topic for tp in progress.of(link.name)}
+    unmarked = {tp.topic for tp, end in there.ends if end > 0} - marked
+    if not unmarked:
+        return progress, there
+    void = without_records(target, unmarked)
+    if unmarked - void:  # they may be the mirror's own, committed since progress was read
+        progress = read()
+    return progress, replace(there, void=void)
+
+
+def _deleted_at_source(link: Link, topics: Iterable[str]) -> Iterator[Caution]:
+    for name in sorted(topics):
+        if link.mirror.selects(name):
+            yield Caution(
+                name, "it was deleted at the source; the copy is kept", "delete it at the target too"
+            )
 
 
 def _subjects_of(board: ControlState, link: Link) -> dict[str, SyncedSubject]:

@@ -139,6 +139,45 @@ def _operated(control: Control, said: OwnershipChange) -> Control:
     return replace(control, operations={**control.operations, said.home: said})
 
 
+def _cannot_begin(control: Control, kind: Kind, home: str, new: str, old_is_up: bool) -> Conflict | None:
+    """Return why the operation cannot begin (HUB-1961 … 1963); None: it can."""
+    owner = control.owner(home)
+    running = control.running(home)
+    if running is not None and kind != "drill":
+        return Conflict(
+            f'{running.kind} "{running.id}" of {home} is under way (next: '
+            f"{running.next.name if running.next else '-'})",
+            hint="continue it (`hub mirror resume`), or abort it while ownership has not changed",
+            code="HUB-1961",
+        )
+    if owner.acting == new:
+        return Conflict(
+            f"{new} owns the topics of {home} already (epoch {owner.epoch})",
+            hint="`hub mirror status` shows the owners"
+            + ("; to leave it there for good take the mirror out of the file" if kind == "promote" else ""),
+            code="HUB-1962",
+        )
+    if kind == "failback" and new != home:
+        return Conflict(
+            f"a failback goes home: to {home}, not to {new}",
+            hint="use switchover to move on to another cluster",
+            code="HUB-1963",
+        )
+    if kind != "failback" and new == home:
+        return Conflict(
+            f"{home} is the home of these topics", hint="use failback to go home", code="HUB-1963"
+        )
+    if kind != "failover" and kind != "drill" and not old_is_up:
+        return Conflict(
+            f"a {kind} needs both clusters, and {owner.acting} does not answer",
+            hint=f"the records written there exist nowhere else: start {owner.acting} again"
+            if kind == "failback"
+            else "use failover if it is gone: it reports the losses",
+            code="HUB-1963",
+        )
+    return None
+
+
 def begin(
     control: Control,
     kind: Kind,
@@ -154,38 +193,10 @@ def begin(
     """Return the operation that would change ownership; not written yet. Raises Conflict (HUB-1961 … 1963)
     when it cannot begin.
     """
+    refused = _cannot_begin(control, kind, home, new, old_is_up)
+    if refused is not None:
+        raise refused
     owner = control.owner(home)
-    running = control.running(home)
-    if running is not None and kind != "drill":
-        raise Conflict(
-            f'{running.kind} "{running.id}" of {home} is under way (next: '
-            f"{running.next.name if running.next else '-'})",
-            hint="continue it (`hub mirror resume`), or abort it while ownership has not changed",
-            code="HUB-1961",
-        )
-    if owner.acting == new:
-        raise Conflict(
-            f"{new} owns the topics of {home} already (epoch {owner.epoch})",
-            hint="`hub mirror status` shows the owners"
-            + ("; to leave it there for good take the mirror out of the file" if kind == "promote" else ""),
-            code="HUB-1962",
-        )
-    if kind == "failback" and new != home:
-        raise Conflict(
-            f"a failback goes home: to {home}, not to {new}",
-            hint="use switchover to move on to another cluster",
-            code="HUB-1963",
-        )
-    if kind != "failback" and new == home:
-        raise Conflict(f"{home} is the home of these topics", hint="use failback to go home", code="HUB-1963")
-    if kind != "failover" and kind != "drill" and not old_is_up:
-        raise Conflict(
-            f"a {kind} needs both clusters, and {owner.acting} does not answer",
-            hint=f"the records written there exist nowhere else: start {owner.acting} again"
-            if kind == "failback"
-            else "use failover if it is gone: it reports the losses",
-            code="HUB-1963",
-        )
     # An aborted operation keeps its epoch: a cluster that was down then, and has it as running, can
     # distinguish the next one.
     last = control.operations.get(home)

@@ -123,52 +123,26 @@ def plan(
     ``ruled``: the rules of each partition's newest records. ``secrets``: the available keys of masks.
     """
     known = synced or {}
-    marks: dict[str, list[Checkpoint]] = {}
-    for checkpoint in checkpoints:
-        marks.setdefault(checkpoint.topic, []).append(checkpoint)
-    steps: list[Step] = []
-    refusals: list[TreeRefusal] = []
-    cautions: list[Caution] = []
-    shared: set[Step] = set()
-    own_ids: set[str] = set()
+    marks = _by_topic(checkpoints)
+    steps, refusals, cautions = list[Step](), list[TreeRefusal](), list[Caution]()
+    shared, own_ids = set[Step](), set[str]()
     carried = sorted(topic for topic in set(topics) if topic in source.topics)
-    clashing = {
-        one for group in collisions({*carried, *target.topics}) for one in group if one not in target.topics
-    }
+    names = collisions({*carried, *target.topics})
+    clashing = {one for group in names for one in group if one not in target.topics}
     here = source.registry.versions if source.registry is not None else ()
     schemas = found_in(here, mirror, carried, frozenset(source.topics))
     both = _Registries(name, mirror, schemas, source.registry, target.registry, synced_subjects or {})
     for topic in carried:
-        if closed := [
-            (end, each.refused[topic])
-            for end, each in (("source", source), ("target", target))
-            if topic in each.refused
-        ]:
-            refusals += [
-                refusal_of(
-                    topic,
-                    f"its settings cannot be read at the {end}: {why}",
-                    f"let the mirror's user DescribeConfigs of the topic at the {end}, or exclude the topic",
-                )
-                for end, why in closed
-            ]
+        if closed := list(_unreadable(topic, source, target)):
+            refusals += closed
             continue
         one = TopicSides(name, mirror, topic, source, target, known.get(topic), marks.get(topic, []))
-        found = list(one.refusals())
-        if topic in clashing:
-            found.append(
-                refusal_of(
-                    topic,
-                    "its name collides with another's at the target",
-                    "Kafka's metrics have _ for .: exclude one of the two",
-                )
-            )
+        found = [*one.refusals(), *([_colliding(topic)] if topic in clashing else ())]
         then = [rules for tp, rules in (ruled or {}).items() if tp.topic == topic]
         rewrites, clash = both.ids_of(topic, then)
         if rewrites:
             own_ids.add(topic)
-        found += clash
-        found += mask_refusals(mirror, topic, schemas)
+        found += [*clash, *mask_refusals(mirror, topic, schemas)]
         now = FilterVersion.now(mirror, topic, secrets, rewrites=rewrites)
         found += rules_refusals(now, topic, source, marks.get(topic, []), ruled or {})
         refusals += found
@@ -182,6 +156,32 @@ def plan(
         cautions += both.cautions
     steps.sort(key=lambda step: _RANK[type(step)])
     return MirrorPlan(tuple(steps), tuple(refusals), tuple(cautions), frozenset(own_ids))
+
+
+def _by_topic(checkpoints: Iterable[Checkpoint]) -> dict[str, list[Checkpoint]]:
+    found: dict[str, list[Checkpoint]] = {}
+    for checkpoint in checkpoints:
+        found.setdefault(checkpoint.topic, []).append(checkpoint)
+    return found
+
+
+def _unreadable(topic: str, source: ClusterSide, target: ClusterSide) -> Iterator[TreeRefusal]:
+    """Yield a refusal for each side that does not let the mirror read the topic's settings."""
+    for end, side in (("source", source), ("target", target)):
+        if topic in side.refused:
+            yield refusal_of(
+                topic,
+                f"its settings cannot be read at the {end}: {side.refused[topic]}",
+                f"let the mirror's user DescribeConfigs of the topic at the {end}, or exclude the topic",
+            )
+
+
+def _colliding(topic: str) -> TreeRefusal:
+    return refusal_of(
+        topic,
+        "its name collides with another's at the target",
+        "Kafka's metrics have _ for .: exclude one of the two",
+    )
 
 
 def _not_yet(found: Iterable[Step], shared: set[Step]) -> Iterator[Step]:

@@ -77,6 +77,12 @@ def families(
     )
     for name, key, said in _OF_MIRROR:
         yield _gauge(name, said, ["mirror"], (([each["mirror"]], each[key]) for each in told))
+    yield from _families_of_parts(told, most)
+    yield from _families_of_worst(told, most)
+
+
+def _families_of_parts(told: Sequence[Mapping[str, Any]], most: int) -> Iterator[Metric]:
+    """Yield heartbeats, stopped and unknown partitions, and gaps of each mirror."""
     yield _gauge(
         "heartbeat_age_seconds",
         "Since the last heartbeat of the worker that was silent longest",
@@ -106,6 +112,10 @@ def families(
         ["mirror", "topic"],
         (([each["mirror"], topic], age_s) for each in told for topic, age_s in gap_ages(each)[:most]),
     )
+
+
+def _families_of_worst(told: Sequence[Mapping[str, Any]], most: int) -> Iterator[Metric]:
+    """Yield the worst partitions and groups of each mirror, at most ``most`` of each."""
     # A topic that a mirror does not carry any more is not late: the way back reports it, if anything does.
     carried = (
         (each["mirror"], [row for row in each["partitions"] if row["state"] != "left"]) for each in told

@@ -12,14 +12,14 @@ Every other one is ``unknown``, and so is its mirror. Without a living worker a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from hub.record import TopicPartition
 from hub.replication.clusters.control_state import ControlState
-from hub.replication.clusters.status_records import WorkerHeartbeat
+from hub.replication.clusters.status_records import LinkContents, WorkerHeartbeat
 from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import Mirror, MirrorsFile, is_open, opens_at
 from hub.replication.ownership.link_definitions import LinkDefinition, digests_of, in_force
@@ -67,64 +67,17 @@ def summary_of(
     and all parts are known. ``ends``: of the source, read after ``board`` and ``progress``.
     """
     carries = board.carries.get(link.name)
-    marks = progress.of(link.name)
-    topics = carries.topics if carries is not None else {}
     workers = _workers(board, link, now_ms)
     holders = _holders(board, link, workers)
-    partitions = []
-    for tp in sorted(places_of(link, board, progress)):
-        mark, status = marks.get(tp), board.partitions.get((link.name, *tp))
-        said = status or mark
-        shard = said.shard if said is not None else shard_of(*tp, link.mirror.shards)
-        source = source_of(link, tp, board, ends, now_ms)
-        partitions.append(partition_row(tp, mark, status, holders.get(shard, ()), source, now_ms))
+    partitions = _partition_rows(link, board, progress, holders, ends, now_ms)
     defined = _definitions(file, link, board, now_ms)
     if carries is not None:
-        for row in partitions:
-            if row["topic"] not in topics and (row["state"] == "unknown" or not row["reason"]):
-                if _waits_for_a_file(file, link, board, defined, str(row["topic"])):
-                    row["state"] = "unknown"
-                    row["reason"] = "no worker carries it: the workers have another mirrors.yaml"
-                    continue
-                row["state"] = "left"
-                row["reason"] = carries.trouble.get(str(row["topic"])) or _why_left(
-                    file, board, str(row["topic"])
-                )
-    for row in partitions:
-        topic = topics.get(str(row["topic"]))
-        shape = shape_of(link.mirror, str(row["topic"]), rewrites=topic is not None and topic.own_ids)
-        row["engine_why"] = str(shape) if shape is not None else ""
-        place = link.name, str(row["topic"]), int(row["partition"])
-        row["verified"] = verified_row(
-            board.verified.get(place), marks.get(TopicPartition(*place[1:])), now_ms
-        )
-        row["rules"] = rules_rows(
-            progress, link.name, TopicPartition(str(row["topic"]), int(row["partition"]))
-        )
-    groups = [
-        group_row(status, {(row["topic"], row["partition"]): row for row in partitions})
-        for (name, _), status in sorted(board.groups.items())
-        if name == link.name
-    ]
-    gaps = [
-        {
-            "topic": gap.topic,
-            "partition": gap.partition,
-            "first": gap.first,
-            "end": gap.end,
-            "reason": gap.reason,
-            "found_at_ms": gap.found_at_ms,
-            "found_s": round(max(0, now_ms - gap.found_at_ms) / 1000, 1),
-        }
-        for gap in sorted(progress.gaps.values(), key=lambda each: (each.topic, each.partition, each.first))
-        if gap.link == link.name
-    ]
+        _explain_left(partitions, file, link, board, carries, defined)
     trouble = dict(carries.trouble) if carries is not None else {}
     # A topic that it does not carry any more is not late: the way back reports it, if anything does.
     carried = [row for row in partitions if row["state"] != "left" or row["topic"] in trouble]
-    differing = [row for row in partitions if row["verified"] and row["verified"]["differs_at"] is not None]
     state, reason, stands = _judged(file, link, board, workers, partitions, now_ms)
-    committed = max((mark.committed_at_ms for mark in marks.values()), default=0)
+    committed = max((mark.committed_at_ms for mark in progress.of(link.name).values()), default=0)
     return {
         "mirror": link.name,
         "declared": link.declared,
@@ -137,31 +90,122 @@ def summary_of(
         "workers": len(workers),
         "heartbeats": [heartbeat_row(board, name, link.name, now_ms) for name in workers],
         "restarts": max((row["restarts"] for row in partitions), default=0),
-        "verified_records": sum(row["verified"]["compared"] for row in partitions if row["verified"]),
-        "unverified_records": unverified_records(partitions),
-        "verified_s": min((row["verified"]["ago_s"] for row in partitions if row["verified"]), default=None),
-        "different": len(differing),
+        **_verified_totals(partitions),
         "topics": len({row["topic"] for row in partitions}),
+        **_totals(carried, partitions),
+        "last_commit_s": round((now_ms - committed) / 1000, 1) if committed else None,
+        "trouble": trouble,
+        "cautions": [*(carries.cautions if carries is not None else ()), *_cautions(defined, ends, link)],
+        "definitions": defined,
+        "operations": _operation_rows(link, board),
+        "acting": dict(board.control.acting),
+        "source_heard_s": _heard_s(board, link, now_ms),
+        **_left_behind(board, link),
+        "partitions": partitions,
+        "groups": _group_rows(link, board, partitions),
+        "gaps": _gap_rows(link, progress, now_ms),
+    }
+
+
+def _partition_rows(
+    link: Link,
+    board: ControlState,
+    progress: WrittenState,
+    holders: Mapping[int, Sequence[str]],
+    ends: SourceEndOffsets,
+    now_ms: int,
+) -> list[dict[str, Any]]:
+    """Return a row a partition: positions and lag, the engine, the verified range and the rules."""
+    carries, marks = board.carries.get(link.name), progress.of(link.name)
+    topics = carries.topics if carries is not None else {}
+    rows = []
+    for tp in sorted(places_of(link, board, progress)):
+        mark, status = marks.get(tp), board.partitions.get((link.name, *tp))
+        said = status or mark
+        shard = said.shard if said is not None else shard_of(*tp, link.mirror.shards)
+        source = source_of(link, tp, board, ends, now_ms)
+        row = partition_row(tp, mark, status, holders.get(shard, ()), source, now_ms)
+        topic = topics.get(tp.topic)
+        shape = shape_of(link.mirror, tp.topic, rewrites=topic is not None and topic.own_ids)
+        row["engine_why"] = str(shape) if shape is not None else ""
+        row["verified"] = verified_row(board.verified.get((link.name, *tp)), mark, now_ms)
+        row["rules"] = rules_rows(progress, link.name, tp)
+        rows.append(row)
+    return rows
+
+
+def _explain_left(
+    partitions: Iterable[dict[str, Any]],
+    file: MirrorsFile,
+    link: Link,
+    board: ControlState,
+    carries: LinkContents,
+    defined: Sequence[Mapping[str, Any]],
+) -> None:
+    """Say of partitions that the mirror does not carry why it left them."""
+    for row in partitions:
+        topic = str(row["topic"])
+        if topic in carries.topics or (row["state"] != "unknown" and row["reason"]):
+            continue
+        if _waits_for_a_file(file, link, board, defined, topic):
+            row["state"] = "unknown"
+            row["reason"] = "no worker carries it: the workers have another mirrors.yaml"
+        else:
+            row["state"] = "left"
+            row["reason"] = carries.trouble.get(topic) or _why_left(file, board, topic)
+
+
+def _gap_rows(link: Link, progress: WrittenState, now_ms: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "topic": gap.topic,
+            "partition": gap.partition,
+            "first": gap.first,
+            "end": gap.end,
+            "reason": gap.reason,
+            "found_at_ms": gap.found_at_ms,
+            "found_s": round(max(0, now_ms - gap.found_at_ms) / 1000, 1),
+        }
+        for gap in sorted(progress.gaps.values(), key=lambda each: (each.topic, each.partition, each.first))
+        if gap.link == link.name
+    ]
+
+
+def _operation_rows(link: Link, board: ControlState) -> list[dict[str, Any]]:
+    return [
+        {"home": home, "kind": one.kind, "id": one.id, "next": one.next.name if one.next else None}
+        for home, one in board.control.operations.items()
+        if one.state == "running" and {one.old, one.new} == {link.source, link.target}
+    ]
+
+
+def _group_rows(
+    link: Link, board: ControlState, partitions: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    by_place = {(row["topic"], row["partition"]): row for row in partitions}
+    return [
+        group_row(status, by_place) for (name, _), status in sorted(board.groups.items()) if name == link.name
+    ]
+
+
+def _verified_totals(partitions: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    verified = [row["verified"] for row in partitions if row["verified"]]
+    return {
+        "verified_records": sum(each["compared"] for each in verified),
+        "unverified_records": unverified_records(partitions),
+        "verified_s": min((each["ago_s"] for each in verified), default=None),
+        "different": sum(each["differs_at"] is not None for each in verified),
+    }
+
+
+def _totals(carried: Sequence[dict[str, Any]], partitions: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return lag of the carried partitions, and rates of all."""
+    return {
         "lag_records": total(carried, "lag_records"),
         "lag_bytes": total(carried, "lag_bytes"),
         "lag_s": latest_lag_s(carried),
         "records_per_s": round(sum(row["records_per_s"] for row in partitions), 1),
         "bytes_per_s": round(sum(row["bytes_per_s"] for row in partitions), 1),
-        "last_commit_s": round((now_ms - committed) / 1000, 1) if committed else None,
-        "trouble": trouble,
-        "cautions": [*(carries.cautions if carries is not None else ()), *_cautions(defined, ends, link)],
-        "definitions": defined,
-        "operations": [
-            {"home": home, "kind": one.kind, "id": one.id, "next": one.next.name if one.next else None}
-            for home, one in board.control.operations.items()
-            if one.state == "running" and {one.old, one.new} == {link.source, link.target}
-        ],
-        "acting": dict(board.control.acting),
-        "source_heard_s": _heard_s(board, link, now_ms),
-        **_left_behind(board, link),
-        "partitions": partitions,
-        "groups": groups,
-        "gaps": gaps,
     }
 
 

@@ -20,7 +20,7 @@ from hub.record import TopicPartition
 from hub.replication.clusters.clusters import ClusterHandle
 from hub.replication.clusters.status_records import VerifiedRange, copy_of
 from hub.replication.clusters.written_state import WrittenState
-from hub.replication.maps.checkpoint import Checkpoint
+from hub.replication.maps.checkpoint import Checkpoint, Gap
 from hub.replication.maps.offset_map import OffsetMap
 from hub.replication.verification.local_records import ALL, Ranges
 from hub.replication.verification.verify import ComparedPartition, PartitionVerdict, Verifier
@@ -83,11 +83,7 @@ class ContinuousVerification:
         table, brought = progress.table(self.link, place), foreign(place)
         if table is None or brought is None:
             return None
-        gaps = tuple(
-            gap
-            for gap in progress.gaps.values()
-            if (gap.link, gap.topic, gap.partition, gap.topic_id) == (self.link, *place, mark.topic_id)
-        )
+        gaps = _gaps_of(progress, self.link, place, mark.topic_id)
         try:
             config = self.source.kafka.topic_config([place.topic]).get(place.topic, {})
             compacted = "compact" in config.get("cleanup.policy", "delete")
@@ -215,3 +211,9 @@ def of_everything(link: str, mark: Checkpoint, verdict: PartitionVerdict, now_ms
         link, *verdict.place, copy_of(mark), verdict.end, verdict.records, 0, verdict.differs_at, verdict.why,
         now_ms
     )  # fmt: skip
+
+
+def _gaps_of(progress: WrittenState, link: str, place: TopicPartition, topic_id: str) -> tuple[Gap, ...]:
+    of_this = link, *place, topic_id
+    every = progress.gaps.values()
+    return tuple(gap for gap in every if (gap.link, gap.topic, gap.partition, gap.topic_id) == of_this)

@@ -76,28 +76,39 @@ def load(root: Path, declared: Mapping[Path, Sequence[DeclaredSchema]] | None = 
         also = (declared or {}).get(
             Path(os.path.realpath(root / path)), ()
         )  # a link that leads to itself, too
-        text, problem = _read(root / path)
-        files += [
-            SchemaFile(
-                path.as_posix(),
-                str(root / path),
-                each.subject,
-                SUFFIXES[path.suffix],
-                text,
-                tuple(
-                    WantedReference(ref.name, subject_names.normal(ref.subject), ref.version)
-                    for ref in own.references
-                ),
-                _metadata(own, settings.defaults),
-                own.compatibility or each.compatibility or settings.defaults.compatibility,
-                problem or _torn(own, each) or (_syntax(text) if path.suffix != ".proto" else None),
-            )
-            for each in _subjects(path, own, also)
-        ]
+        files += _files_of(root, path, own, also, settings.defaults)
     ignored = tuple(
         each.as_posix() for each in paths if each.suffix not in SUFFIXES and each.as_posix() != SETTINGS_FILE
     )
     return Folder(str(root), tuple(ordered(connected(distinct(files)))), ignored)
+
+
+def _files_of(
+    root: Path,
+    path: PurePosixPath,
+    own: FileSettings,
+    also: Sequence[DeclaredSchema],
+    defaults: SchemaSettings,
+) -> list[SchemaFile]:
+    """Return a file as its subjects declare it; ``own`` are its settings, ``also`` further declarations."""
+    text, problem = _read(root / path)
+    return [
+        SchemaFile(
+            path.as_posix(),
+            str(root / path),
+            each.subject,
+            SUFFIXES[path.suffix],
+            text,
+            tuple(
+                WantedReference(ref.name, subject_names.normal(ref.subject), ref.version)
+                for ref in own.references
+            ),
+            _metadata(own, defaults),
+            own.compatibility or each.compatibility or defaults.compatibility,
+            problem or _torn(own, each) or (_syntax(text) if path.suffix != ".proto" else None),
+        )
+        for each in _subjects(path, own, also)
+    ]
 
 
 def _not_misplaced(root: Path, path: PurePosixPath) -> None:
