@@ -22,7 +22,8 @@ from hub.replication.clusters.clusters import ClusterHandle
 from hub.replication.clusters.readers import read_control_state, read_progress
 from hub.replication.config.load_mirrors import load
 from hub.replication.ownership.links import links
-from hub.replication.status.mirror_status import places_of, summary_of
+from hub.replication.status.mirror_rows import places_of
+from hub.replication.status.mirror_status import summary_of
 from hub.replication.status.source_ends import SourceEndsReader
 
 PATIENCE_S = 90.0

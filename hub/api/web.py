@@ -60,7 +60,8 @@ from hub.replication.operations.left_at_source import losses_now
 from hub.replication.ownership.failover import Control
 from hub.replication.ownership.links import Link, back_of, checked, links
 from hub.replication.status.metrics import families
-from hub.replication.status.mirror_status import places_of, summary_of, with_losses
+from hub.replication.status.mirror_rows import places_of
+from hub.replication.status.mirror_status import summary_of, with_losses
 from hub.replication.status.objectives import RESTING, RULES, observe_mirrors
 from hub.replication.status.partition_rows import SourceEndOffsets
 from hub.replication.status.source_ends import SourceEndsReader

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hub.cli.context import load_settings
-from hub.cli.schema.impact import NOBODY, Touched, topic_of, touched
+from hub.cli.schema.folder_output import Annotations, _head, _places, annotated, show_changes
+from hub.cli.schema.impact import topic_of, touched
 from hub.cli.terminal.output import Output, OutputOption, note, show_one
 from hub.cli.terminal.progress import counted
 from hub.config import Settings
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from hub.schema_registry.registry.rulebook import Rulebook
     from hub.schema_registry.registry.snapshot import ParsedSchema, RegistryState
 
-_MARKS = {"new": "+", "changed": "~", "refused": "x", "unchanged": "=", "only in the registry": "?"}
-_MOST_CHANGES = 20
 
 FolderArgument = Annotated[Path | None, typer.Argument(help="Default: schemas/ of the project")]
 DataOption = Annotated[
@@ -41,12 +39,6 @@ ReadersOption = Annotated[
     bool, typer.Option(help="Ask Kafka which consumer groups read the topics that change")
 ]
 AllOption = Annotated[bool, typer.Option("--all", help="With --data: every stored event")]
-
-
-class Annotations(StrEnum):
-    """Annotation formats: the CI system that shows them."""
-
-    github = "github"
 
 
 def plan(
@@ -67,7 +59,7 @@ def plan(
         made = _online(settings, folder, registry)
         if data:
             made = _tried(settings, made, registry, None if every else sample)
-    _show(made, touched(settings.project, made, settings if readers else None), output)
+    show_changes(made, touched(settings.project, made, settings if readers else None), output)
     raise typer.Exit(made.exit_code)
 
 
@@ -205,7 +197,7 @@ def check(
         for line in annotated(made, touches):
             print(line)
     if annotations is None or output is Output.json:
-        _show(made, touches, output)
+        show_changes(made, touches, output)
     if made.refused:
         note(f"{len(made.refused)} of {len(made.items)} subjects are refused.")
         raise typer.Exit(1)
@@ -390,130 +382,4 @@ def _tried(settings: Settings, made: FolderPlan, registry: RemoteRegistry, sampl
     return replace(made, items=tuple(items))
 
 
-def _places(failures: Sequence[object]) -> list[str]:
-    from hub.schema_registry.client.stored_events_check import Failure
-
-    return [
-        f"partition {each.partition} offset {each.offset} ({each.reason})"
-        for each in failures
-        if isinstance(each, Failure)
-    ]
-
-
 # ---- what is printed
-
-
-def _head(item: Item) -> str:
-    said = item.status.value
-    if item.registers:
-        said = f"{said}, version {item.version}"
-    if item.level is not None:
-        said += f", compatibility {item.level[0]} -> {item.level[1]}"
-    file = f"  ({item.file.where})" if item.file is not None else ""
-    return f"{_MARKS[item.status.value]} {item.subject}: {said}{file}"
-
-
-def _show(made: FolderPlan, found: Mapping[str, Touched], output: Output) -> None:
-    if output is Output.json:
-        show_one(
-            {
-                "exit_code": made.exit_code,
-                "items": [_as_json(item, found.get(item.subject, NOBODY)) for item in made.items],
-            },
-            output,
-        )
-        return
-    for item in made.items:
-        if item.status.value in ("only in the registry", "unchanged") and not item.remark:
-            continue
-        print(_head(item))
-        if item.remark:
-            print(f"    {item.remark}")
-        for reason in item.reasons:
-            line, column = item.place(reason)
-            print(f"    {item.file.where if item.file else ''}:{line}:{column}: {reason_text(reason)}")
-        for warning in item.warnings:
-            print(f"    ! {reason_text(warning)}")
-        for change in item.changes[:_MOST_CHANGES]:
-            print(f"    {change}")
-        if len(item.changes) > _MOST_CHANGES:
-            print(f"    and {len(item.changes) - _MOST_CHANGES} more changes: -o json")
-        for told in found.get(item.subject, NOBODY).lines():
-            print(f"    ! {told}")
-    count = {mark: sum(each.status.value == mark for each in made.items) for mark in _MARKS}
-    note(", ".join(f"{number} {status}" for status, number in count.items() if number) + ".")
-
-
-def reason_text(reason: object) -> str:
-    """Return a reason as one line; reasons without a reader have no place in a schema."""
-    from hub.schema_registry.compat.compatibility import Incompatibility
-
-    assert isinstance(reason, Incompatibility)
-    return str(reason) if reason.reader_is else f"{reason.rule}: {reason.what}; fix: {reason.fix}"
-
-
-def _as_json(item: Item, found: Touched) -> dict[str, object]:
-    return {
-        "subject": item.subject,
-        "status": item.status.value,
-        "version": item.version,
-        "registers": item.registers,
-        "file": item.file.where if item.file else None,
-        "schema_type": item.file.schema_type if item.file else None,
-        "references": [each.as_json() for each in item.references],
-        "level": {"from": item.level[0], "to": item.level[1]} if item.level else None,
-        "remark": item.remark,
-        "reasons": [
-            {
-                "rule": each.rule,
-                "path": each.path,
-                "field": each.field,
-                "what": each.what,
-                "fix": each.fix,
-                "who": each.reader_is,
-                "against": each.against,
-                "line": item.place(each)[0],
-                "column": item.place(each)[1],
-            }
-            for each in item.reasons
-        ],
-        "warnings": [{"rule": each.rule, "what": each.what, "fix": each.fix} for each in item.warnings],
-        "changes": [{"kind": each.kind, "path": each.path, "what": each.what} for each in item.changes],
-        **found.as_json(),
-    }
-
-
-def annotated(made: FolderPlan, found: Mapping[str, Touched]) -> Iterator[str]:
-    """Yield GitHub's workflow commands: an error per reason, a warning per impact, a notice per reader. Paths
-    are relative to the current folder.
-    """
-    for item in made.items:
-        if item.file is None:
-            continue
-        for reason in item.reasons:
-            line, column = item.place(reason)
-            yield _command("error", item.file.where, line, column, item.subject, reason_text(reason))
-        for warning in item.warnings:
-            yield _command(
-                "warning", item.file.where, *item.place(warning), item.subject, reason_text(warning)
-            )
-        touch = found.get(item.subject, NOBODY)
-        for kind, all_told in (("warning", (*touch.views, *touch.queries)), ("notice", touch.readers)):
-            for told in all_told:
-                yield _command(kind, item.file.where, *item.place(), item.subject, str(told))
-
-
-def _command(kind: str, file: str, line: int, column: int, title: str, message: str) -> str:
-    path = Path(file)
-    if path.is_absolute() and path.is_relative_to(Path.cwd()):
-        file = path.relative_to(Path.cwd()).as_posix()
-    place = f"file={_property(file)},line={line},col={column},title={_property(title)}"
-    return f"::{kind} {place}::{_escaped(message)}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _escaped(text).replace(":", "%3A").replace(",", "%2C")

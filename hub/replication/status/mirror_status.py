@@ -17,7 +17,6 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
-from hub.record import TopicPartition
 from hub.replication.clusters.control_state import ControlState
 from hub.replication.clusters.status_records import LinkContents, WorkerHeartbeat
 from hub.replication.clusters.written_state import WrittenState
@@ -25,34 +24,24 @@ from hub.replication.config.mirrors import Mirror, MirrorsFile, is_open, opens_a
 from hub.replication.ownership.link_definitions import LinkDefinition, digests_of, in_force
 from hub.replication.ownership.links import Link, home_of
 from hub.replication.ownership.loss_report import Loss
-from hub.replication.ownership.shards import shard_of
-from hub.replication.rewriting.rules_of_schema import shape_of
+from hub.replication.status.mirror_rows import (
+    gap_rows,
+    group_rows,
+    operation_rows,
+    partition_rows,
+    totals_of,
+    verified_totals,
+)
 from hub.replication.status.partition_rows import (
     NOT_ASKED,
     SourceEndOffsets,
-    group_row,
     heartbeat_row,
-    latest_lag_s,
-    partition_row,
-    rules_rows,
-    source_of,
-    total,
-    unverified_records,
-    verified_row,
 )
 
 SILENT_MS = 15_000
 """Age at which a heartbeat is too old. Workers send one per second; the limit includes clock differences
 between machines."""
 _LEFT_S = 60
-
-
-def places_of(link: Link, board: ControlState, progress: WrittenState) -> frozenset[TopicPartition]:
-    """Return every partition that a status of the link includes: planned, or mirrored before."""
-    carries = board.carries.get(link.name)
-    topics = carries.topics if carries is not None else {}
-    planned = {TopicPartition(name, at) for name, topic in topics.items() for at in range(topic.partitions)}
-    return frozenset(planned | progress.of(link.name).keys())
 
 
 def summary_of(
@@ -69,7 +58,7 @@ def summary_of(
     carries = board.carries.get(link.name)
     workers = _workers(board, link, now_ms)
     holders = _holders(board, link, workers)
-    partitions = _partition_rows(link, board, progress, holders, ends, now_ms)
+    partitions = partition_rows(link, board, progress, holders, ends, now_ms)
     defined = _definitions(file, link, board, now_ms)
     if carries is not None:
         _explain_left(partitions, file, link, board, carries, defined)
@@ -90,48 +79,21 @@ def summary_of(
         "workers": len(workers),
         "heartbeats": [heartbeat_row(board, name, link.name, now_ms) for name in workers],
         "restarts": max((row["restarts"] for row in partitions), default=0),
-        **_verified_totals(partitions),
+        **verified_totals(partitions),
         "topics": len({row["topic"] for row in partitions}),
-        **_totals(carried, partitions),
+        **totals_of(carried, partitions),
         "last_commit_s": round((now_ms - committed) / 1000, 1) if committed else None,
         "trouble": trouble,
         "cautions": [*(carries.cautions if carries is not None else ()), *_cautions(defined, ends, link)],
         "definitions": defined,
-        "operations": _operation_rows(link, board),
+        "operations": operation_rows(link, board),
         "acting": dict(board.control.acting),
         "source_heard_s": _heard_s(board, link, now_ms),
         **_left_behind(board, link),
         "partitions": partitions,
-        "groups": _group_rows(link, board, partitions),
-        "gaps": _gap_rows(link, progress, now_ms),
+        "groups": group_rows(link, board, partitions),
+        "gaps": gap_rows(link, progress, now_ms),
     }
-
-
-def _partition_rows(
-    link: Link,
-    board: ControlState,
-    progress: WrittenState,
-    holders: Mapping[int, Sequence[str]],
-    ends: SourceEndOffsets,
-    now_ms: int,
-) -> list[dict[str, Any]]:
-    """Return a row a partition: positions and lag, the engine, the verified range and the rules."""
-    carries, marks = board.carries.get(link.name), progress.of(link.name)
-    topics = carries.topics if carries is not None else {}
-    rows = []
-    for tp in sorted(places_of(link, board, progress)):
-        mark, status = marks.get(tp), board.partitions.get((link.name, *tp))
-        said = status or mark
-        shard = said.shard if said is not None else shard_of(*tp, link.mirror.shards)
-        source = source_of(link, tp, board, ends, now_ms)
-        row = partition_row(tp, mark, status, holders.get(shard, ()), source, now_ms)
-        topic = topics.get(tp.topic)
-        shape = shape_of(link.mirror, tp.topic, rewrites=topic is not None and topic.own_ids)
-        row["engine_why"] = str(shape) if shape is not None else ""
-        row["verified"] = verified_row(board.verified.get((link.name, *tp)), mark, now_ms)
-        row["rules"] = rules_rows(progress, link.name, tp)
-        rows.append(row)
-    return rows
 
 
 def _explain_left(
@@ -153,60 +115,6 @@ def _explain_left(
         else:
             row["state"] = "left"
             row["reason"] = carries.trouble.get(topic) or _why_left(file, board, topic)
-
-
-def _gap_rows(link: Link, progress: WrittenState, now_ms: int) -> list[dict[str, Any]]:
-    return [
-        {
-            "topic": gap.topic,
-            "partition": gap.partition,
-            "first": gap.first,
-            "end": gap.end,
-            "reason": gap.reason,
-            "found_at_ms": gap.found_at_ms,
-            "found_s": round(max(0, now_ms - gap.found_at_ms) / 1000, 1),
-        }
-        for gap in sorted(progress.gaps.values(), key=lambda each: (each.topic, each.partition, each.first))
-        if gap.link == link.name
-    ]
-
-
-def _operation_rows(link: Link, board: ControlState) -> list[dict[str, Any]]:
-    return [
-        {"home": home, "kind": one.kind, "id": one.id, "next": one.next.name if one.next else None}
-        for home, one in board.control.operations.items()
-        if one.state == "running" and {one.old, one.new} == {link.source, link.target}
-    ]
-
-
-def _group_rows(
-    link: Link, board: ControlState, partitions: Sequence[dict[str, Any]]
-) -> list[dict[str, Any]]:
-    by_place = {(row["topic"], row["partition"]): row for row in partitions}
-    return [
-        group_row(status, by_place) for (name, _), status in sorted(board.groups.items()) if name == link.name
-    ]
-
-
-def _verified_totals(partitions: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    verified = [row["verified"] for row in partitions if row["verified"]]
-    return {
-        "verified_records": sum(each["compared"] for each in verified),
-        "unverified_records": unverified_records(partitions),
-        "verified_s": min((each["ago_s"] for each in verified), default=None),
-        "different": sum(each["differs_at"] is not None for each in verified),
-    }
-
-
-def _totals(carried: Sequence[dict[str, Any]], partitions: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return lag of the carried partitions, and rates of all."""
-    return {
-        "lag_records": total(carried, "lag_records"),
-        "lag_bytes": total(carried, "lag_bytes"),
-        "lag_s": latest_lag_s(carried),
-        "records_per_s": round(sum(row["records_per_s"] for row in partitions), 1),
-        "bytes_per_s": round(sum(row["bytes_per_s"] for row in partitions), 1),
-    }
 
 
 class MirrorState(NamedTuple):

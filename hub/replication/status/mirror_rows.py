@@ -1,0 +1,111 @@
+"""[core] Rows of the status of a mirror: partitions, groups, gaps, operations, totals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hub.record import TopicPartition
+from hub.replication.clusters.control_state import ControlState
+from hub.replication.clusters.written_state import WrittenState
+from hub.replication.ownership.links import Link
+from hub.replication.ownership.shards import shard_of
+from hub.replication.rewriting.rules_of_schema import shape_of
+from hub.replication.status.partition_rows import (
+    SourceEndOffsets,
+    group_row,
+    latest_lag_s,
+    partition_row,
+    rules_rows,
+    source_of,
+    total,
+    unverified_records,
+    verified_row,
+)
+
+
+def partition_rows(
+    link: Link,
+    board: ControlState,
+    progress: WrittenState,
+    holders: Mapping[int, Sequence[str]],
+    ends: SourceEndOffsets,
+    now_ms: int,
+) -> list[dict[str, Any]]:
+    """Return a row a partition: positions and lag, the engine, the verified range and the rules."""
+    carries, marks = board.carries.get(link.name), progress.of(link.name)
+    topics = carries.topics if carries is not None else {}
+    rows = []
+    for tp in sorted(places_of(link, board, progress)):
+        mark, status = marks.get(tp), board.partitions.get((link.name, *tp))
+        said = status or mark
+        shard = said.shard if said is not None else shard_of(*tp, link.mirror.shards)
+        source = source_of(link, tp, board, ends, now_ms)
+        row = partition_row(tp, mark, status, holders.get(shard, ()), source, now_ms)
+        topic = topics.get(tp.topic)
+        shape = shape_of(link.mirror, tp.topic, rewrites=topic is not None and topic.own_ids)
+        row["engine_why"] = str(shape) if shape is not None else ""
+        row["verified"] = verified_row(board.verified.get((link.name, *tp)), mark, now_ms)
+        row["rules"] = rules_rows(progress, link.name, tp)
+        rows.append(row)
+    return rows
+
+
+def gap_rows(link: Link, progress: WrittenState, now_ms: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "topic": gap.topic,
+            "partition": gap.partition,
+            "first": gap.first,
+            "end": gap.end,
+            "reason": gap.reason,
+            "found_at_ms": gap.found_at_ms,
+            "found_s": round(max(0, now_ms - gap.found_at_ms) / 1000, 1),
+        }
+        for gap in sorted(progress.gaps.values(), key=lambda each: (each.topic, each.partition, each.first))
+        if gap.link == link.name
+    ]
+
+
+def operation_rows(link: Link, board: ControlState) -> list[dict[str, Any]]:
+    return [
+        {"home": home, "kind": one.kind, "id": one.id, "next": one.next.name if one.next else None}
+        for home, one in board.control.operations.items()
+        if one.state == "running" and {one.old, one.new} == {link.source, link.target}
+    ]
+
+
+def group_rows(link: Link, board: ControlState, partitions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    by_place = {(row["topic"], row["partition"]): row for row in partitions}
+    return [
+        group_row(status, by_place) for (name, _), status in sorted(board.groups.items()) if name == link.name
+    ]
+
+
+def verified_totals(partitions: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    verified = [row["verified"] for row in partitions if row["verified"]]
+    return {
+        "verified_records": sum(each["compared"] for each in verified),
+        "unverified_records": unverified_records(partitions),
+        "verified_s": min((each["ago_s"] for each in verified), default=None),
+        "different": sum(each["differs_at"] is not None for each in verified),
+    }
+
+
+def totals_of(carried: Sequence[dict[str, Any]], partitions: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return lag of the carried partitions, and rates of all."""
+    return {
+        "lag_records": total(carried, "lag_records"),
+        "lag_bytes": total(carried, "lag_bytes"),
+        "lag_s": latest_lag_s(carried),
+        "records_per_s": round(sum(row["records_per_s"] for row in partitions), 1),
+        "bytes_per_s": round(sum(row["bytes_per_s"] for row in partitions), 1),
+    }
+
+
+def places_of(link: Link, board: ControlState, progress: WrittenState) -> frozenset[TopicPartition]:
+    """Return every partition that a status of the link includes: planned, or mirrored before."""
+    carries = board.carries.get(link.name)
+    topics = carries.topics if carries is not None else {}
+    planned = {TopicPartition(name, at) for name, topic in topics.items() for at in range(topic.partitions)}
+    return frozenset(planned | progress.of(link.name).keys())
