@@ -6,10 +6,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -23,9 +22,9 @@ from starlette.requests import HTTPConnection
 from hub.access.authenticate import Proxies
 from hub.access.live_config import LiveAccess
 from hub.api import sign_in
-from hub.api.alerting import AlertSources, add_alerts, make_alert_manager
+from hub.api.alerting import AlertSources, Ask, add_alerts, make_alert_manager
 from hub.api.api_docs import add_docs
-from hub.api.dashboard import add_dashboard, alerts_for_caller, note_families
+from hub.api.dashboard import add_canaries, add_dashboard, alerts_for_caller, note_families
 from hub.api.guard import AuthenticationContext, Guard
 from hub.api.help_pages import add_help
 from hub.api.masking.install import open_masks
@@ -34,8 +33,6 @@ from hub.api.web import HubParts, counted_topics, mirrors_of
 from hub.api.write_guard import WriteGuard
 from hub.completeness import routes as completeness_routes
 from hub.completeness.canary import routes as canary_routes
-from hub.completeness.canary.probes import VIEW
-from hub.completeness.canary.runner import Canaries, MirroredTopics, mirrored
 from hub.completeness.canary.runner import body_of as canary_body
 from hub.completeness.counting import write_entries
 from hub.completeness.counts_follower import CountsFollower
@@ -141,8 +138,8 @@ def create_app(settings: Settings) -> FastAPI:
 async def compose(
     app: FastAPI, settings: Settings, opened: AsyncExitStack, access: LiveAccess
 ) -> QueryService:
-    """Open shared resources, pass them to the routes, and register them to be closed in reverse order.
-    Without Kafka, views are served from the store, and all other routes answer 503 until it is back."""
+    """Open shared resources, pass them to the routes, and close them in reverse order at the end. Without
+    Kafka, views are served from the store; all other routes answer 503 until it is back."""
     cluster = own_cluster(settings)
     node = await add_registry(app, settings, cluster, opened)
     registry = InProcessRegistry(node)
@@ -157,7 +154,6 @@ async def compose(
     await run_in_threadpool(open_masks, settings, access, node, watcher.store, news.over)
     contact = opened.enter_context(ContactWatch(settings.home, settings.kafka_cut_off_s).running())
     service = await add_queries(app, settings, cluster, registry, watcher, news, opened)
-    ask = partial(query_calls.rows_of, service.queries, service.topics)
     desk = make_alert_manager(settings, cluster) if settings.alerts else None
     seen = alerts_for_caller(desk, watcher.store) if desk is not None else None
     mirrors = mirrors_of(settings)
@@ -187,8 +183,12 @@ async def compose(
     if desk is not None and seen is not None:
         probes = None if canaries is None else canaries.rows
         sources = AlertSources(settings, measurers, ledger, mirrors, probes, desk.live, contact)
-        add_alerts(app, desk, seen, ask, sources.all(), opened)
+        add_alerts(app, desk, seen, _asking(service), sources.all(), opened)
     return service
+
+
+def _asking(service: QueryService) -> Ask:
+    return partial(query_calls.rows_of, service.queries, service.topics)
 
 
 async def add_registry(
@@ -258,42 +258,6 @@ def add_completeness(
         )
     )
     return follower
-
-
-def add_canaries(
-    app: FastAPI,
-    settings: Settings,
-    cluster: KafkaCluster,
-    registry: SchemaRegistry,
-    store: Store,
-    opened: AsyncExitStack,
-) -> Canaries | None:
-    """Start the canaries, which send one record a second on every route, if the settings enable them."""
-    canaries: Canaries | None = None
-    if settings.canary:
-        try:
-            mirrors = mirrored(settings.project, cluster, settings.canary_topic, settings.kafka_timeout_s)
-        except HubError as error:
-            log.error("canaries go over no mirror: %s", error.message)
-            mirrors = MirroredTopics()
-
-        def row(key: str) -> Mapping[str, Any] | None:
-            found = store.get(VIEW, key)
-            return None if found is None else found.values
-
-        canaries = Canaries(
-            cluster,
-            registry,
-            settings.canary_topic,
-            mirrors.clusters,
-            row,
-            replication_factor=settings.replication_factor,
-            headers=mirrors.headers,
-            closed=mirrors.closed,
-        )
-        opened.enter_context(canaries.running())
-    app.include_router(canary_routes.create_router(canaries))
-    return canaries
 
 
 def add_dead_letters(

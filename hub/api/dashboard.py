@@ -6,6 +6,7 @@ In this package because the two are siblings and do not import each other.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -23,10 +24,14 @@ from hub.api.visibility import VisibleAlerts, VisibleLag, VisibleTopics
 from hub.api.web import HubParts, Measurers, add_pages
 from hub.backup.storage import last_run
 from hub.caller import reads_all, seen_view
+from hub.completeness.canary import routes as canary_routes
+from hub.completeness.canary.probes import VIEW
+from hub.completeness.canary.runner import Canaries, MirroredTopics, mirrored
 from hub.config import SERVING, Settings
 from hub.connectors.postgres.slot_watch import SlotWatch
 from hub.connectors.postgres.slots import slot_series
-from hub.kafka import own_cluster
+from hub.errors import HubError
+from hub.kafka import KafkaCluster, own_cluster
 from hub.kafka.log_dirs import log_dirs
 from hub.lake import note as lake_note
 from hub.materializers.progress import span_counts
@@ -49,6 +54,7 @@ from hub.observability.overview.collector import Collector, wall_clock_ms
 from hub.observability.overview.monitor import Monitor
 from hub.outbox import note as outbox_note
 from hub.record import Positions
+from hub.schema_registry.client.port import SchemaRegistry
 from hub.topics.tree.tree import LiveTree
 from hub.tracing import spans
 
@@ -58,6 +64,8 @@ KAFKA_TIMEOUT_S = 5.0
 SERVICE = "hub-server"
 # Number of a partition's last changes that are searched for the newest rows.
 RECENT_OFFSETS = 40
+
+log = logging.getLogger(__name__)
 
 
 def add_dashboard(app: FastAPI, settings: Settings, parts: HubParts, opened: AsyncExitStack) -> Measurers:
@@ -262,3 +270,39 @@ def note_families(home: Path) -> Iterator[Metric]:
     now_ms = time.time_ns() // 1_000_000
     yield from outbox_note.families(outbox_note.read_note(home, now_ms))
     yield from lake_note.families(lake_note.read_note(home, now_ms))
+
+
+def add_canaries(
+    app: FastAPI,
+    settings: Settings,
+    cluster: KafkaCluster,
+    registry: SchemaRegistry,
+    store: Store,
+    opened: AsyncExitStack,
+) -> Canaries | None:
+    """Start the canaries, which send one record a second on every route, if the settings enable them."""
+    canaries: Canaries | None = None
+    if settings.canary:
+        try:
+            mirrors = mirrored(settings.project, cluster, settings.canary_topic, settings.kafka_timeout_s)
+        except HubError as error:
+            log.error("canaries go over no mirror: %s", error.message)
+            mirrors = MirroredTopics()
+
+        def row(key: str) -> Mapping[str, Any] | None:
+            found = store.get(VIEW, key)
+            return None if found is None else found.values
+
+        canaries = Canaries(
+            cluster,
+            registry,
+            settings.canary_topic,
+            mirrors.clusters,
+            row,
+            replication_factor=settings.replication_factor,
+            headers=mirrors.headers,
+            closed=mirrors.closed,
+        )
+        opened.enter_context(canaries.running())
+    app.include_router(canary_routes.create_router(canaries))
+    return canaries

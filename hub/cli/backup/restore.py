@@ -45,6 +45,9 @@ OwnershipOption = Annotated[
 DefinitionsOption = Annotated[
     Path | None, typer.Option(help="Also write the saved topics.yaml and views into this folder")
 ]
+PrefixOption = Annotated[
+    str, typer.Option(help="Put before the names of topics, such as restored.; groups are not moved then")
+]
 
 
 def restore(
@@ -56,9 +59,7 @@ def restore(
     to_cluster: ClusterOption = None,
     bootstrap: BootstrapOption = None,
     registry: RegistryOption = None,
-    prefix: Annotated[
-        str, typer.Option(help="Put before the names of topics, such as restored.; groups are not moved then")
-    ] = "",
+    prefix: PrefixOption = "",
     schemas: Annotated[bool, typer.Option(help="Restore schemas, with their ids")] = True,
     groups: Annotated[bool, typer.Option(help="Restore positions of consumer groups")] = True,
     access_rules: Annotated[bool, typer.Option(help="Restore Kafka's access rules (ACLs)")] = True,
@@ -90,9 +91,7 @@ def restore(
     plan = plan_restore(target, vault, request, _forbids(settings, target, ignore=ignore_ownership))
     _show_plan(plan, everything=dry_run)
     if dry_run:
-        if plan.refusals:
-            raise typer.Exit(_EXIT_REFUSED)
-        return
+        raise typer.Exit(_EXIT_REFUSED if plan.refusals else 0)
     with counted("Writing records") as progress:
         report = restored(target, vault, plan, progress)
     show_one({**_row(plan, report), "files": write_definitions(plan.run, definitions_to)}, output)
