@@ -190,6 +190,7 @@ def copy_plainly(given: Mapping[str, Any]) -> None:
         if not reported and arrived >= given["records"]:
             reported = True
             report(began_s, cpu_s, given["records"])
+    producer.flush(30)
     print(json.dumps({"memory_mb": peak_memory_mb(os.getpid())}), flush=True)
 
 

@@ -16,6 +16,7 @@ from hub.kafka.protocol.broker_client import LONG_S
 LEAST_WINDOW_BYTES: Final = 1 << 20
 _ROUND_TRIPS_PER_TRANSACTION: Final = 6
 _SLOW_S: Final = 0.25
+_SETTLE_S: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +61,23 @@ def next_size(now: int, used: int, took_s: float, round_trip_s: float) -> int:
 
 
 def due_at_s(
-    begun_at_s: float, last_due_at_s: float, interval_s: float, round_trip_s: float, *, behind: bool
+    begun_at_s: float,
+    last_due_at_s: float,
+    interval_s: float,
+    round_trip_s: float,
+    source_round_trip_s: float = 0.0,
+    *,
+    behind: bool,
 ) -> float:
-    """Return when an open transaction is to be committed, by its age alone. Every ``interval_s``; over a long
-    link at once if the last commit took longer than that, and later while the mirror is ``behind``: then the
-    waits of a commit must be few, not short.
+    """Return when an open transaction is to be committed, by its age alone: ``interval_s`` after its begin.
+
+    Over a long link to the target the interval counts from the former commit, which took longer. The first
+    answer was requested before that commit and has next to nothing, so the next one is waited for, a round
+    trip to the source. While the mirror is ``behind`` the waits of a commit must be few, not short: it comes
+    later.
 
     >>> due_at_s(10.0, 9.7, 0.1, 0.1, behind=False), due_at_s(10.0, 9.7, 0.1, 0.1, behind=True)
-    (10.0, 10.6)
+    (10.02, 10.6)
     >>> due_at_s(10.0, 9.7, 0.1, 0.0, behind=True)
     10.1
     """
@@ -75,7 +85,7 @@ def due_at_s(
         return begun_at_s + interval_s
     if behind:
         return begun_at_s + max(interval_s, _ROUND_TRIPS_PER_TRANSACTION * round_trip_s)
-    return max(begun_at_s, last_due_at_s + interval_s)
+    return max(begun_at_s + source_round_trip_s + _SETTLE_S, last_due_at_s + interval_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,6 +150,7 @@ class TargetTransaction:
             self._last_due_at_s,
             settings.commit_interval_s,
             self.target.round_trip_s,
+            self.source.round_trip_s,
             behind=self.shard.is_behind(),
         )
 
