@@ -301,11 +301,12 @@ class KafkaCluster(Offsets, Groups, Acls):
         """
         return KafkaReader(self, queue_kb)
 
-    def follower(self) -> KafkaReader:
+    def follower(self, *, queue_kb: int | None = None) -> KafkaReader:
         """Open a reader for endless polling after one assignment. It receives records just as fast and sends
-        fewer requests; its position passes transaction markers up to a second late.
+        fewer requests; its position passes transaction markers up to a second late. ``queue_kb``: see
+        ``reader``.
         """
-        return KafkaReader(self, wait_ms=FOLLOWING_WAIT_MS)
+        return KafkaReader(self, queue_kb or QUEUE_KB, FOLLOWING_WAIT_MS)
 
     def gatherer(self, *, queue_kb: int = QUEUE_KB, wait_ms: int = WAIT_MS) -> KafkaReader:
         """Open a reader that lets records arrive up to ``wait_ms`` late,

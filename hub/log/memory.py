@@ -120,7 +120,9 @@ class MemoryCluster:
     def reader(self) -> MemoryReader:
         return MemoryReader(self)
 
-    follower = reader
+    def follower(self, *, queue_kb: int | None = None) -> MemoryReader:
+        """Open a reader. Memory is the log itself: nothing is fetched ahead."""
+        return self.reader()
 
     def writer(self, name: str | None = None) -> MemoryWriter:
         """Open a writer; a named writer fences every earlier writer of that name."""

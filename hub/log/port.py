@@ -270,8 +270,9 @@ class Log(Cluster, Protocol):
 
     def reader(self) -> Reader: ...
 
-    def follower(self) -> Reader:
-        """Open a reader for one that waits at the end: a new record arrives at once."""
+    def follower(self, *, queue_kb: int | None = None) -> Reader:
+        """Open a reader for one that waits at the end: a new record arrives at once. ``queue_kb``: the most
+        that it fetches ahead of its caller, None for the usual amount."""
 
     def writer(self, name: str | None = None) -> Writer:
         """Open a writer; with a name a transactional one, which fences earlier writers of that name."""

@@ -30,6 +30,8 @@ from hub.record import Positions, Record
 T = TypeVar("T")
 Run = Callable[[Callable[[], T]], Awaitable[T]]
 _PAGE = 500
+# What a push query fetches ahead of its reader, of each partition. The usual amount is 64 times this.
+QUEUE_KB = 1_024
 _POLL_S = 0.25
 _PAGE_S = 30.0
 _HEARTBEAT_S = 10.0
@@ -96,7 +98,7 @@ class TopicChanges:
 
     async def events(self, run: Run[Any], start: Positions) -> AsyncGenerator[SubscriptionEvent, None]:
         """Yield ``row``, ``skipped`` and ``alive`` without end, ``closing`` with the reason of an error."""
-        reader = await run(self.topics.cluster.follower)
+        reader = await run(partial(self.topics.cluster.follower, queue_kb=QUEUE_KB))
         try:
             reader.assign(start)
             async for event in self._follow(run, reader):
