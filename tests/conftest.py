@@ -66,6 +66,7 @@ SECONDS = {
     "integration/test_golden.py": 49,
     "integration/test_mirror_first_commit.py": 48,
     "integration/test_pgwire.py": 45,
+    "integration/test_masking.py": 50,
     "faults/test_registry_nodes.py": 44,
     "integration/test_alerts.py": 44,
     "integration/test_large_batches.py": 80,

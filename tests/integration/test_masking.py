@@ -35,6 +35,8 @@ from hub.schema_registry.client.registry_client import RegistryClient
 from hub.schema_registry.codecs.wire_format import encode, parsed
 
 PASSWORD = "correct horse"
+# Pages repeat the words of a search, so these are a part of the value.
+PART = "canary.ann"
 CANARY, HIDDEN_ROW = "canary.ann@mask.example", "bird-of-another-region"
 PERSON = {
     "type": "record",
@@ -201,7 +203,7 @@ GIVEN: dict[str, list[str]] = {
 }
 QUESTIONS: dict[str, list[str]] = {
     "/views/{view}": ["", "?region=south", f"?email={CANARY}", "?order=-email", "?fields=email"],
-    "/api/topics/{topic}/messages": ["", f"?q={CANARY}", "?from=0&partition=0"],
+    "/api/topics/{topic}/messages": ["", f"?q={PART}", "?from=0&partition=0"],
     "/ui/topics/{topic}/messages": [""],
     "/ui/lookup": ["?view=VIEW&key=1", "?view=VIEW&key=2"],
     "/ui/card": ["?view=VIEW&key=1", "?view=VIEW&key=2"],
@@ -210,8 +212,8 @@ QUESTIONS: dict[str, list[str]] = {
         '?sql=SELECT *, _value FROM "TOPIC" EMIT CHANGES FROM BEGINNING',
         '?sql=SELECT _value FROM "TOPIC.dlq" EMIT CHANGES FROM BEGINNING&format=ndjson',
     ],
-    "/search": [f"?q={CANARY}"],
-    "/api/search": [f"?q={CANARY}"],
+    "/search": [f"?q={PART}"],
+    "/api/search": [f"?q={PART}"],
     "/api/access/explain": ["?user=ana&view=VIEW", "?user=ana&topic=TOPIC"],
 }
 SQL = (
@@ -231,7 +233,7 @@ CHANGES = (
     *("/sign-in", "/sign-out", "/sessions", "/tokens", "/api/access", "/subjects", "/config", "/mode"),
     *("/contexts", "/schemas", "/compatibility", "/v1/metadata", "/topics/{topic}/records"),
     *("/topics/{topic}/events", "/v3/clusters", "/view-versions", "/api/audit/receipts", "/connect"),
-    *("/alerts", "/api/alerts"),
+    *("/alerts", "/api/alerts", "/hooks"),
 )
 
 
@@ -323,7 +325,7 @@ def test_no_route_shows_a_masked_user_what_masks_hide(masked: Masked) -> None:
 
 def own(text: str) -> str:
     """Return an answer without what only repeats the request: its address, and a filter's value."""
-    for repeated in (f"q={CANARY}", f"email={CANARY}", f'"{CANARY}"', f'\\"{CANARY}\\"'):
+    for repeated in (f"email={CANARY}", f'"{CANARY}"', f'\\"{CANARY}\\"'):
         text = text.replace(repeated, "")
     return text
 
