@@ -46,7 +46,7 @@ def explain(
     Example: hub schema explain retail.orders-value
     """
     from hub.errors import ConfigError, nearest
-    from hub.schema_registry.compat.compatibility import LEVELS
+    from hub.schema_registry.model.levels import LEVELS
     from hub.schema_registry.policy import policy
     from hub.schema_registry.registry.rulebook import Rulebook
     from hub.yaml import is_there

@@ -18,15 +18,6 @@ from hub.schema_registry.formats.avro import format as avro_format
 from hub.schema_registry.formats.avro.format import AvroSchema, can_read
 from hub.schema_registry.model.lru_cache import LruCache
 
-LEVELS = (
-    "NONE",
-    "BACKWARD",
-    "BACKWARD_TRANSITIVE",
-    "FORWARD",
-    "FORWARD_TRANSITIVE",
-    "FULL",
-    "FULL_TRANSITIVE",
-)
 POLICIES = ("STRICT", "LENIENT")
 
 _NEW_READS = "consumers with the new schema could not read what producers with the old one wrote"
@@ -173,4 +164,4 @@ def _other_format(new: str, old: str, version: int) -> Incompatibility:
     )
 
 
-__all__ = ["LEVELS", "POLICIES", "Incompatibility", "Question", "against", "can_read", "check"]
+__all__ = ["POLICIES", "Incompatibility", "Question", "against", "can_read", "check"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from hub.schema_registry.compat.compatibility import LEVELS
+from hub.schema_registry.model.levels import LEVELS
 
 SETTINGS_FILE = "schemas.yaml"
 

@@ -17,6 +17,7 @@ import orjson
 
 from hub.record import NewRecord, Record
 from hub.schema_registry.model.data_contract import is_writable
+from hub.schema_registry.model.levels import LEVELS
 
 SCHEMAS_TOPIC = "_schemas"
 MODES = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT", "FORWARD")
@@ -155,17 +156,6 @@ _MAGIC: Mapping[str, tuple[int, ...]] = {
     "NOOP": (0,),
     _IDS_SPENT: (0,),
 }
-_LEVELS = frozenset(
-    {
-        "NONE",
-        "BACKWARD",
-        "BACKWARD_TRANSITIVE",
-        "FORWARD",
-        "FORWARD_TRANSITIVE",
-        "FULL",
-        "FULL_TRANSITIVE",
-    }
-)
 _SCHEMA_FIELDS = frozenset(
     {
         "subject",
@@ -211,7 +201,7 @@ def _read(kind: str, key: dict[str, Any], value: dict[str, Any] | None, written:
         if value is None:
             return LevelSet(place, None, {}, spelled)
         level = value.get("compatibilityLevel")
-        if level is not None and level not in _LEVELS:
+        if level is not None and level not in LEVELS:
             raise ValueError(f"unknown compatibility level {str(level)[:80]}")
         more = {
             name: each

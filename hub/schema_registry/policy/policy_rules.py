@@ -32,21 +32,12 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
-from hub.schema_registry.compat.compatibility import LEVELS
 from hub.schema_registry.describe import TYPES
+from hub.schema_registry.model.levels import Level
 from hub.schema_registry.policy.label_patterns import checked
 
 Value = str | int | bool | frozenset[str]
 
-Level = Literal[
-    "NONE",
-    "BACKWARD",
-    "BACKWARD_TRANSITIVE",
-    "FORWARD",
-    "FORWARD_TRANSITIVE",
-    "FULL",
-    "FULL_TRANSITIVE",
-]
 SchemaKind = Literal["AVRO", "JSON", "PROTOBUF"]
 Say = Literal["stricter", "any", "none"]
 Weight = Literal["warn", "block"]
@@ -340,6 +331,3 @@ def _types(words: Sequence[str]) -> frozenset[str]:
     if "optional" in words:
         return OPTIONAL
     return frozenset(TYPES) if "any" in words else frozenset(words)
-
-
-assert set(get_args(Level)) == set(LEVELS)

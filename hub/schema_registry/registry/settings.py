@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
-from hub.schema_registry.compat.compatibility import LEVELS, POLICIES
+from hub.schema_registry.compat.compatibility import POLICIES
 from hub.schema_registry.model import subject_names as names
 from hub.schema_registry.model.data_contract import InvalidMetadata, check_metadata, check_rule_set
 from hub.schema_registry.model.facts import LevelSet
+from hub.schema_registry.model.levels import LEVELS
 from hub.schema_registry.registry.errors import RequestRefused
 
 DEFAULT_LEVEL = "BACKWARD"

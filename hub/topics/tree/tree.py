@@ -18,17 +18,8 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from hub.errors import ConfigError
+from hub.schema_registry.model.levels import Level
 from hub.yaml import kept_to, load_model, place
-
-Level = Literal[
-    "NONE",
-    "BACKWARD",
-    "BACKWARD_TRANSITIVE",
-    "FORWARD",
-    "FORWARD_TRANSITIVE",
-    "FULL",
-    "FULL_TRANSITIVE",
-]
 
 AuditMode = Literal["off", "report", "quarantine"]
 

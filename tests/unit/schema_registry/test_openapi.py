@@ -28,7 +28,7 @@ from schemathesis.specs.openapi.checks import (
 from hub.api import create_app
 from hub.config import Settings
 from hub.log import MemoryCluster
-from hub.schema_registry.compat.compatibility import LEVELS, POLICIES
+from hub.schema_registry.compat.compatibility import POLICIES
 from hub.schema_registry.formats.inline_tags import KINDS as ENTITY_KINDS
 from hub.schema_registry.formats.known import FORMATTED, TYPES_IN_ORDER
 from hub.schema_registry.http import asgi as http_asgi
@@ -37,6 +37,7 @@ from hub.schema_registry.http.routes import Api, create_router
 from hub.schema_registry.model.data_contract import KINDS, LISTS
 from hub.schema_registry.model.data_contract import MODES as RULE_MODES
 from hub.schema_registry.model.facts import HIGHEST_ID, MODES
+from hub.schema_registry.model.levels import LEVELS
 from hub.schema_registry.model.subject_names import LONGEST
 from hub.schema_registry.server.node import RegistryNode
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from hub.cli.schema.explain import explain as explain_command
 from hub.cli.terminal.output import Output
 from hub.errors import ConfigError
-from hub.schema_registry.compat.compatibility import LEVELS
 from hub.schema_registry.describe import describe
+from hub.schema_registry.model.levels import LEVELS
 from hub.schema_registry.model.subjects import split
 from hub.schema_registry.policy.label_patterns import (
     Labels,
