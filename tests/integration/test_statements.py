@@ -82,7 +82,7 @@ def test_events_of_a_topic_arrive_in_the_shell_while_they_are_written(shop: Pipe
 
 def test_a_view_is_created_followed_and_dropped(shop: Pipeline) -> None:
     create = (
-        "CREATE MATERIALIZED VIEW statement_totals WITH (wait = '60 seconds') AS "
+        "CREATE MATERIALIZED VIEW statement_totals AS "
         f'SELECT customer, sum(cents) AS cents FROM "{TOPIC}" GROUP BY customer'
     )
     file = shop.views / "statement_totals.yaml"

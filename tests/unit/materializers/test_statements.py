@@ -235,6 +235,17 @@ def test_a_project_that_is_deployed_read_only_is_not_changed(hub: QueryHub, http
     )
 
 
+def test_a_statement_waits_for_its_view_and_says_why_it_is_not_live(hub: QueryHub, http: TestClient) -> None:
+    waiting = CREATE.replace(" AS\n", " WITH (wait = '1 second') AS\n", 1)
+    refused = ask(http, waiting, 503)
+    assert refused["error_code"] == "HUB-3053" and "not live after 1 s" in refused["message"]
+    assert (hub.service.project / "views" / "order_totals.yaml").exists()
+    ask(http, "DROP VIEW order_totals")
+    long = ask(http, waiting.replace("1 second", "2 hours"), 400)
+    assert "not a time of 1 to 60 seconds" in long["message"]
+    assert not (hub.service.project / "views" / "order_totals.yaml").exists()
+
+
 def test_lists_and_columns_are_rows(hub: QueryHub, http: TestClient) -> None:
     assert [row["view"] for row in ask(http, "SHOW VIEWS")["rows"]] == ["customer", "plant"]
     assert ask(http, "SHOW TABLES LIKE 'shop%'")["rows"] == [{"name": ORDERS, "kind": "topic"}]
