@@ -233,7 +233,7 @@ class Authenticator:
         if name is None and self.tokens is not None:
             own = self.tokens.find(hashed, self.now_s())
             if own is not None and own.owner in rules.file.users:
-                who = replace(rules.user(own.owner), limits=own.limits())
+                who = replace(rules.user(own.owner), limits=own.limits(), by_token=True)
                 return AuthenticatedCaller(who, "token", ends_at_s=own.expires_at_s, token_id=own.id)
         if name is None:
             self._may_try(address, self._tokens)

@@ -58,6 +58,7 @@ class Principal:
     kind: str
     groups: frozenset[str] = frozenset()
     limits: tuple[Grant, ...] | None = None
+    by_token: bool = False  # one of the person's tokens acts, not the person
 
 
 ANONYMOUS = Principal("", "anonymous")

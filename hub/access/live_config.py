@@ -74,7 +74,7 @@ class AccessRules:
             lambda action, what: self.decide(who, action, what),
             can_leave=can_leave,
             for_others=who.kind == "own",
-            is_person=who.kind in ("user", "proxy", "oidc") and who.limits is None,
+            is_person=who.kind in ("user", "proxy", "oidc") and not who.by_token,
             shape=lambda what: self.shape(who, what),
             is_masked=bool(self.masks.rules) and who.kind != "own",
         )
@@ -103,7 +103,7 @@ class AccessRules:
         if who.kind in ("user", "proxy"):
             if who.kind == "user" and (before is None or after is None or before.secrets != after.secrets):
                 return None
-            return replace(self.user(who.name, who.kind), limits=who.limits)
+            return replace(self.user(who.name, who.kind), limits=who.limits, by_token=who.by_token)
         if who.kind == "oidc":
             # What its token said of groups was read by the old section and the old list of groups.
             same = then.file.oidc == self.file.oidc and then.file.groups.keys() == self.file.groups.keys()

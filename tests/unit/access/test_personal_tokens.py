@@ -139,9 +139,10 @@ def test_nothing_in_the_home_is_a_token_and_its_use_is_shown(place: Place) -> No
     assert listed["expires_at_s"] - listed["created_at_s"] == 86_400
 
 
-def test_a_token_makes_revokes_and_lists_no_tokens(place: Place) -> None:
-    """Else one with few grants would make one with all."""
-    part = place.make(grants=[READ_PAY]).json()
+@pytest.mark.parametrize("grants", [[READ_PAY], []])
+def test_a_token_makes_revokes_and_lists_no_tokens(place: Place, grants: list[object]) -> None:
+    """Else one with few grants would make one with all, and one that ends today one that ends in a year."""
+    part = place.make(grants=grants).json()
     headers = {"Authorization": f"Bearer {part['token']}"}
     assert place.client.post("/api/access/tokens", json={"name": "x"}, headers=headers).status_code == 403
     assert place.client.get("/api/access/tokens", headers=headers).json() == []
