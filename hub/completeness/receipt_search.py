@@ -7,11 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from hub.completeness.batch_reader import ReadRecord
-from hub.completeness.counts import (
-    Cells,
-    CountEntry,
-    named,
-)
+from hub.completeness.counts import Cells, CountEntry, named
 
 
 @dataclass(frozen=True, slots=True)

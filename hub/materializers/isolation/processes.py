@@ -28,12 +28,7 @@ from hub.config import Settings
 from hub.errors import HubError
 from hub.materializers.definition.load import files_of, load_view
 from hub.materializers.isolation import policy as isolation
-from hub.materializers.isolation.policy import (
-    IsolatedVersion,
-    Journal,
-    ProcessDeath,
-    RestartTurn,
-)
+from hub.materializers.isolation.policy import IsolatedVersion, Journal, ProcessDeath, RestartTurn
 from hub.materializers.isolation.thread_marks import (
     IsolatedMember,
     Key,

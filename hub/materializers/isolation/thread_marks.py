@@ -14,11 +14,7 @@ from hub.config import Settings
 from hub.materializers.definition.declared import table_of
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.sql_view import SqlView
-from hub.materializers.isolation.policy import (
-    DiskState,
-    IsolatedVersion,
-    Phase,
-)
+from hub.materializers.isolation.policy import DiskState, IsolatedVersion, Phase
 from hub.materializers.snapshot_groups.coordinator import Member
 from hub.runtime import Backoff
 

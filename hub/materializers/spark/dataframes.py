@@ -29,17 +29,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import to_avro
 
 from hub.materializers.definition.declared import CHANGELOG_PREFIX
-from hub.materializers.definition.entity_plan import (
-    ORIGIN,
-    EntityPlan,
-    SourcePlan,
-    steps,
-)
+from hub.materializers.definition.entity_plan import ORIGIN, EntityPlan, SourcePlan, steps
 from hub.materializers.spark.formats.decode import BAD, DLQ_SUFFIX, KEY, NO_HEADERS, WriterSchema
-from hub.materializers.types.avro_types import (
-    AvroType,
-    changelog_schema,
-)
+from hub.materializers.types.avro_types import AvroType, changelog_schema
 from hub.materializers.types.spark_text import first_of, literal, quoted, struct
 
 VERSION_HEADER = "hub.version"

@@ -38,10 +38,7 @@ from hub.materializers.stores.sql_store import Store
 from hub.materializers.stores.store import KeptRow, ViewStore
 from hub.materializers.types.avro_types import AvroType
 from hub.materializers.verification.fingerprint import ComparisonResult, CpuBudget
-from hub.materializers.verification.followed_changelogs import (
-    ChangelogFolds,
-    FollowedChangelog,
-)
+from hub.materializers.verification.followed_changelogs import ChangelogFolds, FollowedChangelog
 from hub.materializers.verification.snapshot_comparison import compare_rows
 from hub.materializers.verification.turns import (
     CheckedStoreThread,

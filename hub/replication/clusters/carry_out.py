@@ -12,12 +12,7 @@ from hub.replication.clusters.clusters import ClusterHandle, rule_of
 from hub.replication.clusters.link_plan import LinkPlan
 from hub.replication.clusters.registries import carry_schema
 from hub.replication.clusters.registry_side import carry_out as carry_out_at_registry
-from hub.replication.planning.schema_plan import (
-    DeleteSchema,
-    ImportSchema,
-    RegisterTargetSchema,
-    SetSubject,
-)
+from hub.replication.planning.schema_plan import DeleteSchema, ImportSchema, RegisterTargetSchema, SetSubject
 from hub.replication.planning.steps import (
     AddTargetPartitions,
     AlterAcls,

@@ -24,15 +24,8 @@ from hub.replication.ownership.links import Link, carries, opposite
 from hub.replication.ownership.shards import Shard, shard_of
 from hub.replication.planning.plan import MirrorPlan, plan
 from hub.replication.planning.rule_refusals import ruled_otherwise
-from hub.replication.planning.schema_plan import (
-    SyncedSubject,
-    is_carried,
-)
-from hub.replication.planning.steps import (
-    ClusterSide,
-    CreateTargetTopic,
-    Remember,
-)
+from hub.replication.planning.schema_plan import SyncedSubject, is_carried
+from hub.replication.planning.steps import ClusterSide, CreateTargetTopic, Remember
 from hub.replication.planning.write_rights import WriteAcls, about_writing
 from hub.replication.rewriting.filter_history import FilterPeriod, FilterVersion, in_force
 from hub.replication.rewriting.rules_of_schema import shape_of

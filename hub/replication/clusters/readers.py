@@ -12,11 +12,7 @@ from hub.replication.clusters.clusters import ClusterHandle
 from hub.replication.clusters.control_state import ControlState
 from hub.replication.clusters.status_records import STATUS_TOPIC
 from hub.replication.clusters.written_state import WrittenState
-from hub.replication.maps.checkpoint import (
-    CHECKPOINTS_TOPIC,
-    CONTROL_TOPIC,
-    MAP_TOPIC,
-)
+from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, CONTROL_TOPIC, MAP_TOPIC
 
 _POLL = 5_000
 

@@ -9,9 +9,7 @@ from typing import Literal
 from hub.record import TopicPartition
 from hub.replication.maps.offset_map import OffsetMap
 from hub.replication.migration.alignment import Alignment
-from hub.replication.migration.mirror_maker_records import (
-    GroupCheckpoint,
-)
+from hub.replication.migration.mirror_maker_records import GroupCheckpoint
 from hub.replication.operations.group_carrier import Found
 
 NOTHING = Alignment(0)

@@ -15,10 +15,7 @@ from hub.replication.clusters.readers import read_progress
 from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, MapRecord, checkpoint_partition
 from hub.replication.maps.imported_copy import ImportedCopy
 from hub.replication.maps.offset_map import Run
-from hub.replication.migration.import_plan import (
-    ImportedPartition,
-    MirrorMakerImport,
-)
+from hub.replication.migration.import_plan import ImportedPartition, MirrorMakerImport
 from hub.replication.operations.group_carrier import Found, any_to_commit, mark_and_commit
 from hub.replication.ownership.links import Link
 from hub.replication.ownership.shards import Shard, shard_of

@@ -7,9 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hub.record import TopicPartition
 from hub.replication.config.mirrors import Mirror
 from hub.replication.maps.checkpoint import Checkpoint
-from hub.replication.planning.schema_plan import (
-    RegistryVersions,
-)
+from hub.replication.planning.schema_plan import RegistryVersions
 from hub.replication.planning.steps import ClusterSide
 from hub.replication.rewriting.filter_history import AS_THEY_ARE, FilterVersion
 from hub.replication.rewriting.rules_of_schema import has_field, objection, shape_of

@@ -32,11 +32,7 @@ from hub.replication.status.mirror_rows import (
     totals_of,
     verified_totals,
 )
-from hub.replication.status.partition_rows import (
-    NOT_ASKED,
-    SourceEndOffsets,
-    heartbeat_row,
-)
+from hub.replication.status.partition_rows import NOT_ASKED, SourceEndOffsets, heartbeat_row
 
 SILENT_MS = 15_000
 """Age at which a heartbeat is too old. Workers send one per second; the limit includes clock differences

@@ -8,10 +8,7 @@ import logging
 from collections.abc import Mapping
 
 from hub.errors import NotFound, PeerError
-from hub.replication.clusters.clusters import (
-    REFUSED,
-    ClusterHandle,
-)
+from hub.replication.clusters.clusters import REFUSED, ClusterHandle
 from hub.replication.clusters.link_plan import LinkPlan
 from hub.replication.clusters.registry_side import RegistryReader, reader_of
 from hub.replication.clusters.schemas_first import SchemaNews

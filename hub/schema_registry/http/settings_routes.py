@@ -6,10 +6,7 @@ from typing import Any
 
 from hub.caller import CALLER, sees_subject
 from hub.schema_registry.http.answers import Answers
-from hub.schema_registry.http.asgi import (
-    HttpAnswer,
-    HttpCall,
-)
+from hub.schema_registry.http.asgi import HttpAnswer, HttpCall
 from hub.schema_registry.http.calls import place_in
 from hub.schema_registry.model import subject_names as names
 from hub.schema_registry.registry.across_contexts import context_names

@@ -14,14 +14,8 @@ from dataclasses import dataclass
 from hub.errors import HubError, PeerError
 from hub.log import Log, Reader
 from hub.record import NewRecord, Positions, Record, TopicPartition
-from hub.schema_registry.model.facts import (
-    SCHEMAS_TOPIC,
-    UnreadableFact,
-    fact_of,
-)
-from hub.schema_registry.registry.state_machine import (
-    Registry,
-)
+from hub.schema_registry.model.facts import SCHEMAS_TOPIC, UnreadableFact, fact_of
+from hub.schema_registry.registry.state_machine import Registry
 
 log = logging.getLogger(__name__)
 

@@ -32,12 +32,7 @@ from hub.schema_registry.describe import Warned, warnings
 from hub.schema_registry.formats import InvalidSchema, known
 from hub.schema_registry.formats.inline_tags import Tagged, retagged
 from hub.schema_registry.model.data_contract import InvalidRules
-from hub.schema_registry.model.facts import (
-    SCHEMAS_TOPIC,
-    Fact,
-    SchemaStored,
-    record_of,
-)
+from hub.schema_registry.model.facts import SCHEMAS_TOPIC, Fact, SchemaStored, record_of
 from hub.schema_registry.policy.policy_checks import PolicyViolation
 from hub.schema_registry.registry import questions
 from hub.schema_registry.registry.decide_register import as_judged, makes_version

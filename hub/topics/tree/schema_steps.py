@@ -7,12 +7,7 @@ from typing import Protocol
 
 from hub.schema_registry.formats import InvalidSchema
 from hub.schema_registry.formats.avro import schema as avro
-from hub.topics.tree.steps import (
-    RegisterSchema,
-    SetCompatibility,
-    Step,
-    TreeRefusal,
-)
+from hub.topics.tree.steps import RegisterSchema, SetCompatibility, Step, TreeRefusal
 from hub.topics.tree.tree import TopicSpec
 
 

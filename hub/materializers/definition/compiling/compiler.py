@@ -41,11 +41,7 @@ from hub.materializers.definition.compiling.trees import (
     unwrapped,
 )
 from hub.materializers.definition.declared import META
-from hub.materializers.definition.entity_plan import (
-    RULES,
-    EntityPlan,
-    SourcePlan,
-)
+from hub.materializers.definition.entity_plan import RULES, EntityPlan, SourcePlan
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.python_functions import called
 from hub.materializers.types import cdc

@@ -11,19 +11,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
 from hub.materializers.definition.declared import META
-from hub.materializers.definition.entity_plan import (
-    SourcePlan,
-    UnionColumn,
-    has_value,
-)
+from hub.materializers.definition.entity_plan import SourcePlan, UnionColumn, has_value
 from hub.materializers.spark.formats import change_events, event_formats
-from hub.materializers.types.avro_types import (
-    PROOF,
-    AvroType,
-    branch_bytes,
-    projected,
-    united,
-)
+from hub.materializers.types.avro_types import PROOF, AvroType, branch_bytes, projected, united
 from hub.materializers.types.cdc import envelope_of, unavailable_sql, wire_schema
 from hub.materializers.types.source_formats import ValueReading, reading_of
 from hub.materializers.types.spark_text import first_of, literal, one_of, quoted, struct

@@ -6,11 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hub.schema_registry.folder.inference.place_samples import (
-    _LONGEST,
-    _SCALARS,
-    _moment,
-)
+from hub.schema_registry.folder.inference.place_samples import _LONGEST, _SCALARS, _moment
 
 
 @dataclass(frozen=True, slots=True)

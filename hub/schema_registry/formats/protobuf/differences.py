@@ -22,9 +22,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from google.protobuf.descriptor_pb2 import (
-    FieldDescriptorProto,
-)
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 
 from hub.schema_registry.formats import SchemaDifference
 from hub.schema_registry.formats.protobuf.schema import ProtobufSchema

@@ -6,15 +6,10 @@ from io import StringIO
 from typing import Any
 
 from google.protobuf import text_format
-from google.protobuf.descriptor_pb2 import (
-    FieldDescriptorProto,
-    SymbolVisibility,
-)
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, SymbolVisibility
 from google.protobuf.text_encoding import CEscape
 
-from hub.schema_registry.formats.protobuf.scoped_names import (
-    ProtoType,
-)
+from hub.schema_registry.formats.protobuf.scoped_names import ProtoType
 
 _READABLE_BYTES = 10_000  # text_format takes quadratic time for bytes that are not UTF-8
 
