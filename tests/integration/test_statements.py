@@ -131,8 +131,8 @@ def test_an_agent_lists_describes_and_queries_and_changes_nothing(shop: Pipeline
                 "run_sql",
             } <= tools
 
-            async def call(name: str, **arguments: Any) -> tuple[bool, str]:
-                answer = await client.call_tool(name, arguments)
+            async def call(tool: str, /, **arguments: Any) -> tuple[bool, str]:
+                answer = await client.call_tool(tool, arguments)
                 return bool(answer.is_error), "".join(each.text for each in answer.content)  # type: ignore[union-attr]
 
             wrong, topics = await call("list_topics", like=TOPIC)
