@@ -29,6 +29,7 @@ from hub.materializers.definition.sql_text import parsed_select, start_of, wrong
 from hub.materializers.definition.sql_view import SqlView
 from hub.materializers.sql_rules.checks import kinds, problem_in
 from hub.materializers.sql_rules.determinism import refused
+from hub.materializers.types import cdc
 from hub.materializers.types.avro_types import AvroType, field_types, has_micros
 from hub.yaml import place
 
@@ -94,6 +95,8 @@ def _read(view: SqlView, schemas: Mapping[str, AvroType]) -> Query:
         if source.table is not None:
             also = [*source.table.key, *delete_columns(name, source)]
             query.used[name] |= {each: None for each in also if each not in META}
+            if source.cdc is not None:  # the order of changes
+                query.used[name][cdc.LSN] = None
     unread = [name for name, used in query.used.items() if not used and name not in _tables(tree)]
     if unread:
         raise wrong(

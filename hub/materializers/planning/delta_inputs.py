@@ -4,7 +4,7 @@ changes.
 A *stream* keeps every event, keyed by its coordinates. A *table* keeps the latest event of each key: the
 columns of ``table: {key: …}``, or else the record's own key (``_key``), which is also the key of another
 view's rows. The order of the log decides which event is the latest; for a view's rows their ``hub.version``
-does, as in every store.
+does, as in every store, and for change events of a database their place in its log (``_lsn``).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def tables(query: Query, types: Mapping[str, Mapping[str, str]]) -> list[Table]:
                 columns,
                 key,
                 "stream" if source.read_as == "stream" else "table",
-                versioned=source.view is not None and source.read_as != "stream",
+                versioned=(source.view is not None or source.cdc is not None) and source.read_as != "stream",
             )
         )
     return found

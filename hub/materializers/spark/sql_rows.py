@@ -13,6 +13,7 @@ from hub.materializers.definition.sql_view import SqlSource, SqlView
 from hub.materializers.planning.classified import LateRule
 from hub.materializers.spark.dataframes import with_headers
 from hub.materializers.spark.formats.decode import DLQ_SUFFIX, Input, SchemaAnswers, judged
+from hub.materializers.types import cdc
 
 EVENTS = "topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary"
 WHY, BYTES = "_why", ("_hub_key", "_hub_value", "_hub_headers")
@@ -60,9 +61,9 @@ def latest_rows(events: DataFrame, given: Input, source: SqlSource, answered: Sc
     rows = typed(events, given, source, answered).where(F.col(WHY).isNull())
     own = F.coalesce("_key", F.concat_ws("-", "_topic", "_partition", "_offset"))
     kept = [*given.source.columns, *META]
-    latest = rows.groupBy(own.alias("_of")).agg(
-        F.max_by(F.struct(*kept), F.struct("_timestamp", "_topic", "_offset")).alias("_row")
-    )
+    changed = [F.coalesce(F.col(cdc.LSN), F.lit(0))] if source.cdc is not None else []
+    order = F.struct(*changed, "_timestamp", "_topic", "_offset")
+    latest = rows.groupBy(own.alias("_of")).agg(F.max_by(F.struct(*kept), order).alias("_row"))
     return latest.select("_row.*").where(~F.col("_deleted"))
 
 

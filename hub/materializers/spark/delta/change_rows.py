@@ -14,6 +14,7 @@ from hub.materializers.spark.dataframes import VERSION_HEADER
 from hub.materializers.spark.delta.inputs import DELETED, ORDER
 from hub.materializers.spark.formats.decode import DLQ_SUFFIX
 from hub.materializers.spark.sql_rows import BYTES, WHY
+from hub.materializers.types import cdc
 from hub.record import NewRecord
 
 
@@ -45,7 +46,11 @@ def as_changes(events: DataFrame, source: SqlSource, table: Table, many_topics: 
         why = F.coalesce(why, F.when(none, said))
         if many_topics:  # several topics have no common order
             order = F.struct("_timestamp", "_topic", "_offset")
-    if table.versioned:
+    if table.versioned and source.cdc is not None:
+        # A database without an LSN: the order of the log, which is one order per key.
+        logged = F.unix_micros("_timestamp") if many_topics else F.col("_offset")
+        order = F.coalesce(cdc.LSN, logged)
+    elif table.versioned:
         header = F.element_at(F.filter(BYTES[2], lambda each: each["key"] == F.lit(VERSION_HEADER)), -1)
         order = header["value"].cast("string").cast("bigint")
         why = F.coalesce(why, F.when(order.isNull(), F.lit(f"it has no header {VERSION_HEADER}")))
