@@ -15,4 +15,5 @@ Flow::
     rendering.py        [core]  settings for Connect                connect_client.py  [edge]  REST
     plan.py             [core]  steps, refusals, drift              apply_plan.py      [shell] plan and apply
     validation.py       [core]  errors of Connect → lines of the file
+    truncations.py      [core]  deletions for rows that a TRUNCATE removed
 """  # noqa: E501

@@ -51,12 +51,15 @@ def _postgres(name: str) -> Mapping[str, str]:
         "publication.autocreate.mode": "filtered",
         # As JSON without a schema, bytes of a decimal could not be read: their scale would be missing.
         "decimal.handling.mode": "string",
+        # Debezium leaves truncations out by default: rows of views would stay, and nobody would know.
+        "skipped.operations": "none",
     }
 
 
 def _outbox(name: str) -> Mapping[str, str]:
     return {
         **_postgres(name),
+        "skipped.operations": "t",  # the events of an emptied outbox are in Kafka
         "tombstones.on.delete": "false",
         "transforms": "outbox",
         "transforms.outbox.type": "io.debezium.transforms.outbox.EventRouter",

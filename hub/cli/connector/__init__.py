@@ -2,5 +2,5 @@
 
 commands.py  the group     planning.py  plan, apply, drift, validate, ls
 control.py   pause, resume, restart, offsets, logs     plugins.py  plugins, add-plugin
-context.py   the file, the client, options
+context.py   the file, the client, options             truncated.py  deletions after a TRUNCATE
 """

@@ -10,6 +10,7 @@ from hub.cli.connector.control import logs, offsets_app, pause, restart, resume
 from hub.cli.connector.init import init
 from hub.cli.connector.planning import apply, drift, list_connectors, plan, validate
 from hub.cli.connector.plugins import add_plugin, plugins
+from hub.cli.connector.truncated import truncated
 
 app = typer.Typer(
     help="Connectors of Kafka Connect: declared in connectors.yaml, planned, applied, operated.",
@@ -31,6 +32,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "resume": resume,
     "restart": restart,
     "logs": logs,
+    "truncated": truncated,
     "plugins": plugins,
     "add-plugin": add_plugin,
 }

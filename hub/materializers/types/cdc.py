@@ -183,7 +183,9 @@ def refusal_sql(schema: AvroType, whole: Iterable[str], event: str) -> str:
         (f"{op} IS NULL", literal("it is no change event of Debezium: it has no op")),
         (
             f"{op} = 't'",
-            literal("the table was truncated: rows of the view stay until it is built anew: hub view rewind"),
+            literal(
+                "the table was truncated: its rows stay until they are deleted: hub connector truncated TOPIC"
+            ),
         ),
         (f"NOT ({changes} OR {op} = 'd')", f"concat('its op is ', {op}, ', which is no change of a row')"),
         (f"{changes} AND {at('after')} IS NULL", literal("it has no row in `after`")),

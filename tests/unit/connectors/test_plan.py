@@ -76,6 +76,7 @@ def test_a_source_makes_its_topics_as_the_tree_says(file: Connectors, context: R
     assert found["topic.creation.default.retention.ms"] == str(7 * 86_400_000)
     assert found["topic.creation.default.replication.factor"] == "3"
     assert found["database.password"] == "${env:CRM_PASSWORD}" and found["slot.name"] == "hub_crm"
+    assert found["skipped.operations"] == "none"  # a truncation is seen
 
 
 def test_a_sink_reads_patterns_without_queues_and_has_one_of_its_own(
