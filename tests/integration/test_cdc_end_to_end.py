@@ -20,7 +20,7 @@ from typing import Any
 import httpx2
 import psycopg
 import pytest
-from pipeline import Pipeline, plain, wait_until
+from pipeline import Pipeline, plain, records_of, wait_until
 from ports import free_ports
 from postgres import BINARIES, Postgres
 from processes import HubProcess, call_hub, own_settings
@@ -166,7 +166,8 @@ class Company:
                 f"UPDATE orders SET customer_id = {other} WHERE id = {earlier}",
             )
             if id_ % 5 == 1:
-                self.sql(f"UPDATE customers SET id = id + 10000 WHERE id = {other}")
+                short = "length(bio) < 100"  # a TOAST value would not be in the event of the new key
+                self.sql(f"UPDATE customers SET id = id + 10000 WHERE id = {other} AND {short}")
             if id_ % 7 == 2:
                 self.sql(
                     f"DELETE FROM customers WHERE id = {earlier}", f"DELETE FROM orders WHERE id = {other}"
@@ -253,6 +254,7 @@ def test_views_equal_the_source_while_everything_dies(company: Company) -> None:
     company.change(range(110, 120))
     company.compare()
     slot_is_measured(company)
+    new_key_without_a_value_is_refused(company)
     truncation_is_not_passed_over(company)
 
 
@@ -273,15 +275,26 @@ def slot_is_measured(company: Company) -> None:
     assert measured is not None and 0 < measured < retained + 64 * 2**20
 
 
+def new_key_without_a_value_is_refused(company: Company) -> None:
+    """A TOAST value that did not change is not in the event of the new key: null would be wrong."""
+    longest = "SELECT max(id) FROM customers WHERE length(bio) > 1000"
+    company.sql(f"UPDATE customers SET id = id + 20000 WHERE id = ({longest})")
+    queue = "crm.public.customers.dlq"
+    wait_until(lambda: queue in company.pipeline.cluster.topics(), 120, lambda: "nothing is refused")
+    wait_until(lambda: bool(records_of(company.pipeline.cluster, queue)), 60)
+    (reason,) = {each.header("hub.dlq.reason") for each in records_of(company.pipeline.cluster, queue)}
+    assert b"its bio is a TOAST value" in (reason or b"")
+
+
 def truncation_is_not_passed_over(company: Company) -> None:
     """Debezium leaves truncations out by default: the rows would stay, and nobody would know."""
     company.sql("TRUNCATE customers", "INSERT INTO customers (id, name) VALUES (7, 'after')")
     topic = "crm.public.customers"
-    queue = f"{topic}.dlq"
-    wait_until(lambda: queue in company.pipeline.cluster.topics(), 120, lambda: "no truncation arrives")
     wait_until(lambda: company.pipeline.rows("names").get("7", {}).get("name") == "after", 120)
     assert len(company.pipeline.rows("names")) > 1
     told = json.loads(company.cli("connector", "truncated", topic, "-o", "json"))
     assert told["truncations"] == 1 and told["deletions"] > 50
+    refused = {each.header("hub.dlq.reason") for each in records_of(company.pipeline.cluster, f"{topic}.dlq")}
+    assert any(b"was truncated" in (each or b"") for each in refused)
     company.compare()
     assert json.loads(company.cli("connector", "truncated", topic, "-o", "json"))["deletions"] == 0

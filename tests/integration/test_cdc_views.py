@@ -180,13 +180,18 @@ def test_what_is_no_change_of_a_row_is_refused(golden: GoldenRunner) -> None:
         given("c", change("x", 3, ada)),
         given("c", change("u", 4, None)),
         given("c", change("d", 5, None)),
+        # A new key of a row whose TOAST value did not change.
+        given("c", change("d", 6, None, customer(1, ""))),
+        given("c", change("c", 6, customer(7, "Ada", bio=UNAVAILABLE))),
     ]
     found = golden.run("customers", Case.model_validate({"events": events, "rows": {}}))
-    assert list(found.rows) == ["1"]
+    assert list(found.rows) == []
     reasons = [reason for _, reason in found.dead]
-    assert [number for number, _ in found.dead] == [2, 3, 4, 5]
+    assert [number for number, _ in found.dead] == [2, 3, 4, 5, 7]
     for reason, said in zip(
-        reasons, ("truncated", "its op is x", "no row in `after`", "REPLICA IDENTITY"), strict=True
+        reasons,
+        ("truncated", "its op is x", "no row in `after`", "REPLICA IDENTITY", "its bio is a TOAST value"),
+        strict=True,
     ):
         assert said in reason
     placeholder = [given("c", change("u", 6, customer(1, UNAVAILABLE)))]

@@ -172,9 +172,9 @@ def in_envelope(path: tuple[str, ...]) -> tuple[str, ...]:
     return own.get(path[0], ("after", *path))
 
 
-def refusal_sql(schema: AvroType, whole: Iterable[str], event: str) -> str:
+def refusal_sql(schema: AvroType, whole: Iterable[str], event: str, columns: Iterable[str] = ()) -> str:
     """Return why a decoded envelope cannot be a change of a row; null if it can. ``whole``: columns whose
-    value must be in the event.
+    value must be in the event. ``columns``: those that are read at all: a new row has no earlier value.
     """
     at = part(schema, event)
     op = at("op")
@@ -194,11 +194,14 @@ def refusal_sql(schema: AvroType, whole: Iterable[str], event: str) -> str:
             literal("a deletion without `before`: ALTER TABLE … REPLICA IDENTITY DEFAULT or FULL"),
         ),
     ]
-    for name in whole:
+    whole = frozenset(whole)
+    for name in dict.fromkeys([*whole, *columns]):
         if (missing := unavailable_sql(schema, name, f"{at('after')}.{quoted(name)}")) is not None:
             said = f"its {name} is a TOAST value that did not change and is not in the event: "
             fix = "ALTER TABLE … REPLICA IDENTITY FULL"
-            cases.append((f"{changes} AND coalesce({missing}, FALSE)", literal(said + fix)))
+            # Debezium writes a new primary key as a deletion and a new row.
+            lacks = changes if name in whole else one_of_texts(op, ("c", "r"))
+            cases.append((f"{lacks} AND coalesce({missing}, FALSE)", literal(said + fix)))
     return first_of(cases, "CAST(NULL AS STRING)")
 
 

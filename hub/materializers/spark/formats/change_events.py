@@ -30,7 +30,7 @@ def decoded_source(source: SourcePlan, schema: AvroType) -> SourcePlan:
 def as_rows(events: DataFrame, source: SourcePlan, schema: AvroType, mine: str) -> DataFrame:
     """Return the events of a source as rows; see the module. ``mine``: the condition that an event is one."""
     event, op = source.event, cdc.part(schema, source.event)("op")
-    refused = cdc.refusal_sql(schema, source.whole, event)
+    refused = cdc.refusal_sql(schema, source.whole, event, source.columns)
     before = cdc.row_sql(schema, source.columns, event, "before")
     row = cdc.row_sql(schema, source.columns, event, "row")
     change = f"{mine} AND _why IS NULL AND NOT _deleted"
