@@ -7,6 +7,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -418,6 +419,84 @@ def test_the_command_line_asks_by_the_homes_key_or_by_its_token(
     refused = sql(f"ana:{PASSWORD}")
     assert refused.returncode == 1 and "ana may not read" in refused.stderr
     assert "wrong user" in sql("hubt_wrong").stderr
+
+
+def test_tokens_of_people_are_made_used_and_revoked_by_the_command_line(guarded: Guarded) -> None:
+    def hub(who: str, *arguments: str) -> Any:
+        return call_hub(guarded.settings.model_copy(update={"token": who}), *arguments)
+
+    def subjects(token: str) -> int:
+        headers = {"Authorization": f"Bearer {token}"}
+        return httpx2.get(f"{guarded.url}/subjects", headers=headers, timeout=30).status_code
+
+    ana, root = f"ana:{PASSWORD}", f"root:{PASSWORD}"
+    for arguments, said in (
+        (("ci", "--grant", "read"), "read:shop.**"),
+        (("ci", "--expires", "0"), "greater than or equal to 1"),
+        (("ci", "--owner", "root"), "made by its owner"),
+    ):
+        refused = hub(ana, "access", "token", "create", *arguments)
+        assert refused.returncode == 1 and said in refused.stderr, refused.stderr
+        assert "Traceback" not in refused.stderr
+    assert "wrong user" in hub("ana:wrong", "access", "token", "ls").stderr
+    by_key = call_hub(guarded.settings, "access", "token", "create", "ci", "--owner", "nobody")
+    assert "is not a user" in by_key.stderr
+
+    made = json.loads(hub(ana, "access", "token", "create", "ci", "--expires", "1", "-o", "json").stdout)
+    own = hub(ana, "access", "token", "create", "narrow", "--grant", f"read:{guarded.mark}.none")
+    narrow = own.stdout.strip()
+    assert "shown this once" in own.stderr and narrow.startswith("hubt_")
+    assert subjects(made["token"]) == 200
+    # A token makes no tokens, and may no more than its grants say.
+    assert hub(made["token"], "access", "token", "create", "more").returncode == 1
+    read = f'SELECT count(*) FROM "{guarded.orders}"'
+    assert hub(made["token"], "sql", "-c", read).returncode == 0
+    assert hub(narrow, "sql", "-c", read).returncode == 1
+    listed = json.loads(hub(ana, "access", "token", "ls", "-o", "json").stdout)
+    assert {row["name"] for row in listed} == {"ci", "narrow"}
+    assert made["token"] not in json.dumps(listed)
+    assert {row["owner"] for row in json.loads(hub(root, "access", "token", "ls", "-o", "json").stdout)} == {
+        "ana"
+    }
+    assert hub(ana, "access", "token", "revoke", made["id"]).returncode == 0
+    assert subjects(made["token"]) == 401
+    again = hub(ana, "access", "token", "revoke", made["id"])
+    assert (again.returncode, "there is no token" in again.stderr) == (1, True)
+
+
+def test_sessions_of_people_are_listed_and_ended_by_the_command_line(guarded: Guarded) -> None:
+    def hub(*arguments: str) -> Any:
+        return call_hub(
+            guarded.settings.model_copy(update={"token": f"root:{PASSWORD}"}), "access", *arguments
+        )
+
+    def signed_in(name: str) -> httpx2.Client:
+        client = httpx2.Client(base_url=guarded.url, timeout=30)
+        form = {"name": name, "password": PASSWORD}
+        answer = client.post("/sign-in", data=form, headers={"Origin": guarded.url})
+        assert answer.status_code == 303, answer.text
+        return client
+
+    def rows() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(hub("session", "ls", "-o", "json").stdout)
+        return found
+
+    assert hub("session", "revoke").returncode == 1
+    with ExitStack() as opened:
+        first, second, other = (
+            opened.enter_context(closing(signed_in(name))) for name in ("ana", "ana", "root")
+        )
+        assert sorted(each["name"] for each in rows()) == ["ana", "ana", "root"]
+        assert all("@" not in each["id"] and each["address"] == "127.0.0.1" for each in rows())
+        one = next(each["id"] for each in rows() if each["name"] == "ana")
+        assert hub("session", "revoke", one).returncode == 0
+        assert sorted(each.get("/subjects").status_code for each in (first, second)) == [200, 401]
+        assert hub("session", "revoke", "--user", "ana").returncode == 0
+        assert [each.get("/subjects").status_code for each in (first, second, other)] == [401, 401, 200]
+        assert [each["name"] for each in rows()] == ["root"]
+    gone = hub("session", "revoke", one)
+    assert (gone.returncode, "Traceback" in gone.stderr) == (1, False)
+    assert "ana has no sessions" in hub("session", "revoke", "--user", "ana").stderr
 
 
 def test_a_view_is_computed_and_applied_and_its_stream_ends_with_its_grant(guarded: Guarded) -> None:

@@ -26,7 +26,7 @@ from postgres import BINARIES, Postgres
 from processes import HubProcess, call_hub, own_settings
 
 from hub.outbox.database import plain_url
-from hub.runtime import running_hub
+from hub.supervisor import running_hub
 
 TREE = """\
 topics:
