@@ -165,7 +165,7 @@ def test_a_copy_ends_equal_to_the_table_whatever_is_cut_where_and_nothing_is_tol
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     monkeypatch.setattr(subscriptions, "_PAGE", 3)
-    monkeypatch.setattr(subscriptions, "_MOST_KEYS", 4)
+    monkeypatch.setattr("hub.materializers.serving.held_keys.HeldKeys.__init__.__defaults__", (4,))
     monkeypatch.setattr(subscriptions, "_HEARTBEAT_S", 0.01)
     chance = random.Random(seed)
     bench = Bench(tmp_path)

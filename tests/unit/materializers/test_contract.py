@@ -61,8 +61,8 @@ def test_parquet_is_right_after_a_kill_between_any_two_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     chance = random.Random(seed)
-    monkeypatch.setattr(parquet_store, "SNAPSHOT_ROWS", 30)
-    monkeypatch.setattr(parquet_store, "MOST_ALIKE", 3)
+    monkeypatch.setattr(parquet_manifest, "SNAPSHOT_ROWS", 30)
+    monkeypatch.setattr(parquet_manifest, "MOST_ALIKE", 3)
     steps_left = 10**9
 
     def counted(name: str) -> None:

@@ -144,7 +144,9 @@ def test_a_catch_up_that_ended_is_told_live_with_its_events_and_its_time(
     told = committed_batches.CommittedBatch(3, reached if same else Positions.of([("in", 0, 9)]), 1_000, 250)
     monkeypatch.setattr(committed_batches, "last_batch", lambda query, seen: told)
     monkeypatch.setattr(
-        spark, "committed_batch", lambda checkpoint: committed_batches.CommittedBatch(3, reached, 0, 0)
+        committed_batches,
+        "committed_batch",
+        lambda checkpoint: committed_batches.CommittedBatch(3, reached, 0, 0),
     )
     batch = stage.reports.last_batch(stage.plan, cast(Any, None), -1)
     assert batch is not None and batch.batch_id == 3
