@@ -14,7 +14,7 @@ from processes import run_hub
 from pyspark.sql import SparkSession
 
 from hub.cli.view.new import source_of
-from hub.cli.view.schemas_source import schemas_of
+from hub.cli.view.schemas_source import schemas_of, topics_of
 from hub.errors import ConfigError
 from hub.files import write_new
 from hub.materializers.definition.drafted import draft
@@ -69,7 +69,8 @@ def test_a_drafted_view_passes_its_drafted_test(spark_session: SparkSession, tmp
     project = tmp_path / "project"
     shutil.copytree(EXAMPLES / "customer-360", project, ignore=shutil.ignore_patterns("views"))
     topics = ("crm.customers", "shop.orders", "shop.payments", "support.tickets", "web.visits")
-    made = draft("shop_360", "customer_id", [source_of(project, topic) for topic in topics])
+    tree = topics_of(project)
+    made = draft("shop_360", "customer_id", [source_of(project, tree, topic) for topic in topics])
     write_new(
         {project / "views/shop_360.yaml": made.view, project / "views/tests/shop_360.yaml": str(made.test)}
     )

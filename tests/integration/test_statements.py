@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 import httpx2
@@ -49,7 +49,7 @@ def asked(shop: Pipeline, sql: str) -> Any:
     return answer.json()["rows"]
 
 
-def events_of(shop: Pipeline, sql: str) -> Iterator[dict[str, Any]]:
+def events_of(shop: Pipeline, sql: str) -> Generator[dict[str, Any], None, None]:
     """Yield the events of a push query, without signs of life."""
     asks = {"sql": sql, "format": "ndjson"}
     with httpx2.stream("GET", f"{shop.url}/query/changes", params=asks, timeout=patient(60)) as answer:
