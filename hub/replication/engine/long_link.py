@@ -72,9 +72,9 @@ def due_at_s(
     """Return when an open transaction is to be committed, by its age alone: ``interval_s`` after its begin.
 
     Over a long link to the target the interval counts from the former commit, which took longer. The first
-    answer was requested before that commit and has next to nothing, so the next one is waited for, a round
-    trip to the source. While the mirror is ``behind`` the waits of a commit must be few, not short: it comes
-    later.
+    answer was requested before that commit and has next to nothing, so the next one is waited for: a round
+    trip to the source, and at most ``interval_s``. While the mirror is ``behind`` the waits of a commit must
+    be few, not short: it comes later.
 
     >>> due_at_s(10.0, 9.7, 0.1, 0.1, behind=False), due_at_s(10.0, 9.7, 0.1, 0.1, behind=True)
     (10.02, 10.6)
@@ -85,7 +85,7 @@ def due_at_s(
         return begun_at_s + interval_s
     if behind:
         return begun_at_s + max(interval_s, _ROUND_TRIPS_PER_TRANSACTION * round_trip_s)
-    return max(begun_at_s + source_round_trip_s + _SETTLE_S, last_due_at_s + interval_s)
+    return max(begun_at_s + min(source_round_trip_s + _SETTLE_S, interval_s), last_due_at_s + interval_s)
 
 
 @dataclass(frozen=True, slots=True)

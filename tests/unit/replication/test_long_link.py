@@ -224,6 +224,7 @@ def test_a_short_link_stays_as_it_is() -> None:
 def test_a_long_commit_is_followed_by_the_next_with_all_that_came_meanwhile() -> None:
     """The fetch that was under way during the commit has next to nothing: one more answer is waited for."""
     assert due_at_s(10.0, 9.7, 0.1, 0.1, 0.05, behind=False) == pytest.approx(10.07)
+    assert due_at_s(10.0, 9.7, 0.0, 0.1, 0.05, behind=False) == 10.0, "no longer than the interval"
     assert due_at_s(10.0, 9.95, 0.2, 0.1, 0.05, behind=False) == pytest.approx(10.15)
     assert due_at_s(10.0, 9.7, 0.1, 0.1, 0.05, behind=True) == pytest.approx(10.6)
     assert due_at_s(10.0, 9.7, 2.0, 0.1, 0.05, behind=True) == pytest.approx(12.0)
