@@ -14,15 +14,17 @@ _STATES: Final[Mapping[str, str]] = {
     "HUB-1441": "54001",  # statement too complex
     "HUB-1442": "42601",  # syntax error
     "HUB-1443": "42601",
-    "HUB-1444": "42P01",  # undefined table; a column is 42703
+    "HUB-1444": "42P01",  # undefined table
     "HUB-1445": "42804",  # datatype mismatch
     "HUB-1446": "42883",  # undefined function
     "HUB-1447": "22023",  # invalid parameter value
-    "HUB-1448": "57014",  # query canceled: out of time; or too large
+    "HUB-1448": "54000",  # program limit exceeded
     "HUB-1449": "57014",
     "HUB-1450": "22000",
     "HUB-1451": "54000",
     "HUB-1452": "54000",
+    "HUB-1471": "42703",  # undefined column
+    "HUB-1472": "57014",  # query canceled: out of time
     "HUB-3066": "53300",  # too many connections
 }
 _BY_CLASS: Final[tuple[tuple[type[HubError], str], ...]] = (
@@ -55,10 +57,6 @@ def state_of(error: HubError) -> str:
     >>> state_of(SqlError("no view", code="HUB-1444", line=1, column=8))
     '42P01'
     """
-    if error.code == "HUB-1444" and "no column" in error.message:
-        return "42703"
-    if error.code == "HUB-1448" and "took too long" not in error.message:
-        return "54000"
     if error.code in _STATES:
         return _STATES[error.code]
     return next((state for kind, state in _BY_CLASS if isinstance(error, kind)), "XX000")

@@ -163,7 +163,7 @@ class QueryExecutor:
         ``at_a_cut``: when the views have no common snapshot in the transaction, return no rows and the reason
         in ``cut``.
 
-        Raises SqlError (with the place, or HUB-1448 for the time), PeerError when the store does not answer.
+        Raises SqlError (with the place, or HUB-1472 for the time), PeerError when the store does not answer.
         """
 
         def compiled(tables: _Tables, postgres: bool) -> Compiled:

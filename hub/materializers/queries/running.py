@@ -92,7 +92,7 @@ class RunningQuery:
         return SqlError(
             "the query took too long and was stopped",
             hint="ask for less (WHERE on a declared index, LIMIT), or allow more with timeout_ms",
-            code="HUB-1448",
+            code="HUB-1472",
         )
 
 

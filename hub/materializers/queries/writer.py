@@ -121,12 +121,13 @@ class SqlWriter:
     def fail(self, message: str, node: Any, hint: str | None = None) -> SqlError:
         return self.statement.error(message, node, hint=hint, code="HUB-1445")
 
-    def unknown(self, message: str, node: Node, guess: str | None) -> SqlError:
+    def unknown(self, message: str, node: Node, guess: str | None, code: str = "HUB-1471") -> SqlError:
+        """Return the error for a name that does not exist: of a column, unless another ``code`` is given."""
         return self.statement.error(
             f'{message}: did you mean "{guess}"?' if guess else message,
             node,
             hint=None if guess else r"hub sql shows what there is: \d and \d NAME",
-            code="HUB-1444",
+            code=code,
         )
 
 

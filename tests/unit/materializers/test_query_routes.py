@@ -175,7 +175,7 @@ def test_an_error_has_a_place_and_a_caret(http: TestClient) -> None:
     answer = http.post("/query", json={"sql": "SELECT celsious FROM plant"})
     assert answer.status_code == 400
     body = answer.json()
-    assert (body["error_code"], body["line"], body["column"]) == ("HUB-1444", 1, 8)
+    assert (body["error_code"], body["line"], body["column"]) == ("HUB-1471", 1, 8)
     assert body["caret"].endswith("       ^^^^^^^^") and 'did you mean "celsius"' in body["message"]
     assert http.post("/query", json={"sql": "DROP TABLE x"}).status_code == 400
     assert http.post("/query", json={"sql": "SELECT 1", "limit": 10**6}).status_code == 422
@@ -348,7 +348,7 @@ def test_views_tell_their_group_and_its_state(hub: Hub, http: TestClient) -> Non
 def test_the_time_limit_is_the_callers(http: TestClient) -> None:
     tables = ", ".join(f"plant t{n}" for n in range(12))
     answer = http.post("/query", json={"sql": f"SELECT count(*) FROM {tables}", "timeout_ms": 200})
-    assert answer.status_code == 400 and answer.json()["error_code"] == "HUB-1448"
+    assert answer.status_code == 400 and answer.json()["error_code"] == "HUB-1472"
 
 
 def test_saved_queries(hub: Hub, http: TestClient) -> None:

@@ -63,7 +63,7 @@ def no_column(w: SqlWriter, node: Node, name: str, table: exp.Identifier | None)
         named = [each for each in sources if is_named(each.name, table)]
         if not named:
             guess = nearest(table.name, [each.name for each in sources])
-            return w.unknown(f'no table "{table.name}" in this FROM', table, guess)
+            return w.unknown(f'no table "{table.name}" in this FROM', table, guess, "HUB-1444")
         sources = named
     if not sources:
         return w.unknown(f'no column "{name}": the query has no FROM', node, None)
