@@ -186,7 +186,7 @@ def test_a_topic_made_again_stops_or_goes_on_as_the_file_says(world: World) -> N
     world.make(topic)
     world.produce(topic, 60, mark="again")
     found = world.until(lambda each: topic in each["trouble"])
-    assert "deleted and made again" in found["trouble"][topic]
+    assert "deleted and created again" in found["trouble"][topic]
     world.produce(other, 50, mark="more")  # the other one continues
     world.caught_up({other: 150})
     assert len(world.values(topic, "lon")) == 100
