@@ -1,5 +1,5 @@
-"""What SQL tools send, written from public knowledge of them (their sources and logs), shortened to columns
-that matter.
+"""Statements of SQL tools, written from public knowledge of them (their sources and logs), shortened to
+columns that matter.
 
 ``CATALOG`` are questions about tables, by tool; ``ROWS`` are queries over the view ``plant`` (sql_cases.py),
 with rows. Macros of Grafana are expanded as its Postgres data source does.

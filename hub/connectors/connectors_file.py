@@ -203,7 +203,7 @@ def load_connectors(project: Path, file: Path | None = None) -> Connectors:
 
 
 def _faults(name: str, spec: ConnectorSpec) -> Iterator[tuple[tuple[str, ...], str, str]]:
-    """Yield (keys, message, hint) of what the model alone cannot place."""
+    """Yield (keys, message, hint) of errors that the model alone cannot place."""
     for key, value in spec.config.items():
         at, text = ("config", key), str(value)
         if key in _SET_ELSEWHERE:

@@ -49,7 +49,7 @@ class SchemaVersion:
 
 @dataclass(frozen=True, slots=True)
 class _SchemaReading:
-    """How values of one schema id are read; ``reason``: why they are not."""
+    """Reading of the values of one schema id; ``reason``: why they are not read."""
 
     decode: Callable[[bytes, int], Any] | None
     layout: Layout

@@ -20,7 +20,7 @@ OWN_COMPACTION = {"hub.operation": "compaction"}
 
 @dataclass(frozen=True, slots=True)
 class TableProgress:
-    """How far a table has its topic. ``positions``: the next offset by partition."""
+    """Progress of a table in its topic. ``positions``: the next offset by partition."""
 
     topic_id: str
     positions: Mapping[int, int] = field(default_factory=dict)

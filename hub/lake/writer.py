@@ -44,7 +44,7 @@ _QUEUE_KB = 65_536
 
 @dataclass
 class TopicWork:
-    """What the writer holds of one topic. ``table`` None: it is to be opened."""
+    """State of the writer for one topic. ``table`` None: it is to be opened."""
 
     schemas: TopicSchemas
     note: TopicInLake
@@ -129,7 +129,7 @@ class LakeWriter:
         return work
 
     def _failed(self, work: TopicWork, error: HubError) -> None:
-        """Forget what was opened: the next round reads the state of the table again."""
+        """Close all tables: the next round reads the state of the table again."""
         work.table = None
         pause_s = work.backoff.next_s()
         work.due_s = self._now_s() + pause_s

@@ -320,7 +320,8 @@ def check_slot(position: Position | None, confirmed_lsn: int | None) -> None:
     if position is not None and confirmed_lsn is not None and confirmed_lsn > position.lsn:
         raise Conflict(
             f"the slot begins at {lsn_text(confirmed_lsn)}, after the relay's position "
-            f"{lsn_text(position.lsn)}: it was made anew, and events between the two may be missing in Kafka",
+            f"{lsn_text(position.lsn)}: it was created again, and events between the two "
+            "may be missing in Kafka",
             hint="docs/how-to/use-the-outbox.md, part `A lost slot`",
             code="HUB-1981",
         )

@@ -228,7 +228,7 @@ POSTED: dict[str, list[Any]] = {
     "/dlq/{topic}/{partition}/{offset}/replay": [{"as_is": True, "dry_run": True}],
     "/dlq/{topic}/{partition}/{offset}/dismiss": [{"why": "x"}],
 }
-# Requests that change something and answer with what they were given: their own tests have them.
+# Requests that change something and answer with their own input: other tests have them.
 CHANGES = (
     *("/sign-in", "/sign-out", "/sessions", "/tokens", "/api/access", "/subjects", "/config", "/mode"),
     *("/contexts", "/schemas", "/compatibility", "/v1/metadata", "/topics/{topic}/records"),
@@ -299,7 +299,7 @@ def read(client: httpx2.Client, address: str, body: Any, wait_s: float) -> str:
 
 
 def test_no_route_shows_a_masked_user_what_masks_hide(masked: Masked) -> None:
-    """The same crawl by a user who may see everything finds the values, so it looks where they are."""
+    """A user who may see everything finds the values by the same crawl, so it looks where they are."""
     seen = crawled(masked, "bob")
     shown = {template for template, answers in seen.items() if any(map(holds_canary, answers))}
     assert shown >= {

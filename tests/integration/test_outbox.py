@@ -319,7 +319,7 @@ def test_a_lost_slot_loses_no_row(shop: Shop, tmp_path: Path) -> None:
     status = call_hub(shop.settings, "outbox", "status")
     assert (status.returncode, "no slot: hub outbox init" in status.stdout) == (1, True)
     assert call_hub(shop.settings, "outbox", "init").returncode == 0
-    wait_until(lambda: "it was made anew" in relay.log.read_text(), 60)
+    wait_until(lambda: "it was created again" in relay.log.read_text(), 60)
     assert shop.rows() == {second}
     assert call_hub(shop.settings, "outbox", "retry", "--all").returncode == 0
     third = shop.publish(3)

@@ -1,4 +1,4 @@
-"""The Helm chart: its values are checked, Kubernetes takes what it renders, the plain manifests are fresh."""
+"""The Helm chart: its values are checked, Kubernetes accepts its manifests, the plain ones are fresh."""
 
 from __future__ import annotations
 

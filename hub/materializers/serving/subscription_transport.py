@@ -85,7 +85,7 @@ class ServerSentEvents(StreamingResponse):
 
 
 class JsonLines(ServerSentEvents):
-    """The same events as lines of JSON, as WebSocket messages have them."""
+    """Format the same events as lines of JSON, as WebSocket messages have them."""
 
     media_type = "application/x-ndjson"
 

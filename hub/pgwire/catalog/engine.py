@@ -65,7 +65,7 @@ _OIDS = {
 
 @dataclass(slots=True)
 class Catalogs:
-    """Catalogs of a server, made of what the query service can read. Thread-safe."""
+    """Catalogs of a server, made of the tables that the query service can read. Thread-safe."""
 
     service: QueryService
     _made: dict[CatalogSnapshot, Any] = field(default_factory=dict)

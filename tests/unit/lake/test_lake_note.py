@@ -1,4 +1,4 @@
-"""What is shown of the lake's writer: unknown while it says nothing, failing tables by name."""
+"""The note of the lake's writer: unknown while it is silent, failing tables by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Push queries: what they may say, rows of topics and views as they change, limits, and HTTP forms."""
+"""Push queries: their grammar, rows of topics and views as they change, limits, and HTTP forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statements about views: what they say, the files that CREATE and DROP write, SHOW, DESCRIBE, EXPLAIN, and
+"""Statements about views: their grammar, the files that CREATE and DROP write, SHOW, DESCRIBE, EXPLAIN, and
 who may.
 """
 

@@ -192,7 +192,7 @@ def test_a_fetch_grows_while_the_link_is_idle_between_answers_and_shrinks_when_a
         sizes = sizes.answered(1, sizes.of(1), 0.05, 0.1)
         assert sizes.of(1) == expected * MB
     assert sizes.of(2) == MB
-    assert sizes.answered(1, 3 * MB, 0.01, 0.1).of(1) == 16 * MB  # less was there: it says nothing
+    assert sizes.answered(1, 3 * MB, 0.01, 0.1).of(1) == 16 * MB  # fewer bytes were there: no evidence
     assert sizes.answered(1, 16 * MB, 0.3, 0.1).of(1) == 16 * MB
     for expected in (8, 4, 2, 1, 1):
         sizes = sizes.answered(1, sizes.of(1), 3.0, 0.1)

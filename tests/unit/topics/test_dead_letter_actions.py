@@ -1,4 +1,4 @@
-"""Replays of dead-letter records as values: what is appended, what is closed, what is refused.
+"""Replays of dead-letter records as values: appended, closed and refused ones.
 Needs no log."""
 
 from __future__ import annotations

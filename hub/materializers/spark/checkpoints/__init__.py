@@ -1,1 +1,1 @@
-"""[edge] What a checkpoint of Spark says: ``committed_batches.py`` reads its logs of offsets and commits."""
+"""[edge] Content of a checkpoint of Spark: ``committed_batches.py`` reads its logs of offsets and commits."""
