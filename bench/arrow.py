@@ -16,25 +16,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from fastapi.testclient import TestClient
 from query_hub import QueryHub
-from sql_cases import TIME, schema
+from sql_cases import FACTS_SQL, store_facts
 
 from hub.client.frames import ArrowResult
-from hub.materializers.stores.store import RowVersion, ViewBatch
 from hub.record import Positions
 
-WIDE = "SELECT key, name, n, seen, price FROM facts"
 NARROW = "SELECT n, price FROM facts"
-
-
-def filled(hub: QueryHub, rows: int) -> None:
-    """Store ``rows`` rows of a text, a number, a time and a double."""
-    hub.store.ensure_view("facts", schema(name="string", n="long", seen=TIME, price="double"), [], "t7")
-    for start in range(0, rows, 10_000):
-        block = [
-            RowVersion(f"k{n}", n + 1, 0, n, {"name": f"name {n}", "n": n, "seen": n * 1_000, "price": n / 4})
-            for n in range(start, min(rows, start + 10_000))
-        ]
-        hub.store.apply([ViewBatch("facts", block, Positions())])
 
 
 def asked(http: TestClient, sql: str, form: str, limit: int) -> bytes:
@@ -69,10 +56,10 @@ def main() -> None:
     rows = parser.parse_args().rows
     with tempfile.TemporaryDirectory() as folder:
         hub = QueryHub(Path(folder))
-        filled(hub, rows)
+        store_facts(hub.store, rows)
         with TestClient(hub.app) as http:
             by_pandas(http, f"{NARROW} WHERE n < 10", rows)  # imports pyarrow and pandas
-            for what, sql in (("2 numbers", NARROW), ("5 columns", WIDE)):
+            for what, sql in (("2 numbers", NARROW), ("5 columns", FACTS_SQL)):
                 for name, way in WAYS.items():
                     begun, cpu = time.perf_counter(), time.process_time()
                     count = way(http, sql, rows)

@@ -19,33 +19,18 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import asyncpg
 import psycopg
 from pg_server import PgHub, served_pg
-from sql_cases import TIME, schema
+from sql_cases import FACTS_SQL, store_facts
 
-from hub.materializers.stores.store import RowVersion, ViewBatch
 from hub.pgwire.results import ResultLimits
-from hub.record import Positions
-
-SQL = "SELECT key, name, n, seen, price FROM facts"
-
-
-def filled(hub: PgHub, rows: int) -> None:
-    """Store ``rows`` rows of a text, a number, a time and a double."""
-    hub.store.ensure_view("facts", schema(name="string", n="long", seen=TIME, price="double"), [], "t7")
-    for start in range(0, rows, 10_000):
-        block = [
-            RowVersion(f"k{n}", n + 1, 0, n, {"name": f"name {n}", "n": n, "seen": n * 1_000, "price": n / 4})
-            for n in range(start, min(rows, start + 10_000))
-        ]
-        hub.store.apply([ViewBatch("facts", block, Positions())])
 
 
 def by_psycopg(hub: PgHub, *, binary: bool) -> int:
     with psycopg.connect(host="127.0.0.1", port=hub.port, user="bench", dbname="hub") as connection:
-        return len(connection.cursor(binary=binary).execute(SQL).fetchall())
+        return len(connection.cursor(binary=binary).execute(FACTS_SQL).fetchall())
 
 
 def by_copy(hub: PgHub) -> int:
-    asked = f"COPY ({SQL}) TO STDOUT CSV"
+    asked = f"COPY ({FACTS_SQL}) TO STDOUT CSV"
     with (
         psycopg.connect(host="127.0.0.1", port=hub.port, user="bench", dbname="hub") as connection,
         connection.cursor().copy(asked) as copy,
@@ -57,7 +42,7 @@ def by_asyncpg(hub: PgHub) -> int:
     async def go() -> int:
         connection = await asyncpg.connect(host="127.0.0.1", port=hub.port, user="bench", database="hub")
         try:
-            return len(await connection.fetch(SQL))
+            return len(await connection.fetch(FACTS_SQL))
         finally:
             await connection.close()
 
@@ -78,7 +63,7 @@ def main() -> None:
     rows = parser.parse_args().rows
     limits = ResultLimits(rows, 4 << 30)
     with tempfile.TemporaryDirectory() as folder, served_pg(Path(folder), limits=limits) as hub:
-        filled(hub, rows)
+        store_facts(hub.store, rows)
         for name, read in WAYS.items():
             started = time.monotonic()
             found = read(hub)

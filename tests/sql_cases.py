@@ -40,6 +40,20 @@ def schema(**columns: Any) -> dict[str, Any]:
     return {"type": "record", "name": "v", "fields": fields}
 
 
+FACTS_SQL = "SELECT key, name, n, seen, price FROM facts"
+
+
+def store_facts(store: Store, rows: int) -> None:
+    """Store ``rows`` rows of a text, a number, a time and a double as the view ``facts``."""
+    store.ensure_view("facts", schema(name="string", n="long", seen=TIME, price="double"), [], "t7")
+    for start in range(0, rows, 10_000):
+        block = [
+            RowVersion(f"k{n}", n + 1, 0, n, {"name": f"name {n}", "n": n, "seen": n * 1_000, "price": n / 4})
+            for n in range(start, min(rows, start + 10_000))
+        ]
+        store.apply([ViewBatch("facts", block, Positions())])
+
+
 def plant(number: int) -> dict[str, Any]:
     return {
         "city": CITIES[number % 3],

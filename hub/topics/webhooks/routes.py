@@ -17,7 +17,7 @@ from hub.errors import CallerError, HubError
 from hub.topics.gateway.gateway import Gateway
 from hub.topics.gateway.produce_batch import GatewayAnswer, ProduceRequest, refusal
 from hub.topics.gateway.routes import announced_bytes, answered, declared_key, read_body
-from hub.topics.webhooks.counts import WebhookCounts
+from hub.topics.webhooks.counts import Outcome, WebhookCounts
 from hub.topics.webhooks.deliveries import Delivery, Shape, delivery_of
 from hub.topics.webhooks.signatures import SignedRequest
 from hub.topics.webhooks.signatures import refusal as not_signed
@@ -78,8 +78,8 @@ async def _received(
     asked = _produce_request(found.shape, delivery, gateway)
     answer = await asyncio.shield(asyncio.wrap_future(gateway.submit(asked, slot)))
     answer, repeated = _as_sender_sees(answer)
-    outcome = "repeated" if repeated else "written" if _all_written(answer) else "refused"
-    counts.count(name, outcome)  # type: ignore[arg-type]
+    outcome: Outcome = "repeated" if repeated else "written" if _all_written(answer) else "refused"
+    counts.count(name, outcome)
     return answered(answer)
 
 

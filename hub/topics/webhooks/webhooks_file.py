@@ -103,23 +103,19 @@ class Webhook:
 
 def webhook_of(name: str, entry: WebhookEntry, environ: Mapping[str, str]) -> Webhook:
     """Return a webhook with its secrets. Raises PeerError (HUB-3045) if a variable is not set."""
-    verify, found = entry.verify, []
-    for reference in verify.secrets:
-        value = environ.get(reference[2:-1])
-        if value:
-            found.append(value)
-    if not environ.get(verify.secrets[0][2:-1]):
+    verify, variables = entry.verify, [each[2:-1] for each in entry.verify.secrets]
+    if not environ.get(variables[0]):
         raise PeerError(
-            f'webhook "{name}": the variable {verify.secrets[0][2:-1]} is not set where the server runs',
-            hint=f"set {verify.secrets[0][2:-1]} to the secret that the sender signs with, and "
-            "start the server again",
+            f'webhook "{name}": the variable {variables[0]} is not set where the server runs',
+            hint=f"set {variables[0]} to the secret that the sender signs with, and start the server again",
             code="HUB-3045",
         )
+    secrets = tuple(environ[each] for each in variables if environ.get(each))
     delivery = entry.delivery if entry.delivery is not None else DELIVERY_IDS.get(verify.scheme, "")
     return Webhook(
         Shape(name, entry.topic, entry.key, delivery, entry.fields),
         Verification(
-            verify.scheme, tuple(found), verify.header or "", verify.encoding, verify.prefix, verify.algorithm
+            verify.scheme, secrets, verify.header or "", verify.encoding, verify.prefix, verify.algorithm
         ),
     )
 
