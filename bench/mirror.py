@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from operator import attrgetter
 from pathlib import Path
+from typing import TypeVar
 
 ROOT = Path(__file__).resolve().parents[1]
 # Measure the hub of this repository, not an installed one, also in the worker, which is a process of its own.
@@ -155,25 +156,26 @@ class TlsNode(KafkaNode):
         }
 
 
+Node = TypeVar("Node", bound=KafkaNode)
+
+
 @contextmanager
-def two_clusters(folder: Path) -> Iterator[tuple[TlsNode, TlsNode]]:
+def two_clusters(folder: Path, kind: Callable[[Settings], Node]) -> Iterator[tuple[Node, Node]]:
+    """Start a source and a target, with the topics of a mirror, for as long as the block runs."""
     nodes = []
     for name in ("source", "target"):
-        port = free_pair()
-        home = folder / name
-        nodes.append(
-            TlsNode(
-                Settings(home=home, project=home / "project", kafka_port=port, bootstrap=f"127.0.0.1:{port}")
-            )
-        )
+        port, home = free_pair(), folder / name
+        bootstrap = f"127.0.0.1:{port}"
+        settings = Settings(home=home, project=home / "project", kafka_port=port, bootstrap=bootstrap)
+        nodes.append(kind(settings))
     try:
         for node in nodes:
             node.start()
         for node in nodes:
             node.wait_ready()
-        cluster = KafkaCluster(nodes[1].bootstrap)
+        target = KafkaCluster(nodes[1].bootstrap)
         for name, config in ((CHECKPOINTS_TOPIC, CHECKPOINTS_CONFIG), (MAP_TOPIC, MAP_CONFIG)):
-            cluster.create_topic(name, partitions=8, config=config, replication_factor=1)
+            target.create_topic(name, partitions=8, config=config, replication_factor=1)
         yield nodes[0], nodes[1]
     finally:
         for node in nodes:
@@ -704,7 +706,7 @@ def main(words: Sequence[str] | None = None) -> None:
     worker_mb = 0.0
     print(f"hub: {ROOT}   cores: {os.cpu_count()}, load before: {os.getloadavg()[0]:.1f}")
     try:
-        with two_clusters(folder) as (source, target):
+        with two_clusters(folder, TlsNode) as (source, target):
             say("case", "by", "records/s", "CPU-s a million", "broker's", "peak RSS", "passed / anew")
             for case in (WARM_UP, *cases):
                 make(source, case.topic("hub"))

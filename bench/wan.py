@@ -18,8 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +31,10 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from delay_line import FarNode
 from link_proxy import LinkedNode
-from mirror import begin, peak_memory_mb
+from mirror import begin, peak_memory_mb, two_clusters
 from mirror_maker import MirrorMaker, properties
 from peers.mirror_maker import JAVA, tuned
-from ports import free_pair
 
-from hub.config import Settings
 from hub.kafka import KafkaCluster
 from hub.kafka.protocol.broker_client import ClusterAccess
 from hub.record import TopicPartition
@@ -45,34 +42,11 @@ from hub.replication.config.mirrors import Mirror
 from hub.replication.engine.batch_engine import BatchEngine
 from hub.replication.engine.connection.kafka_connection import KafkaConnection
 from hub.replication.engine.shard_thread import settings_of
-from hub.replication.maps.checkpoint import CHECKPOINTS_CONFIG, CHECKPOINTS_TOPIC, MAP_CONFIG, MAP_TOPIC
 
 SIZE = 1_000
 LAG_RATE = 1_000
 BULK, LAG = "nyc.wan.bulk", "nyc.wan.lag"
 AT_MOST_S = 240.0
-
-
-@contextmanager
-def two_clusters(folder: Path) -> Iterator[tuple[LinkedNode, LinkedNode]]:
-    nodes = []
-    for name in ("source", "target"):
-        port, home = free_pair(), folder / name
-        bootstrap = f"127.0.0.1:{port}"
-        settings = Settings(home=home, project=home / "project", kafka_port=port, bootstrap=bootstrap)
-        nodes.append(FarNode(settings))
-    try:
-        for node in nodes:
-            node.start()
-        for node in nodes:
-            node.wait_ready()
-        target = KafkaCluster(nodes[1].bootstrap)
-        for name, config in ((CHECKPOINTS_TOPIC, CHECKPOINTS_CONFIG), (MAP_TOPIC, MAP_CONFIG)):
-            target.create_topic(name, partitions=8, config=config, replication_factor=1)
-        yield nodes[0], nodes[1]
-    finally:
-        for node in nodes:
-            node.stop()
 
 
 def make_anew(node: LinkedNode, *topics: str) -> None:
@@ -366,7 +340,7 @@ def main(words: Sequence[str] | None = None) -> None:
     delays = [int(each) for each in given.delays.split(",")]
     folder = Path(tempfile.mkdtemp(prefix="hub-bench-"))
     print(f"hub: {ROOT}   cores: {os.cpu_count()}, load before: {os.getloadavg()[0]:.1f}")
-    with two_clusters(folder) as (source, target):
+    with two_clusters(folder, FarNode) as (source, target):
         say("far away, by", "who", "MB/s", "CPU-s", "peak RSS", "lag p50", "lag p99")
         sizes = {"hub": given.megabytes, "plain": given.plain_megabytes}
         for who in (
