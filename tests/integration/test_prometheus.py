@@ -47,6 +47,8 @@ CONDITIONAL = {
     "hub_connect_tasks": "no worker of Kafka Connect has ever answered here: nothing is known of its tasks",
     "hub_connect_failed": "no connector failed",
     "hub_view_recomputed_match": "no view was computed a second time",
+    "hub_outbox_up": "no relay reads an outbox",
+    "hub_postgres_slot_retained_bytes": "no connector reads a database",
     **dict.fromkeys(
         ("hub_canary_lost", "hub_canary_seconds_bucket", "hub_canary_state"),
         "the settings ask for no canaries",
