@@ -117,7 +117,7 @@ def planted(asked: argparse.Namespace, size: Size) -> int:
     for name in asked.bugs or sorted(BUGS):
         bug = BUGS[name]
         os.environ["HUB_PLANTED_BUG"] = name
-        order = Order(asked.first, 1_500, 12, 2.0, size, bug.faults)
+        order = Order(asked.first, 1_500, 12, 2.0, size, bug.faults, first_only=True)
         try:
             report = one(order)
         finally:

@@ -12,7 +12,6 @@ from typing import Any
 
 import httpx2
 import psycopg
-from patience import patient
 from pipeline import plain, records_of
 
 from fault_suite.copies import check_group, check_passing
@@ -29,6 +28,8 @@ from hub.replication.verification.comparable import complete_tables
 
 MIRRORED = (ORDERS, PEOPLE, PROBES)
 SETTLE_S = 240.0
+AGAIN_S = 60.0
+"""How long a check that finds something is made again, times patience."""
 _SERVED = "SELECT next_offset FROM hub_positions WHERE view = ? AND kind = 'served'"
 
 
@@ -252,10 +253,14 @@ def settle(world: World, say: Callable[[str], None]) -> None:
 
 
 def check_all(
-    world: World, subscriber: Subscriber, ids: Mapping[int, str], say: Callable[[str], None]
+    world: World,
+    subscriber: Subscriber,
+    ids: Mapping[int, str],
+    say: Callable[[str], None],
+    first_only: bool = False,
 ) -> list[str]:
     """Run all checks, after ``settle`` has returned. Stores and copies that are slightly behind are checked
-    again.
+    again. ``first_only``: end with the first check that finds something.
     """
     records = {topic: log_of(world, topic) for topic in MIRRORED}
     wrong = list(world.journal.wrong) + check_log(world, records)
@@ -270,6 +275,8 @@ def check_all(
         ("states", lambda: check_states(world)),
         ("dead letters", lambda: check_dead_letters(world.codec, records, asked(world))),
     ):
+        if wrong and first_only:
+            break
         found: list[str] = []
 
         def fine(check: Callable[[], list[str]] = check, found: list[str] = found) -> bool:
@@ -280,7 +287,7 @@ def check_all(
             return not found
 
         try:
-            world.until(fine, patient(60.0), lambda: "")
+            world.until(fine, AGAIN_S, lambda: "")
             say(f"  {name}: right")
         except AssertionError:
             wrong += [f"{name}: {each}" for each in found]

@@ -47,6 +47,8 @@ class Order:
     kills_first: bool = False
     """Begin with rounds that kill each process once, whatever the time;
     other kinds follow while there is time."""
+    first_only: bool = False
+    """End with the first violation: whether there is one is all that is asked."""
 
 
 @dataclass
@@ -105,8 +107,10 @@ def run(order: Order, folder: Path, say: Callable[[str], None] = print) -> Repor
                 f"  healed; {report.acknowledged} of {report.sent} events acknowledged; "
                 "waiting until it is quiet"
             )
-            report.wrong += trial.settled()
-            report.wrong += check_all(world, trial.subscriber, trial.ids, say)
+            seen = list(world.journal.wrong) if order.first_only else []
+            report.wrong += seen or trial.settled()
+            if not (report.wrong and order.first_only):
+                report.wrong += check_all(world, trial.subscriber, trial.ids, say, order.first_only)
             report.wrong += trial.resources()
             for line in report.wrong:
                 say(f"  WRONG: {line}")
