@@ -54,6 +54,8 @@ class PgHub:
     connections: int = 200
     timeout_ms: int = 60_000
     port: int = 0
+    catching_up: set[str] = field(default_factory=set)
+    """Views that still read a backlog of their topics."""
 
     def __post_init__(self) -> None:
         self.store = Store(f"sqlite:///{self.folder / 'store.db'}")
@@ -74,7 +76,8 @@ class PgHub:
     async def serve(self, started: threading.Event, stop: asyncio.Event) -> None:
         topics = TopicTables(self.cluster, NoSchemas())
         service = QueryService.of(
-            self.store, Watcher(self.store), self.executor, topics, self.folder, self.timeout_ms
+            *(self.store, Watcher(self.store), self.executor, topics, self.folder, self.timeout_ms),
+            catching_up=lambda views: tuple(each for each in views if each in self.catching_up),
         )
         queries = PgQueries(service, Catalogs(service), self.limits)
         sign_in = DatabaseSignIn(

@@ -294,7 +294,11 @@ async def add_views(
     news.start()
     opened.push_async_callback(run_in_threadpool, news.stop)
     app.include_router(
-        view_routes.create_router(store, watcher, settings.query_timeout_ms, news.over, shares=shares)
+        view_routes.create_router(
+            *(store, watcher, settings.query_timeout_ms, news.over),
+            catching_up=news.catching_up,
+            shares=shares,
+        )
     )
     app.include_router(version_routes.create_router(store, cluster, news.over))
     return watcher
@@ -316,6 +320,7 @@ async def add_queries(
     service = QueryService.of(
         *(watcher.store, watcher, queries, topics, settings.project, settings.query_timeout_ms),
         newest=news.over,
+        catching_up=news.catching_up,
         shares=Shares(settings.queries_per_caller, "queries", "queries_per_caller"),
         stores=settings.store_urls,
         changes_views=settings.sql_changes_views,

@@ -14,7 +14,7 @@ from hub.client.errors import (
     error_of,
 )
 from hub.client.frames import ArrowResult, table_of
-from hub.client.requests import POSITION, Reply, Row, T
+from hub.client.requests import CATCHING_UP, POSITION, Reply, Row, T
 from hub.errors import HubError
 from hub.record import Positions
 
@@ -22,11 +22,14 @@ from hub.record import Positions
 @dataclass(frozen=True, slots=True)
 class Page:
     """Rows of a view; ``next`` begins the next page, None: there is none.
-    ``positions``: source events included."""
+    ``positions``: source events included. ``catching_up``: the view's name while it reads a backlog of its
+    topics, so that rows of later events are missing.
+    """
 
     rows: list[Row]
     next: str | None
     positions: Positions
+    catching_up: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,8 @@ class Column:
 class Result:
     """Result of a SQL query. ``truncated``: there were more rows than the limit. ``cut``: the snapshot group
     of the views (``cut`` in their files) that were read, all exactly at ``positions``; None: their positions
-    may differ.
+    may differ. ``catching_up``: views that read a backlog of their topics, so that rows of later events are
+    missing.
     """
 
     columns: tuple[Column, ...]
@@ -49,6 +53,7 @@ class Result:
     truncated: bool
     positions: Positions
     cut: str | None = None
+    catching_up: tuple[str, ...] = ()
 
     def dicts(self) -> list[Row]:
         """Return each row as a mapping by column name."""
@@ -91,7 +96,8 @@ def result_of(body: Any) -> Result:
     columns = tuple(Column(each["name"], each["type"]) for each in body["columns"])
     rows = [tuple(row[column.name] for column in columns) for row in body["rows"]]
     group = (body.get("cut") or {}).get("name")
-    return Result(columns, rows, bool(body["more"]), Positions.parse(body["positions"]), group)
+    behind = tuple(body.get("catching_up", ()))
+    return Result(columns, rows, bool(body["more"]), Positions.parse(body["positions"]), group, behind)
 
 
 def arrow_of(reply: Reply) -> ArrowResult:
@@ -99,6 +105,12 @@ def arrow_of(reply: Reply) -> ArrowResult:
     if "arrow" not in reply.headers.get("content-type", ""):
         raise Unreachable("the server there is not a hub", hint="is a proxy in between?")
     return ArrowResult(reply.body, reply.headers.get("hub-more") == "true", position_of(reply))
+
+
+def page_of(reply: Reply) -> Page:
+    """Return a page of a view's rows. Raises Unreachable for a body that is not the hub's."""
+    behind = tuple(filter(None, reply.headers.get(CATCHING_UP, "").split(",")))
+    return read_reply(reply, lambda body: Page([*body["rows"]], body["next"], position_of(reply), behind))
 
 
 def position_of(reply: Reply) -> Positions:

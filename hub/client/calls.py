@@ -25,6 +25,7 @@ from hub.client.answers import (
     Result,
     arrow_of,
     error_without_lines,
+    page_of,
     position_of,
     read_reply,
     result_of,
@@ -139,7 +140,7 @@ class Calls:
     ) -> Call[Page]:
         request = Request("GET", _view(view), query=(*conditions_of(where), *asked))
         reply = yield from self._read(request, after, budget)
-        return read_reply(reply, lambda body: Page([*body["rows"]], body["next"], position_of(reply)))
+        return page_of(reply)
 
     def _read(self, request: Request, after: Token | None, budget: Budget) -> Call[Reply]:
         """Send a read. The server waits for the token, at most a minute per request; then the request is

@@ -21,6 +21,7 @@ Row = dict[str, Any]
 Where = Mapping[str, Any] | Sequence[tuple[str, Any]]
 Token = Positions | str
 POSITION = "Hub-Position"
+CATCHING_UP = "hub-catching-up"
 TEMPORARY = (429, 502, 503, 504)
 
 

@@ -149,9 +149,10 @@ class PgQueries:
             else:
                 query = await self.service.gate.run(partial(self._of_hub, statement, values))
                 body = body_of(settings, asked.query.sql, query.parameters, self.limits.rows + 1)
-                await self.service.answer(
+                answer, _ = await self.service.answer(
                     body, gone, statement=query.statement, running=running, take=spool.take
                 )
+                return spool.finish(None, answer.catching_up)
         except (HubError, PgError) as error:
             spool.finish(error)
         except Exception as error:

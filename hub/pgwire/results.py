@@ -145,6 +145,7 @@ class ResultSpool:
     fields: list[Field] = field(default_factory=list)
     rows: int = 0
     error: Exception | None = None
+    catching_up: tuple[str, ...] = ()
     ended: bool = False
     _size: int = 0
     _sent: int = 0
@@ -227,9 +228,9 @@ class ResultSpool:
         self.fields = fields
         self._begun.set()
 
-    def finish(self, error: Exception | None) -> None:
-        """End the rows; ``error``: why they are not complete."""
-        self.error, self.ended = error, True
+    def finish(self, error: Exception | None, catching_up: Sequence[str] = ()) -> None:
+        """End the rows; ``error``: why they are not complete. ``catching_up``: views that lack events."""
+        self.error, self.ended, self.catching_up = error, True, tuple(catching_up)
         self._begun.set()
         self._news.set()
 

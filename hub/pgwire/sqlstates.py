@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from hub.caller import Forbidden, TooMany, Unauthenticated
@@ -84,6 +84,18 @@ def error_fields(error: Exception, sql: str = "", offset: int = 0, *, fatal: boo
     if position is not None:
         fields["P"] = str(position)
     return fields
+
+
+def catching_up_fields(views: Sequence[str]) -> dict[str, str]:
+    """Return the fields of the warning that these views still read a backlog of their topics."""
+    text = f"{', '.join(views)}: a backlog of its topics is still read, rows of later events are missing"
+    return {
+        "S": "WARNING",
+        "V": "WARNING",
+        "C": "01000",
+        "M": text,
+        "H": "SELECT again later; hub lag shows how far it is",
+    }
 
 
 def _without_place(error: HubError) -> str:

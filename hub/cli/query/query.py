@@ -10,6 +10,7 @@ import typer
 from hub.cli.context import load_settings
 from hub.cli.http import base_url, who_asks
 from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
+from hub.cli.terminal.rows import catching_up_text
 from hub.client import Hub, Page
 from hub.errors import CallerError
 
@@ -66,10 +67,13 @@ def query(
 
 def _show_page(page: Page, output: Output) -> None:
     if output is Output.json:
-        show_one({"rows": page.rows, "next": page.next}, output)
+        behind = {"catching_up": list(page.catching_up)} if page.catching_up else {}
+        show_one({"rows": page.rows, "next": page.next, **behind}, output)
         return
     rows = [{name: value for name, value in row.items() if not name.startswith("_")} for row in page.rows]
     show(rows, output)
+    if page.catching_up:
+        note(catching_up_text(page.catching_up))
     if page.next is not None:
         note(f"More: --start-after {page.next}")
 

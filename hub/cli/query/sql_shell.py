@@ -189,7 +189,7 @@ class Shell:
         for line in footer(answer, timing_ms=took_ms if self.timing else None):
             if self.form is RowFormat.table and self._at_terminal:
                 self._write(f"{line}\n")
-            elif line.startswith(("Scanned", "Cut", "Time")) or answer.get("more"):
+            elif line.startswith(("Scanned", "Cut", "Not up to date", "Time")) or answer.get("more"):
                 self._remark(line)
 
     def _follow(self, sql: str, parameters: Mapping[str, str]) -> None:

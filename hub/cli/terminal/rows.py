@@ -52,9 +52,16 @@ def rendered(
     return _aligned(heads, cells, [each["type"] in _NUMBERS for each in columns])
 
 
+def catching_up_text(views: Sequence[str]) -> str:
+    """Say that the answer lacks events: these views still read a backlog of their topics."""
+    reads = "reads" if len(views) == 1 else "read"
+    names = cell(", ".join(views))
+    return f"Not up to date: {names} still {reads} a backlog, later events are missing; see: hub lag"
+
+
 def footer(answer: Mapping[str, Any], *, timing_ms: float | None = None) -> list[str]:
     """Return the lines after the rows: row count, whether there are more, scanned offsets, snapshot group,
-    time.
+    views that are not up to date, time.
     """
     count = len(answer["rows"])
     shown = f"({count} {'row' if count == 1 else 'rows'}"
@@ -73,6 +80,8 @@ def footer(answer: Mapping[str, Any], *, timing_ms: float | None = None) -> list
         lines.append(line)
     if (cut := answer.get("cut")) is not None:
         lines.append(f"Cut {cell(cut['name'])}: all views at {cell(cut['at'])}")
+    if behind := answer.get("catching_up"):
+        lines.append(catching_up_text(behind))
     if timing_ms is not None:
         lines.append(f"Time: {timing_ms:.0f} ms (the server's part: {answer.get('elapsed_ms', 0)} ms)")
     return lines

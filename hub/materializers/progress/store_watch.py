@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -117,6 +117,15 @@ class StoreWatch:
             elif kind == "progress":
                 found[f"{TOLD}{view}"] = body
         return judged(found, self.links())
+
+    def catching_up(self, views: Iterable[str]) -> tuple[str, ...]:
+        """Return those of the views that read a backlog of their topics: rows of later events are missing."""
+        heard = self._heard
+        if not any(key.startswith("state:") and body.get("state") == "bulk" for key, body in heard.items()):
+            return ()
+        served = self.around.served()
+        found = {each: heard.get(f"state:{served.get(each, each)}") or {} for each in views}
+        return tuple(sorted(each for each, body in found.items() if body.get("state") == "bulk"))
 
     def _stores(self, heard: Mapping[str, Any]) -> dict[str, Any]:
         """Return the stores' reports; the state of a store whose applier has been silent is unknown."""

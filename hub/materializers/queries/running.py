@@ -45,7 +45,9 @@ class CoveredPositions:
 
 @dataclass(frozen=True, slots=True)
 class QueryAnswer:
-    """Rows of an answer. ``more``: there are more than the limit, or than an answer may have bytes."""
+    """Rows of an answer. ``more``: there are more than the limit, or than an answer may have bytes.
+    ``catching_up``: those of the views that still read a backlog of their topics.
+    """
 
     columns: tuple[OutputColumn, ...]
     rows: list[list[Any]]
@@ -53,6 +55,7 @@ class QueryAnswer:
     views: tuple[str, ...]
     positions: Positions
     cut: CommonSnapshot = NO_CUT
+    catching_up: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ has an event at or past the write as its source's latest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from hub.errors import CallerError
@@ -15,6 +15,10 @@ from hub.record import Positions
 from hub.topics.tree.tree import matches
 
 POSITION_HEADER = "Hub-Position"
+CATCHING_UP_HEADER = "Hub-Catching-Up"
+"""Header of answers with rows of views that still read a backlog: their names, by commas."""
+CatchingUp = Callable[[Iterable[str]], tuple[str, ...]]
+"""From names of views to those of them that still read a backlog."""
 
 
 def wanted(token: str | None, source_topics: frozenset[str], view: str) -> Positions:

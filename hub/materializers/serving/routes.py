@@ -31,7 +31,13 @@ from hub.materializers.serving.pull_query import (
     order_of,
     parse_cursor,
 )
-from hub.materializers.serving.read_your_writes import POSITION_HEADER, row_covers, wanted
+from hub.materializers.serving.read_your_writes import (
+    CATCHING_UP_HEADER,
+    POSITION_HEADER,
+    CatchingUp,
+    row_covers,
+    wanted,
+)
 from hub.materializers.serving.row_counts import RowCounts
 from hub.materializers.serving.subscription_transport import ServerSentEvents, over_websocket
 from hub.materializers.serving.subscriptions import (
@@ -64,6 +70,7 @@ def create_router(
     query_timeout_ms: int,
     newest: Newest = dict,
     *,
+    catching_up: CatchingUp = lambda _: (),
     shares: Shares | None = None,
 ) -> APIRouter:
     """Return the routes of one store. ``newest``: merges its progress records with newer ones of the log.
@@ -98,7 +105,8 @@ def create_router(
         ``order=city,-points`` sorts by declared indexes, ``fields=name,city`` shows these; ``next`` begins
         the next page. With
         ``after=<position token>`` (or the header Hub-Position) the first page has that write, or the answer
-        is 503 with the lag.
+        is 503 with the lag. The header Hub-Catching-Up names the view while it reads a backlog of its topics:
+        rows of later events are missing.
         """
         table = await anyio.to_thread.run_sync(_table, store, view, newest)
         types = _types(table)
@@ -125,7 +133,10 @@ def create_router(
             found = await anyio.to_thread.run_sync(store.select, view, filters, limit + 1, after)
             cursor = next_of(found[limit - 1].key) if len(found) > limit else None
         page = [_shown(row, fields, shape) for row in found[:limit]]
-        return _json({"rows": page, "next": cursor}, covered)
+        answer = _json({"rows": page, "next": cursor}, covered)
+        if behind := await anyio.to_thread.run_sync(catching_up, (view,)):
+            answer.headers[CATCHING_UP_HEADER] = ",".join(behind)
+        return answer
 
     async def opened(
         view: str, query: QueryParams, snapshot: bool, covered: bool, last: str | None

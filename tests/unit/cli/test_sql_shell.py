@@ -311,6 +311,13 @@ def test_the_footer_says_at_which_cut_the_views_are() -> None:
     assert footer({**ANSWER, "cut": {"name": "shop", "at": "in:0:7"}})[-1] == "Cut shop: all views at in:0:7"
 
 
+def test_the_footer_names_views_that_are_not_up_to_date() -> None:
+    last = footer({**ANSWER, "catching_up": ["orders", "stock"]})[-1]
+    assert (
+        last == "Not up to date: orders, stock still read a backlog, later events are missing; see: hub lag"
+    )
+
+
 def test_the_footer_says_what_was_scanned_and_that_there_is_more() -> None:
     partition = {
         "topic": "t",

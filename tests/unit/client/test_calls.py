@@ -304,6 +304,20 @@ def test_an_answer_of_something_else_that_is_no_hub_is_an_error_of_the_client(as
     assert isinstance(error, Unreachable) and "proxy" in str(error.hint)
 
 
+def test_answers_name_the_views_that_still_read_a_backlog() -> None:
+    def page(calls: Calls) -> Any:
+        return calls.page("v", None, None, None, 1, None, None, None)
+
+    body = {"rows": [], "next": None}
+    found, _ = run(page, [reply(200, body, **{"hub-catching-up": "v"})])
+    assert found.catching_up == ("v",)
+    assert run(page, [reply(200, body)])[0].catching_up == ()
+    answer = {"columns": [], "rows": [], "more": False, "positions": ""}
+    query = [reply(200, {**answer, "catching_up": ["v", "w"]}), reply(200, answer)]
+    told = [run(lambda calls: calls.query("SELECT 1", None, None, None, None), [each])[0] for each in query]
+    assert [each.catching_up for each in told] == [("v", "w"), ()]
+
+
 def test_a_row_that_is_none_is_an_error_of_the_client() -> None:
     for body in (b"<html>", b"[1]", b"7"):
         error, _ = run(lambda calls: calls.get("v", "k", None, None), [Reply(200, {}, body)])

@@ -74,6 +74,39 @@ def test_lists_tell_what_was_heard_of_a_store_that_cannot_be_written(tmp_path: P
     store.close()
 
 
+def test_rows_of_a_view_that_reads_a_backlog_are_not_shown_as_complete(tmp_path: Path) -> None:
+    """Its name is in a header of lists, until it follows its topics. A version that is built beside the
+    served one says nothing of the rows that are served."""
+    cluster = MemoryCluster(now_ms=now_ms())
+    cluster.create_topic(PROGRESS_TOPIC, partitions=1, config={}, replication_factor=1)
+    news = StoreWatch(cluster)
+    news.start()
+    store = Store(f"sqlite:///{tmp_path / 'store.db'}")
+    fill(store)
+    app = FastAPI()
+    app.include_router(
+        routes.create_router(store, Watcher(store), 50, news.over, catching_up=news.catching_up)
+    )
+    with TestClient(app) as http:
+
+        def named() -> str | None:
+            found: str | None = http.get("/views/plant?limit=1").headers.get("Hub-Catching-Up")
+            return found
+
+        def tell(key: str, state: str) -> None:
+            cluster.writer().append([NewRecord(PROGRESS_TOPIC, key.encode(), orjson.dumps({"state": state}))])
+
+        assert named() is None
+        tell("state:plant", "bulk")
+        until(lambda: named() == "plant")
+        assert news.catching_up(["customer", "plant"]) == ("plant",)
+        tell("state:plant@2", "bulk")
+        tell("state:plant", "live")
+        until(lambda: named() is None)
+    news.stop()
+    store.close()
+
+
 def test_a_hub_beside_this_one_with_a_store_of_the_same_name_is_not_taken_for_it() -> None:
     cluster = MemoryCluster(now_ms=now_ms())
     cluster.create_topic(PROGRESS_TOPIC, partitions=1, config={}, replication_factor=1)

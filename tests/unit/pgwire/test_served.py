@@ -47,6 +47,19 @@ def test_a_result_beyond_a_limit_is_an_error_and_not_cut_off(hub: PgHub) -> None
         assert connection.execute("SELECT 1").fetchone() == (1,)
 
 
+def test_a_view_that_still_reads_its_backlog_is_named_in_a_warning(hub: PgHub) -> None:
+    with connected(hub) as connection:
+        warnings: list[str] = []
+        connection.add_notice_handler(lambda told: warnings.append(f"{told.sqlstate} {told.message_primary}"))
+        connection.execute("SELECT count(*) FROM plant")
+        assert warnings == []
+        hub.catching_up.add("plant")
+        assert connection.execute("SELECT count(*) FROM plant").fetchone() == (10,)
+        connection.execute("SELECT count(*) FROM customer")
+        (warning,) = warnings
+        assert warning.startswith("01000 plant: a backlog of its topics is still read")
+
+
 def test_a_reader_who_waits_keeps_nobody_from_asking(hub: PgHub) -> None:
     """More cursors with rows left than queries may run at once."""
     waiting = [connected(hub, autocommit=False) for _ in range(10)]

@@ -9,7 +9,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -35,6 +35,7 @@ from hub.materializers.queries.statements.grammar import hub_statement
 from hub.materializers.queries.statements.service import Statements
 from hub.materializers.queries.topic_rows import ScannedRange, TopicTables
 from hub.materializers.serving.descriptions import no_rows_yet
+from hub.materializers.serving.read_your_writes import CatchingUp
 from hub.materializers.serving.routes import wait_for
 from hub.materializers.serving.subscriptions import Watcher
 from hub.materializers.snapshot_groups.in_store import CommonSnapshot
@@ -62,6 +63,7 @@ class QueryService:
     gate: QueryGate
     push: PushQueries
     statements: Statements
+    catching_up: CatchingUp = lambda _: ()
 
     @staticmethod
     def of(
@@ -73,6 +75,7 @@ class QueryService:
         query_timeout_ms: int,
         *,
         newest: Newest = dict,
+        catching_up: CatchingUp = lambda _: (),
         shares: Shares | None = None,
         stores: Collection[str] = (),
         changes_views: bool = True,
@@ -90,7 +93,8 @@ class QueryService:
             HubLists(store, queries, topics, project, newest, partial(compiled_query, queries, topics)),
         )
         return QueryService(
-            *(queries, store, watcher, topics, project, query_timeout_ms, newest, gate, push, statements)
+            *(queries, store, watcher, topics, project, query_timeout_ms, newest, gate, push, statements),
+            catching_up,
         )
 
     def deadline(self, timeout_ms: int | None) -> float:
@@ -135,7 +139,8 @@ class QueryService:
                 async with self.gate.slot(deadline):
                     answer, scanned = await _unless_gone(gone, call, self.gate)
                 if body.cut is None or answer.cut.together:
-                    return answer, scanned
+                    behind = await self.gate.run(partial(self.catching_up, answer.views))
+                    return replace(answer, catching_up=behind), scanned
                 await _until_news(answer.cut, self.watcher, seen, deadline)
 
     def not_yet(self, name: str) -> None:

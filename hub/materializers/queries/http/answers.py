@@ -17,7 +17,7 @@ from hub.materializers.queries.http.arrow import ArrowStream
 from hub.materializers.queries.parser import SqlError
 from hub.materializers.queries.running import QueryAnswer
 from hub.materializers.queries.topic_rows import ScannedRange
-from hub.materializers.serving.read_your_writes import POSITION_HEADER
+from hub.materializers.serving.read_your_writes import CATCHING_UP_HEADER, POSITION_HEADER
 
 _MEDIA = {
     "json": "application/json",
@@ -57,6 +57,8 @@ def answer_response(
     headers = {"Hub-More": "true" if answer.more else "false"}
     if answer.positions:
         headers[POSITION_HEADER] = str(answer.positions)
+    if answer.catching_up:
+        headers[CATCHING_UP_HEADER] = ",".join(answer.catching_up)
     cut = None
     if answer.cut.together:
         cut = {"name": answer.cut.name, "at": str(answer.cut.at)}
@@ -69,6 +71,7 @@ def answer_response(
             "views": list(answer.views),
             "positions": str(answer.positions),
             "cut": cut,
+            "catching_up": list(answer.catching_up),
             "scanned": told,
             "elapsed_ms": elapsed_ms,
         }
