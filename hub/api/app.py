@@ -24,6 +24,7 @@ from hub.access.live_config import LiveAccess
 from hub.api import sign_in
 from hub.api.alerting import AlertSources, Ask, add_alerts, make_alert_manager
 from hub.api.api_docs import add_docs
+from hub.api.auditing.open_log import open_request_log
 from hub.api.dashboard import add_canaries, add_dashboard, alerts_for_caller, note_families
 from hub.api.guard import AuthenticationContext, Guard
 from hub.api.help_pages import add_help
@@ -103,6 +104,7 @@ def create_app(settings: Settings) -> FastAPI:
             # uvicorn ends the process with the signal that it received: nothing runs after this.
             opened.push_async_callback(run_in_threadpool, _close_traces)
             await run_in_threadpool(door.ready)
+            door.request_log = await run_in_threadpool(open_request_log, app, settings, opened)
             watching = asyncio.create_task(door.watch())
             opened.callback(watching.cancel)
             service = await compose(app, settings, opened, access)

@@ -24,11 +24,14 @@ from hub.access.live_config import AccessRules, LiveAccess
 from hub.access.open_sessions import OpenSessions
 from hub.access.personal_tokens import PersonalTokens
 from hub.access.signed_out_sessions import EndedSessions
+from hub.access_log.writer import NotLogged
+from hub.api.auditing.request_log import LoggedRequest, RequestLog, answer
 from hub.api.route_rules import RouteRule, rule_of
 from hub.caller import CALLER, Forbidden, Unauthenticated, require
 from hub.errors import HubError, NotFound
 from hub.home_key import make_key
 from hub.hosts import Hosts, UnknownHost
+from hub.observability.web.http_status import status_of
 from hub.observability.web.page import is_of
 from hub.observability.web.refusals import refusal
 from hub.shares import ASKER
@@ -38,6 +41,9 @@ log = logging.getLogger(__name__)
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
+
+# Rule, path parameters and template of a request.
+MatchedRoute = tuple[RouteRule, Mapping[str, str], str]
 
 READ_EVERY_S = 1.0
 _SAFE = ("GET", "HEAD", "OPTIONS")
@@ -59,6 +65,7 @@ class AuthenticationContext:
         self.access, self.metrics_open = access, metrics_open
         self._hosts, self._hosts_said = hosts, hosts_said
         self._home, self.proxies = home, proxies
+        self.request_log: RequestLog | None = None  # while the server has no access log
         self.tokens = PersonalTokens(home)
         self.sessions, self.ended = OpenSessions(home), EndedSessions(home)
 
@@ -121,29 +128,45 @@ class Guard:
         try:
             if found is None or not found[0].is_open:
                 known = await self.door.authenticator.known(asked, rules)
-            rule, given = self._admitted(found, known, scope, asked, rules)
+            rule, given, _ = self._admitted(found, known, scope, asked, rules)
         except HubError as error:
-            return await self._refuse(error, known, rules, scope, receive, send)
-        share = ASKER.set(_asker(known, asked))
-        before = CALLER.set(None if rule.whole else rules.caller(known.who, can_leave=known.way == "session"))
+            return await self._refuse(
+                error, known, rules, scope, receive, send, self._log(found, known, scope)
+            )
+        logged = self._log(found, known, scope)
+        caller = None if rule.whole else rules.caller(known.who, can_leave=known.way == "session")
+        if logged is not None and caller is not None:
+            caller = logged.caller(caller, rules)
+        share, before = ASKER.set(_asker(known, asked)), CALLER.set(caller)
         try:
-            await self.app(scope, receive, self._watched(send, rule, given, known, rules, method_of(scope)))
+            watched = self._watched(send, rule, given, known, rules, method_of(scope))
+            await answer(self.app, logged, scope, receive, watched)
         except _StreamRevoked:
             log.info("a stream of %r was ended: access.yaml has changed, or they signed out", known.who.name)
+        except NotLogged as error:
+            await self._refuse(error, known, rules, scope, receive, send, logged)
         finally:
             CALLER.reset(before)
             ASKER.reset(share)
 
+    def _log(
+        self, found: MatchedRoute | None, known: AuthenticatedCaller, scope: Scope
+    ) -> LoggedRequest | None:
+        log = self.door.request_log
+        if log is None or not (log.always or self.door.access.rules is not None):
+            return None
+        return log.request(found, known, auth_request_of(scope), scope)
+
     async def _uncontrolled(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request without an access.yaml: refuse only forged cross-site requests of browsers."""
+        logged, asked = self._log(self._rule(scope), NOBODY, scope), auth_request_of(scope)
+        share = ASKER.set(_asker(NOBODY, asked))
         try:
             if method_of(scope) not in _SAFE:
-                _sent_here(auth_request_of(scope), NOBODY.way)
-        except Forbidden as error:
-            return await self._refuse(error, NOBODY, None, scope, receive, send)
-        share = ASKER.set(_asker(NOBODY, auth_request_of(scope)))
-        try:
-            await self.app(scope, receive, self._until_controlled(send, scope))
+                _sent_here(asked, NOBODY.way)
+            await answer(self.app, logged, scope, receive, self._until_controlled(send, scope))
+        except (Forbidden, NotLogged) as error:
+            await self._refuse(error, NOBODY, None, scope, receive, send, logged)
         except _StreamRevoked:
             log.info("an anonymous stream was ended: access.yaml exists now")
         finally:
@@ -160,7 +183,7 @@ class Guard:
                 try:
                     asked = auth_request_of(scope)
                     known = await self.door.authenticator.known(asked, rules)
-                    rule, given = self._admitted(self._rule(scope), known, scope, asked, rules)
+                    rule, given, _ = self._admitted(self._rule(scope), known, scope, asked, rules)
                 except HubError:
                     await _end(message, send)
                     raise _StreamRevoked from None
@@ -172,17 +195,17 @@ class Guard:
 
         return sent
 
-    def _rule(self, scope: Scope) -> tuple[RouteRule, Mapping[str, str]] | None:
+    def _rule(self, scope: Scope) -> MatchedRoute | None:
         return rule_of(scope["path"], method_of(scope), metrics_open=self.door.metrics_open)
 
     def _admitted(
         self,
-        found: tuple[RouteRule, Mapping[str, str]] | None,
+        found: MatchedRoute | None,
         known: AuthenticatedCaller,
         scope: Scope,
         asked: AuthRequest,
         rules: AccessRules,
-    ) -> tuple[RouteRule, Mapping[str, str]]:
+    ) -> MatchedRoute:
         """Return the rule if it admits the request. Raises Unauthenticated, Forbidden, NotFound."""
         method = method_of(scope)
         if found is None:
@@ -191,7 +214,7 @@ class Guard:
                     "sign in first", hint="a user and password, or a token: docs/how-to/control-access.md"
                 )
             raise NotFound(f'there is nothing at {method} "{scope["path"][:200]}"')
-        rule, given = found
+        rule, given, _ = found
         if method not in _SAFE:
             _sent_here(asked, known.way)
         _granted(rule, given, known.who, rules)
@@ -239,7 +262,10 @@ class Guard:
         scope: Scope,
         receive: Receive,
         send: Send,
+        logged: LoggedRequest | None = None,
     ) -> None:
+        if logged is not None:
+            logged.refused(error, status_of(error))
         response = refusal(error, scope, auth_request_of(scope).headers, known, rules)
         if scope["type"] == "websocket":
             await WebSocket(scope, receive, send).send_denial_response(response)

@@ -55,6 +55,7 @@ def _on(action: Action, kind: Kind, named: str) -> RouteRule:
 
 
 _HUB_READ, _HUB_OPERATED = RouteRule(Action.read), RouteRule(Action.operate)
+_HUB_ADMIN = RouteRule(Action.admin)
 _TOPIC_SEEN = _on(Action.describe, Kind.topic, "topic")
 _TOPIC_READ = _on(Action.read, Kind.topic, "topic")
 _TOPIC_WRITTEN = _on(Action.write, Kind.topic, "topic")
@@ -81,6 +82,8 @@ ROUTES: Final[Mapping[str, Mapping[str, RouteRule]]] = {
     "/api/access/tokens": {"GET": LISTED, "POST": LISTED},
     "/api/access/tokens/{id}": {"DELETE": LISTED},
     "/api/access/explain": {"GET": LISTED},
+    "/access-log": {"GET": _HUB_ADMIN},
+    "/api/access/log": {"GET": _HUB_ADMIN},
     "/metrics": {"GET": METRICS},
     "/openapi.json": {"GET": LISTED, "HEAD": LISTED},
     "/docs": {"GET": LISTED},
@@ -218,14 +221,14 @@ def templates(path: str) -> Iterator[tuple[str, Mapping[str, str]]]:
 
 def rule_of(
     path: str, method: str, *, metrics_open: bool = False
-) -> tuple[RouteRule, Mapping[str, str]] | None:
-    """Return the rule of the first template that matches path and method, and the path's parameters; None:
-    refuse.
+) -> tuple[RouteRule, Mapping[str, str], str] | None:
+    """Return the rule of the first template that matches path and method, the path's parameters, and the
+    template; None: refuse.
 
     ``method`` may be ``WEBSOCKET``.
     """
     for template, given in templates(path):
         rule = ROUTES[template].get(method)
         if rule is not None:
-            return (METRICS_OPEN if rule is METRICS and metrics_open else rule), given
+            return (METRICS_OPEN if rule is METRICS and metrics_open else rule), given, template
     return None

@@ -17,8 +17,9 @@ from hub.access.live_config import AccessRules
 from hub.access.oidc import login
 from hub.access.personal_token_routes import NewToken, make, revoke, visible
 from hub.access.personal_tokens import grant_of, shown_grants
-from hub.access.secrets import ends_at_s
+from hub.access.secrets import ends_at_s, name_in_session
 from hub.access.session_routes import end_session, visible_sessions
+from hub.access_log.request import note_subject
 from hub.api.guard import AuthenticationContext
 from hub.api.masking import explain_routes
 from hub.caller import CALLER
@@ -51,6 +52,7 @@ def create_router(door: AuthenticationContext) -> APIRouter:
         try:
             said = dict(await posted(request))
             name = said.get("name", "")
+            note_subject(name)
             address = request.client.host if request.client else ""
             session = await door.authenticator.signed_in(name, said.get("password", ""), address, rules)
             await run_in_threadpool(_note, door, session, name, "password", address)
@@ -63,6 +65,7 @@ def create_router(door: AuthenticationContext) -> APIRouter:
         await posted(request)
         rules, session = door.access.rules, request.cookies.get(COOKIE)
         if rules is not None and session:
+            note_subject(name_in_session(session) or "")
             await run_in_threadpool(door.authenticator.sign_out, session, rules)
         response = RedirectResponse("/sign-in", 303, {"Cache-Control": "no-store"})
         response.delete_cookie(COOKIE, path="/", httponly=True, samesite="lax")
@@ -104,6 +107,7 @@ def _add_login(router: APIRouter, door: AuthenticationContext) -> None:
             identity, then = await authenticator.oidc.finish(
                 rules, request.query_params, cookie, _redirect_uri(request, rules)
             )
+            note_subject(identity.name)
             session, lasts_s = authenticator.logged_in(identity, rules)
             address = request.client.host if request.client else ""
             await run_in_threadpool(_note, door, session, identity.name, "oidc", address)

@@ -6,6 +6,7 @@ HubError is one message, its hint and exit code 1; a wrong command line is exit 
 Flags become ``HUB_*`` variables, which child processes inherit and ``hub.config`` reads.
 
     terminal/   tables, progress, ``--watch``, Ctrl-C
+    audited.py  changes in the access log
     context.py  settings of this call      http.py  the running server     git.py  a folder at a revision
     platform/   hub init, up, down, demo, status, logs, config, doctor, access; the hub's own processes
     topic/      hub topic, dlq, outbox     schema/  hub schema             view/   hub view
@@ -138,6 +139,9 @@ def load_command(name: str) -> Any:
     command = typer.main.get_command(found)
     command.name, command.hidden = name, not text
     command.help = command.help or text
+    from hub.cli.audited import with_log  # most commands load as much anyway
+
+    with_log(name, command)
     return command
 
 

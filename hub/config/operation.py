@@ -98,6 +98,16 @@ class OperationSettings(BaseModel):
     )
     connect_heap_mb: int = Field(512, ge=128, description="Java heap of the embedded Kafka Connect")
 
+    access_log: bool | None = Field(
+        None,
+        description="log who did what in the topic _hub.access_log; None: while access.yaml or `admin_token` "
+        "controls access. A change that cannot be logged does not happen "
+        "(docs/how-to/audit-who-did-what.md)",
+    )
+    access_log_days: int = Field(
+        365, ge=1, le=36_500, description="days that entries of the access log are kept"
+    )
+
     slot_wal_mb: int = Field(
         SLOT_WAL_MB,
         ge=1,

@@ -70,6 +70,13 @@ class Settings(OperationSettings, ViewSettings, ServerSettings, KafkaSettings, B
         return not self.connect_urls and (self.project.expanduser() / "connectors.yaml").exists()
 
     @property
+    def writes_access_log(self) -> bool:
+        """Return whether commands log changes: by ``access_log``, else while access is controlled."""
+        if self.access_log is not None:
+            return self.access_log
+        return bool(self.admin_token) or (self.project.expanduser() / "access.yaml").exists()
+
+    @property
     def connect_workers(self) -> list[str]:
         """Return the REST addresses of all workers of Kafka Connect, the embedded one first."""
         own = [f"http://127.0.0.1:{self.connect_port}"] if self.runs_connect else []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hub.cli.audited import planned
 from hub.cli.connector.context import EXIT_CHANGES, EXIT_REFUSED, FileOption, client, declared
 from hub.cli.context import load_settings
 from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
@@ -82,6 +83,7 @@ def apply(
             hold.check()
 
         try:
+            planned(made.steps)
             carry_out(made, connect, say)
         except HubError as error:
             stopped = error

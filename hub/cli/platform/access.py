@@ -15,7 +15,7 @@ from hub.access.secrets import SALT_BYTES, TOKEN_BYTES, hash_of_password, hash_o
 from hub.caller import HUB, Action, Kind, Resource
 from hub.cli import http
 from hub.cli.context import load_settings
-from hub.cli.platform import access_kafka, access_people
+from hub.cli.platform import access_kafka, access_log, access_people
 from hub.cli.platform.access_kafka import PruneOption
 from hub.cli.terminal.output import Output, OutputOption, note, show
 from hub.config import Settings
@@ -32,6 +32,7 @@ app = typer.Typer(
 
 app.add_typer(access_people.tokens, name="token")
 app.add_typer(access_people.sessions, name="session")
+app.add_typer(access_log.app, name="audit")
 
 
 @app.command("hash")

@@ -9,6 +9,7 @@ import typer
 
 from hub.access.access_yaml import AccessFile
 from hub.access.decide import Principal
+from hub.cli.audited import planned
 from hub.cli.context import load_settings
 from hub.cli.terminal.output import Output, OutputOption, note, show
 from hub.config import Settings
@@ -44,6 +45,8 @@ def apply(file: AccessFile, prune: PruneOption = None, output: OutputOption = Ou
     """Make the access rules of Kafka like the grants: first add, then remove."""
     made, cluster = _made(load_settings(), file, prune)
     _show(made, output)
+    rows = [*_rows("add", made.add), *_rows("remove", made.remove)]
+    planned([" ".join(str(each) for each in row.values()) for row in rows])
     cluster.add_rules(made.add)
     cluster.remove_rules(made.remove)
     note(f"Added {len(made.add)}, removed {len(made.remove)}.")

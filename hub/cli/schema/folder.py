@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hub.cli.audited import planned
 from hub.cli.context import load_settings
 from hub.cli.schema.folder_output import Annotations, _head, _places, annotated, show_changes
 from hub.cli.schema.impact import topic_of, touched
@@ -92,6 +93,7 @@ def apply(
 
             try:
                 check()
+                planned([_head(item) for item in made.steps])
                 carry_out(made, registry, say)
             except HubError:
                 if done:

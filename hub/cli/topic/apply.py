@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hub.cli.audited import planned
 from hub.cli.context import load_settings
 from hub.cli.terminal.output import Output, OutputOption, note, show_one
 from hub.cli.topic.tree_file import (
@@ -139,6 +140,7 @@ def _carry_out(
 
         try:
             check()
+            planned([] if made.refusals else made.steps)
             carry_out(made, cluster, registry, say)
         except (HubError, KeyboardInterrupt) as error:
             stopped = error

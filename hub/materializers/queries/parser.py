@@ -8,6 +8,7 @@ backtracks: ``t JOIN t JOIN t …`` takes a time that doubles with each word, so
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -222,6 +223,29 @@ def tokens_of(text: str) -> list[Token]:
             hint="texts are in 'single', names in \"double\" quotation marks",
             code="HUB-1442",
         ) from None
+
+
+_NAME_SHOWN = re.compile(r"[\w.$-]{1,249}")
+_LITERALS = frozenset(each for each in TokenType if each.name.endswith(("STRING", "NUMBER")))
+
+
+def without_literals(text: str) -> str:
+    """Return a statement with ``?`` for each literal, and without comments, for logs. A quoted name with
+    characters that names rarely have becomes ``?`` too: values are at times written in the wrong quotes.
+
+    >>> without_literals("SELECT email FROM v WHERE id = 'C-1' AND n > 5 -- of Ann")
+    'SELECT email FROM v WHERE id = ? AND n > ?'
+    """
+    try:
+        tokens = tokens_of(text[:MOST_CHARACTERS])
+    except SqlError:
+        return "?"
+    words = []
+    for token in tokens:
+        quoted = token.token_type == TokenType.IDENTIFIER
+        hidden = token.token_type in _LITERALS or (quoted and not _NAME_SHOWN.fullmatch(token.text))
+        words.append("?" if hidden else text[token.start : token.end + 1])
+    return " ".join(words)
 
 
 def _check(text: str, tokens: list[Token]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from hub.caller import CALLER
+from hub.caller import CALLER, HUB, Action, may
 from hub.errors import NotFound
 from hub.observability import format
 from hub.observability.web import layout, svg
@@ -63,7 +63,14 @@ def render(template: str, /, **values: Any) -> str:
     return (
         _environment()
         .get_template(template)
-        .render({"caller": CALLER.get(), "sections": layout.visible_sections(), **values})
+        .render(
+            {
+                "caller": CALLER.get(),
+                "sections": layout.visible_sections(),
+                "is_admin": may(Action.admin, HUB),
+                **values,
+            }
+        )
     )
 
 

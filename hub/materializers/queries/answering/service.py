@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from hub.access_log.actions import LoggedAction
+from hub.access_log.request import log_change, note_sql
 from hub.caller import reads_all, sees_view
 from hub.errors import CallerError, PeerError
 from hub.materializers.progress.view_states import Newest
@@ -26,12 +28,13 @@ from hub.materializers.queries.answering.calls import (
 )
 from hub.materializers.queries.executor import QueryExecutor
 from hub.materializers.queries.functions.kinds import epoch_ms
-from hub.materializers.queries.parser import ParsedStatement, parse
+from hub.materializers.queries.inspection import tables_of
+from hub.materializers.queries.parser import ParsedStatement, parse, without_literals
 from hub.materializers.queries.push.service import PushQueries
 from hub.materializers.queries.running import QueryAnswer, RunningQuery, TakeRows, take_rows
 from hub.materializers.queries.statements.answers import HubLists
 from hub.materializers.queries.statements.changes import ProjectViews
-from hub.materializers.queries.statements.grammar import hub_statement
+from hub.materializers.queries.statements.grammar import CreateView, DropView, hub_statement
 from hub.materializers.queries.statements.service import Statements
 from hub.materializers.queries.topic_rows import ScannedRange, TopicTables
 from hub.materializers.serving.descriptions import no_rows_yet
@@ -118,13 +121,17 @@ class QueryService:
         query is stopped. ``take`` receives the rows of the database.
         """
         if statement is None and (found := hub_statement(body.sql)) is not None:
+            note_sql(lambda: without_literals(body.sql), ())
             with self.gate.admitted():
+                if isinstance(found, CreateView | DropView):
+                    await log_change(LoggedAction.view_change, "view", found.name)
                 told = await self.statements.answer(found, self.gate.run)
             rows, more = take(told.rows, told.columns, RunningQuery(self.deadline(None)), body.limit)
             return QueryAnswer(told.columns, rows, more, (), Positions()), []
         running = running or RunningQuery(self.deadline(body.timeout_ms))
         deadline = running.deadline
         statement = statement or parse(body.sql)
+        note_sql(lambda: without_literals(body.sql), tables_of(statement))
         since_ms = since_of_text(body.since)
         with self.gate.admitted():
             call = QueryCall(

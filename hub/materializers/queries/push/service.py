@@ -11,10 +11,12 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
+from hub.access_log.request import note_sql
 from hub.caller import reads_all, seen_view, sees_topic, sees_view
 from hub.errors import CallerError, PeerError
 from hub.materializers.queries.executor import QueryExecutor
 from hub.materializers.queries.inspection import no_table
+from hub.materializers.queries.parser import without_literals
 from hub.materializers.queries.push.statement import CODE, PushStatement
 from hub.materializers.queries.push.topic_changes import TopicChanges
 from hub.materializers.queries.push.view_changes import ViewChanges
@@ -62,6 +64,7 @@ class PushQueries:
         ``last_event_id``: the id of an event that an earlier one sent; it goes on behind that event.
         ``take``: see QueryExecutor.run.
         """
+        note_sql(lambda: without_literals(push.statement.text), [push.table])
         if self.watcher.shares is not None:
             self.watcher.shares.require()
         if self.open >= MOST_OPEN:

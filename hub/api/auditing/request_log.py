@@ -1,0 +1,246 @@
+"""[shell] Entries of requests. The guard runs each through a ``LoggedRequest``.
+
+A change is logged twice: before it, which Kafka has acknowledged, and with its result. Everything else is
+logged once, when the response begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import time
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hub.access.authenticate import AuthenticatedCaller, AuthRequest
+from hub.access.decide import ANONYMOUS
+from hub.access.live_config import AccessRules
+from hub.access_log.actions import LoggedAction, Result
+from hub.access_log.entry import Entry, Who, new_id
+from hub.access_log.request import NOTES, RequestNotes
+from hub.access_log.writer import AccessLog, NotLogged
+from hub.api.auditing.route_actions import LoggedRoute, logged_route, object_name
+from hub.api.route_rules import RouteRule
+from hub.caller import Caller, Resource
+from hub.errors import HubError
+from hub.masking.shape import SeenShape
+
+Scope = MutableMapping[str, Any]
+Send = Callable[[Any], Awaitable[None]]
+App = Callable[[Scope, Any, Send], Awaitable[None]]
+# Messages with which a response begins.
+_BEGINS = ("http.response.start", "websocket.accept", "websocket.http.response.start")
+_DENIED = (401, 403, 429)
+_USE_EVERY_S = 600.0
+_MOST_USES = 10_000
+_SIGN_IN_WAYS = ("password", "certificate", "proxy")
+
+
+@dataclass(slots=True)
+class FirstUses:
+    """Remembers which principals used a token, or signed in with each request, in the last ten minutes."""
+
+    seen: dict[tuple[str, str, str], float] = field(default_factory=dict)
+
+    def is_first(self, key: tuple[str, str, str], now_s: float) -> bool:
+        """Return whether the key was not seen for ten minutes. ``now_s``: a monotonic time."""
+        until = self.seen.get(key, 0.0)
+        if now_s < until:
+            return False
+        if len(self.seen) >= _MOST_USES:
+            self.seen.clear()
+        self.seen[key] = now_s + _USE_EVERY_S
+        return True
+
+
+class RequestLog:
+    """Log of a server's requests. ``always``: also while access is not controlled."""
+
+    def __init__(self, log: AccessLog, *, always: bool = False) -> None:
+        self.log, self.always = log, always
+        self.uses = FirstUses()
+
+    def request(
+        self,
+        found: tuple[RouteRule, Mapping[str, str], str] | None,
+        known: AuthenticatedCaller,
+        asked: AuthRequest,
+        scope: Scope,
+    ) -> LoggedRequest:
+        """Return the log of one request. ``found``: its rule, path parameters and template."""
+        method, path = str(scope.get("method", "WEBSOCKET")), str(scope["path"])
+        if found is None:
+            return LoggedRequest(self, None, "hub", "", "", method, known, asked)
+        rule, given, template = found
+        route = logged_route(template, method, path)
+        if route is not None:
+            kind, name = route.kind, object_name(route, path, given)
+        else:
+            kind, name = str(rule.kind), given.get(rule.named, "")
+        return LoggedRequest(self, route, kind, name, template, method, known, asked)
+
+
+@dataclass(slots=True)
+class LoggedRequest:
+    """The log of one request: ``run``, or ``refused`` by the guard."""
+
+    owner: RequestLog
+    route: LoggedRoute | None
+    kind: str
+    name: str
+    template: str
+    method: str
+    known: AuthenticatedCaller
+    asked: AuthRequest
+    notes: RequestNotes = field(default_factory=RequestNotes)
+    _id: str = ""
+    _started: Entry | None = None
+    _done: bool = False
+
+    async def run(self, app: App, scope: Scope, receive: Any, send: Send) -> None:
+        """Let the app answer, and log the request. Raises NotLogged before anything happened."""
+        if self.route is not None and self.route.is_change:
+            await self._intend(self._entry(self.route.action, Result.started, self.kind, self.name))
+
+        async def watched(message: Any) -> None:
+            if message["type"] in _BEGINS:
+                self.answered(int(message.get("status", 101)))
+            await send(message)
+
+        self.notes.change = self._change
+        before = NOTES.set(self.notes)
+        try:
+            await app(scope, receive, watched)
+        finally:
+            NOTES.reset(before)
+            self.answered(500)  # without a response it has failed
+
+    def caller(self, caller: Caller, rules: AccessRules) -> Caller:
+        """Return the caller, who notes the masked objects that it reads."""
+        if not caller.is_masked:
+            return caller
+
+        def shape(what: Resource) -> SeenShape:
+            seen = caller.shape(what)
+            # An object that hides nothing from nobody has no masks.
+            if not seen.is_open or not rules.shape(ANONYMOUS, what).is_open:
+                self.notes.masked.add((str(what.kind), what.name, "everything" if seen.is_open else "a part"))
+            return seen
+
+        return replace(caller, shape=shape)
+
+    def answered(self, status: int) -> None:
+        """Log the request by its status. Only the first call counts."""
+        if self._done:
+            return
+        self._done = True
+        result = Result.denied if status in _DENIED else Result.ok if status < 400 else Result.failed
+        if self._started is not None:
+            self.owner.log.result(self._started.then(result, _now_ms(), status=status))
+            return
+        for entry in self._entries(result, status):
+            self.owner.log.note(entry)
+
+    def refused(self, error: HubError, status: int) -> None:
+        """Log a request that the guard refuses."""
+        if self._done:
+            return
+        self._done = True
+        if self._started is None and status not in _DENIED:
+            return
+        result = Result.denied if status in _DENIED else Result.failed
+        detail = {"status": status, "error": error.code}
+        if self._started is not None:
+            self.owner.log.result(self._started.then(result, _now_ms(), **detail))
+            return
+        wrong = status == 401 and bool(self.asked.headers.get("authorization"))
+        action = self.route.action if self.route is not None else LoggedAction.request
+        if wrong:
+            action, detail["claimed"] = LoggedAction.sign_in, claimed_name(self.asked)
+            result = Result.failed
+        self.owner.log.note(self._entry(action, result, self.kind, self.name, **detail))
+
+    # ---- entries
+
+    def _entries(self, result: Result, status: int) -> list[Entry]:
+        """Return the entries of a request that changed nothing by itself."""
+        route, own = self.route, self.known.who.kind == "own"
+        found = [] if own else self._uses()
+        for text, tables in self.notes.sql:
+            detail = {"statement": text, "tables": list(tables), "status": status}
+            found.append(self._entry(LoggedAction.sql, result, "hub", "", **detail))
+        for kind, name, seen in sorted(self.notes.masked):
+            found.append(self._entry(LoggedAction.masked_read, result, kind, name, seen=seen))
+        if route is None:
+            if result is Result.denied:
+                found.append(self._entry(LoggedAction.request, result, self.kind, self.name, status=status))
+        elif route.action is LoggedAction.sign_in or route.action is LoggedAction.sign_out:
+            found.append(self._sign_in(route.action, result, status))
+        elif not own and not (route.action is LoggedAction.sql and self.notes.sql):
+            found.append(self._entry(route.action, result, self.kind, self.name, status=status))
+        return found
+
+    def _uses(self) -> list[Entry]:
+        """Return the use of a token, or the sign-in by a password in each request; once in ten minutes."""
+        who, way = self.known.who, self.known.way
+        key = (way, self.known.token_id or who.name, self.asked.address)
+        if not who.name or way == "session" or not self.owner.uses.is_first(key, time.monotonic()):
+            return []
+        if way in _SIGN_IN_WAYS:
+            return [self._entry(LoggedAction.sign_in, Result.ok, "hub", "")]
+        return [self._entry(LoggedAction.token_use, Result.ok, "token", self.known.token_id or who.name)]
+
+    def _sign_in(self, action: LoggedAction, result: Result, status: int) -> Entry:
+        """Return the entry of a sign-in or sign-out on the page, where the guard does not know who it is."""
+        result = Result.failed if result is Result.denied else result
+        entry = self._entry(action, result, "hub", "", status=status)
+        way = "oidc" if "oidc" in self.template else "password"
+        return replace(entry, who=replace(entry.who, name=self.notes.subject[:200], way=way))
+
+    def _entry(self, action: LoggedAction, result: Result, kind: str, name: str, **detail: Any) -> Entry:
+        self._id = self._id or new_id()
+        who = Who(self.known.who.name, self.known.way, self.asked.address)
+        about = {"method": self.method, "route": self.template, **detail}
+        return Entry(action, result, who, _now_ms(), kind, name, self._id, about)
+
+    # ---- changes
+
+    async def _change(self, action: LoggedAction, kind: str, name: str) -> None:
+        """Log a change that the route does not show, as RequestNotes.change."""
+        await self._intend(self._entry(action, Result.started, kind, name))
+
+    async def _intend(self, entry: Entry) -> None:
+        log = self.owner.log
+        future = log.change(entry)
+        self._started = entry
+        try:
+            await asyncio.wait_for(asyncio.wrap_future(future), log.timeout_s + 1)
+        except TimeoutError:
+            raise NotLogged("Kafka does not answer") from None
+
+
+async def answer(app: App, logged: LoggedRequest | None, scope: Scope, receive: Any, send: Send) -> None:
+    """Let the app answer, and log it if there is a log. Raises NotLogged before anything happened."""
+    if logged is None:
+        await app(scope, receive, send)
+    else:
+        await logged.run(app, scope, receive, send)
+
+
+def claimed_name(asked: AuthRequest) -> str:
+    """Return the user that a refused Authorization header names; "" if it names none."""
+    scheme, _, value = (asked.headers.get("authorization") or [""])[0].partition(" ")
+    if scheme.lower() != "basic":
+        return ""
+    try:
+        name = base64.b64decode(value.strip(), validate=True).decode().partition(":")[0]
+    except (binascii.Error, ValueError):
+        return ""
+    # A token may stand in the place of the name.
+    return "" if name.startswith("hubt_") else name[:100]
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
