@@ -38,6 +38,9 @@ class OneSchema:
     def versions(self, subject: str) -> list[RegisteredSchema]:
         return [RegisteredSchema(1, 1, json.dumps(ORDER))] if subject == f"{ORDERS}-value" else []
 
+    def subjects_of(self, schema_id: int) -> list[str]:
+        return [f"{ORDERS}-value"] if schema_id == 1 else []
+
     def source(self, schema_id: int) -> SchemaSource:
         if schema_id != 1:
             raise NotFound(f"schema {schema_id} not found")

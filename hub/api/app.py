@@ -42,6 +42,7 @@ from hub.config import Settings
 from hub.errors import CallerError, HubError
 from hub.hosts import Hosts
 from hub.kafka import KafkaCluster, own_cluster, own_connection
+from hub.materializers.definition.declared import changelog_of
 from hub.materializers.progress.store_watch import StoreWatch
 from hub.materializers.queries.answering import calls as query_calls
 from hub.materializers.queries.answering.service import QueryService
@@ -53,6 +54,9 @@ from hub.materializers.serving.fast_path import FastPath, FastReads
 from hub.materializers.serving.subscriptions import Watcher
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.versions import routes as version_routes
+from hub.materializers.workbench import routes as workbench_routes
+from hub.materializers.workbench.process import PreviewProcess
+from hub.materializers.workbench.service import Workbench
 from hub.observability.overview.contact_watch import ContactWatch
 from hub.observability.web.http_status import status_of
 from hub.pgwire.open_port import open_database_port
@@ -315,7 +319,7 @@ async def add_queries(
     news: StoreWatch,
     opened: AsyncExitStack,
 ) -> QueryService:
-    """Add SQL over views and recent events, push queries, and statements that change views."""
+    """Add SQL over views and recent events, push queries, statements that change views, and the workbench."""
     queries = await run_in_threadpool(QueryExecutor, watcher.store)
     opened.push_async_callback(run_in_threadpool, queries.close)
     topics = TopicTables(cluster, registry)
@@ -328,6 +332,13 @@ async def add_queries(
         changes_views=settings.sql_changes_views,
     )
     app.include_router(query_routes.create_router(service))
+    previews = PreviewProcess(settings)
+    opened.push_async_callback(run_in_threadpool, previews.end)
+    store = watcher.store
+    workbench = Workbench(
+        service.statements, topics, previews, lambda view: changelog_of(store.served_tables().get(view, view))
+    )
+    app.include_router(workbench_routes.create_router(workbench))
     return service
 
 

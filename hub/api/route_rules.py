@@ -147,6 +147,14 @@ ROUTES: Final[Mapping[str, Mapping[str, RouteRule]]] = {
     "/query/changes": {"GET": LISTED, "WEBSOCKET": LISTED},
     "/query/tables": {"GET": LISTED},
     "/query/topics/{topic}": {"GET": _TOPIC_SEEN},
+    # A statement requires read of all its sources without masks; saving it, admin over the view.
+    "/workbench": {"GET": LISTED},
+    "/api/workbench": {"GET": LISTED},
+    "/api/workbench/functions": {"GET": LISTED},
+    "/api/workbench/topics/{topic}": {"GET": _TOPIC_READ},
+    "/api/workbench/plan": {"POST": LISTED},
+    "/api/workbench/preview": {"POST": LISTED},
+    "/api/workbench/save": {"POST": LISTED},
     # monitoring
     "/": {"GET": LISTED},
     "/ui/overview": {"GET": LISTED},

@@ -65,6 +65,12 @@ class ViewSettings(BaseModel):
         description="a view is isolated when nothing moves in its batch for this long: no task ends, no "
         "record is read. 0: never",
     )
+    preview_heap_mb: int = Field(
+        512,
+        ge=0,
+        description="Java heap of the process that computes previews of the workbench, on the server's "
+        "machine; it runs while they are asked for. 0: no previews",
+    )
     python_memory_mb: int = Field(
         2048,
         ge=0,

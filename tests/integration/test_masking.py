@@ -222,8 +222,15 @@ SQL = (
     'SELECT *, _value FROM "views.VIEW"', "SELECT CAST(email AS bigint) / 0 FROM VIEW",
     "EXPLAIN SELECT email FROM VIEW",
 )  # fmt: skip
+CREATED = (
+    'CREATE MATERIALIZED VIEW tried AS SELECT id, email FROM "TOPIC"',
+    "CREATE MATERIALIZED VIEW tried AS SELECT key, email FROM VIEW",
+    "CREATE OR REPLACE MATERIALIZED VIEW VIEW AS SELECT key, email FROM VIEW",
+)
 POSTED: dict[str, list[Any]] = {
     "/query": [{"sql": sql, "format": form} for sql in SQL for form in ("json", "csv", "ndjson", "arrow")],
+    "/api/workbench/plan": [{"sql": sql} for sql in CREATED],
+    "/api/workbench/preview": [{"sql": sql} for sql in CREATED],
     "/dlq/{topic}/{partition}/{offset}/repair": [{"key": "x", "dry_run": True}],
     "/dlq/{topic}/{partition}/{offset}/replay": [{"as_is": True, "dry_run": True}],
     "/dlq/{topic}/{partition}/{offset}/dismiss": [{"why": "x"}],
@@ -233,7 +240,7 @@ CHANGES = (
     *("/sign-in", "/sign-out", "/sessions", "/tokens", "/api/access", "/subjects", "/config", "/mode"),
     *("/contexts", "/schemas", "/compatibility", "/v1/metadata", "/topics/{topic}/records"),
     *("/topics/{topic}/events", "/v3/clusters", "/view-versions", "/api/audit/receipts", "/connect"),
-    *("/alerts", "/api/alerts", "/hooks"),
+    *("/alerts", "/api/alerts", "/hooks", "/api/workbench/save"),
 )
 
 

@@ -60,6 +60,9 @@ ROUTES_LOGGED: Final[Mapping[str, LoggedRoute]] = {
     "/view-versions/{view}": LoggedRoute(LoggedAction.view_change, "view", "view"),
     "/query": _SQL,
     "/query/changes": _SQL,
+    "/api/workbench/plan": _SQL,
+    "/api/workbench/preview": _SQL,
+    "/api/workbench/save": _SQL,
     "/views/{view}/changes": _noted(LoggedAction.export, "view", "view"),
     "/api/audit/receipts": _noted(LoggedAction.records_write),
     "/connect/{connector:path}/{action}": LoggedRoute(
@@ -88,6 +91,7 @@ READS_LOGGED: Final[Mapping[str, LoggedRoute]] = {
     "/views/{view}": _ROWS,
     "/views/{view}/changes": _ROWS,
     "/api/topics/{topic}/messages": _MESSAGES,
+    "/api/workbench/topics/{topic}": _MESSAGES,
     "/ui/topics/{topic}/messages": _MESSAGES,
     "/api/topics/{topic}/tail": _MESSAGES,
     "/ui/topics/{topic}/tail": _MESSAGES,

@@ -26,7 +26,8 @@ SPARK = Dialect.get_or_raise("spark")
 
 
 def wrong(view: SqlView, what: str, hint: str, at: int | None, code: str) -> ConfigError:
-    """Return an error about the SQL, with line, column and the line of text at offset ``at``."""
+    """Return an error about the SQL, with line, column and the line of text at offset ``at``; the place is
+    also in its ``details``."""
     if at is None:
         return ConfigError(f'view "{view.name}": {what}', hint=hint, code=code)
     before = view.sql[:at]
@@ -35,11 +36,13 @@ def wrong(view: SqlView, what: str, hint: str, at: int | None, code: str) -> Con
     cut = max(0, column - 1 - _WIDEST // 2) if len(text) > _WIDEST else 0
     text = ("…" if cut else "") + text[cut : cut + _WIDEST]
     caret = " " * (column - 1 - cut + bool(cut)) + "^"
-    return ConfigError(
+    error = ConfigError(
         f'view "{view.name}": SQL line {line}, column {column}: {what}\n    {text}\n    {caret}',
         hint=hint,
         code=code,
     )
+    error.details = {"line": str(line), "column": str(column)}
+    return error
 
 
 def start_of(node: exp.Expr | Token | None) -> int | None:

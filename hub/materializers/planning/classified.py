@@ -84,3 +84,19 @@ class QueryShape:
 
 
 STATIC = QueryShape("stateless", "a static table", static=True)
+
+
+def state_of(plan: Classified) -> str:
+    """Return what a view keeps between batches, and whether that is bounded."""
+    bound = "until the watermark has passed them" if plan.late else "forever: no source has a watermark"
+    match plan.name:
+        case "stateless":
+            return "none"
+        case "incremental":
+            return "every current row of its tables, every event of its streams"
+        case "join":
+            return f"events that may find a partner, {bound}"
+        case "session":
+            return f"open sessions, {bound}"
+        case "aggregate":
+            return f"one row for each key, {bound}"

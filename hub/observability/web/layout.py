@@ -38,6 +38,7 @@ SECTIONS = (
     Section("connect", "Connect", "/connect", "k", True),
     Section("cluster", "Cluster", "/cluster", "b", True),
     Section("query", "Query", "/query", "q"),
+    Section("workbench", "Workbench", "/workbench", "w"),
     Section("help", "Help", "/help", "h"),
 )
 

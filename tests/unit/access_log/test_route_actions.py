@@ -50,6 +50,7 @@ def test_operators_and_admins_routes_are_changes() -> None:
         *("/sign-in", "/sign-out", "/query", "/query/changes", "/views/{view}/changes", "/hooks/{name}"),
         *("/topics/{topic}/records", "/topics/{topic}/events", "/api/audit/receipts"),
         "/v3/clusters/{cluster}/topics/{topic}/records",
+        *("/api/workbench/plan", "/api/workbench/preview", "/api/workbench/save"),
     }
 
 

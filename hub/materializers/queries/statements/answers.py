@@ -10,6 +10,7 @@ from typing import Any
 
 from hub.caller import reads_all, sees_topic, sees_view
 from hub.errors import NotFound, nearest
+from hub.materializers.planning.classified import state_of
 from hub.materializers.progress.view_states import Newest
 from hub.materializers.queries.executor import QueryExecutor
 from hub.materializers.queries.inspection import placeholders, tables_of
@@ -142,7 +143,10 @@ class HubLists:
             rows += [("warning", each) for each in change.checked.warnings]
             if (plan := change.checked.plan) is not None:
                 engine = f"Spark, {plan.mode} mode" if plan.native else "the incremental engine"
-                rows += [("engine", engine), ("because", plan.reason), ("key", ", ".join(plan.key))]
+                rows += [("engine", engine), ("because", plan.reason), ("state", state_of(plan))]
+                rows += [("key", ", ".join(plan.key))]
+            if change.declared is not None:
+                rows += [("stores", ", ".join(("serving", *change.declared.stores)))]
             rows += [("first run reads", self._size(topic)) for topic in change.reads]
         if change.text is None:
             rows.append(

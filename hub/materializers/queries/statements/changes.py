@@ -50,7 +50,9 @@ WAIT = "wait"
 
 @dataclass(frozen=True, slots=True)
 class ViewChange:
-    """A change of one view's file. ``text`` None: the file is removed. ``before`` "": it is new."""
+    """A change of one view's file. ``text`` None: the file is removed. ``before`` "": it is new.
+    ``declared``: the view that the text declares.
+    """
 
     view: str
     file: Path
@@ -58,6 +60,7 @@ class ViewChange:
     text: str | None
     checked: CheckedView | None = None
     reads: tuple[str, ...] = ()
+    declared: View | SqlView | None = None
 
     @property
     def diff(self) -> list[str]:
@@ -108,13 +111,21 @@ class ProjectViews:
                 hint="CREATE OR REPLACE MATERIALIZED VIEW changes it: docs/how-to/change-a-view.md",
                 code="HUB-1467",
             )
+        return self.drafted(statement)
+
+    def drafted(self, statement: CreateView) -> ViewChange:
+        """Draft and check the file of a CREATE for a caller who reads all its sources, and may perhaps not
+        write it. Raises SqlError, ConfigError, Forbidden. Nothing is written. Blocks.
+        """
+        file = self._file(statement.name)
         known = [each for each in self.names() if each != statement.name]
         select = sourced(statement.name, statement.sql, known, self._visible_topics)
         _require_whole(select)
         sources, more = _with_options(statement, select)
         text = draft_sql(statement.name, select.sql, sources, statement.key, more)
-        checked = self._checked(statement.name, text)
-        return ViewChange(statement.name, file, before, text, checked, tuple(select.topics))
+        view, checked = self._checked(statement.name, text)
+        before = read_text(file) if file.exists() else ""
+        return ViewChange(statement.name, file, before, text, checked, tuple(select.topics), view)
 
     def dropped(self, statement: DropView) -> ViewChange | None:
         """Return the removal of a view's file; None: it has none, and the statement allows that.
@@ -171,19 +182,22 @@ class ProjectViews:
                 found.add(loaded.name)
         return found
 
-    def _checked(self, name: str, text: str) -> CheckedView:
-        """Check a draft as ``hub view validate`` would. Raises ConfigError."""
+    def _checked(self, name: str, text: str) -> tuple[View | SqlView, CheckedView]:
+        """Load and check a draft as ``hub view validate`` would. Raises ConfigError."""
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / f"{name}.yaml"
             file.write_text(text, encoding="utf-8")
             try:
-                project = ViewProject(self.project, self.stores, self._schemas_of)
-                return checked_view(project, file, load_view(file))
+                project = ViewProject(self.project, self.stores, self.schemas_of)
+                view = load_view(file)
+                return view, checked_view(project, file, view)
             except ConfigError as error:
                 said = error.message.replace(str(file), f"views/{file.name}")
-                raise ConfigError(said, hint=error.hint, code=error.code) from None
+                named = ConfigError(said, hint=error.hint, code=error.code)
+                named.details = error.details
+                raise named from None
 
-    def _schemas_of(self, view: View | SqlView) -> tuple[Mapping[str, Any], list[str]]:
+    def schemas_of(self, view: View | SqlView) -> tuple[Mapping[str, Any], list[str]]:
         """Return the schemas of a view's sources, as the registry has them, and the sources without one."""
         found: dict[str, Any] = {}
         for name, source in view.sources.items():

@@ -15,7 +15,7 @@ from hub.observability.web.routes.lag import lag_routes, latency_routes
 from hub.observability.web.routes.lineage import lineage_routes
 from hub.observability.web.routes.messages import message_routes
 from hub.observability.web.routes.page_router import ForBrowsers, Frame
-from hub.observability.web.routes.query import query_routes
+from hub.observability.web.routes.query import query_routes, workbench_routes
 from hub.observability.web.routes.schemas import schema_routes
 from hub.observability.web.routes.search import search_routes
 from hub.observability.web.routes.topics import topic_routes
@@ -32,6 +32,7 @@ _ROUTES = (
     lineage_routes,
     mirror_routes,
     query_routes,
+    workbench_routes,
     topic_routes,
     message_routes,
 )
