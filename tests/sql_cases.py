@@ -252,7 +252,42 @@ FRIENDLY: list[tuple[str, list[list[Any]]]] = [
         ),
         [[None, 42, 1.5, "2026-01-31T00:00:00.000Z"]],
     ),
-    ("SELECT CAST(2.9 AS int), CAST(TRUE AS int), CAST(1 AS boolean)", [[2, 1, True]]),
+    (
+        (
+            "SELECT left('abcd', -1), right('abcd', -1), substr('abcd', -1, 3), "
+            "left('ab', CAST(city AS int)) FROM plant LIMIT 1"
+        ),
+        [["abc", "bcd", "a", None]],
+    ),
+    ("SELECT replace('ab', '', NULL), replace('abab', 'b', '')", [[None, "aa"]]),
+    (
+        (
+            "SELECT round(celsius), CAST(celsius AS bigint), round(price), CAST(price AS bigint) FROM plant "
+            "WHERE n IN (1, 3) ORDER BY n"
+        ),
+        [[-2.0, -2, 2.0, 2], [2.0, 2, 4.0, 4]],
+    ),
+    ("SELECT coalesce(n, celsius) / 2, greatest(n, celsius) / 4 FROM plant WHERE n = 1", [[0.5, 0.25]]),
+    (
+        (
+            "SELECT a / 2 FROM (SELECT n AS a FROM plant WHERE n = 1 "
+            "UNION SELECT celsius FROM plant WHERE n = 3) u ORDER BY 1"
+        ),
+        [[0.5], [0.75]],
+    ),
+    (
+        (
+            "SELECT CAST(celsius AS text), CAST(1e15 AS text), CAST(0.00001 AS text), concat(celsius) "
+            "FROM plant WHERE n = 0"
+        ),
+        [["-3", "1e+15", "1e-05", "-3"]],
+    ),
+    (
+        "SELECT -1, TRUE, DATE '2026-01-01' FROM plant ORDER BY 1, 2 DESC, 3 LIMIT 1",
+        [[-1, True, "2026-01-01"]],
+    ),
+    ("SELECT upper('äß'), lower('ÄÖ'), 'ÄB' ILIKE 'äb'", [["ÄSS", "äö", True]]),
+    ("SELECT CAST(2.9 AS int), CAST(TRUE AS int), CAST(1 AS boolean)", [[3, 1, True]]),
     ("SELECT price, price * 2, price > 3 FROM plant WHERE n = 3", [["3.50", 7.0, True]]),
     ("SELECT sum(price), max(price) FROM plant", [[50.0, 9.5]]),
     (

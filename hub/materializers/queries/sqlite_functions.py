@@ -16,6 +16,7 @@ import re
 import sqlite3
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from decimal import ROUND_HALF_UP, Context, Decimal
 from functools import lru_cache
 from typing import Any
 
@@ -32,6 +33,7 @@ LONGEST = (
     f"LIKE, position, replace and trim look for up to {_LONGEST_SOUGHT:,} characters; LIKE for a part with "
     f"_ where its length times the text's is up to {_MOST_COMPARED:,}: left(…, n) takes part of a text"
 )
+_DIGITS = Context(prec=1_000)
 _WHOLE = re.compile(r"\s*[+-]?\d{1,18}\s*")
 _NUMERAL = re.compile(r"\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,2})?\s*")
 
@@ -42,7 +44,7 @@ BUILT_IN = frozenset(
     (
         *("abs", "avg", "coalesce", "count", "dense_rank", "first_value", "group_concat", "instr"),
         *("json_array_length", "json_type", "lag", "last_value", "lead", "length", "lower", "ltrim", "max"),
-        *("min", "nullif", "rank", "replace", "round", "row_number", "rtrim", "substr", "sum", "trim"),
+        *("min", "nullif", "rank", "row_number", "rtrim", "substr", "sum", "trim"),
         *("->", "->>"),
     )
 )
@@ -221,6 +223,44 @@ def _concat_ws(separator: Any, *values: Any) -> str | None:
     return str(separator).join(str(value) for value in values if value is not None)
 
 
+def _part_of(text: Any, start: int, length: int | None = None) -> str:
+    """``substring(text FROM start FOR length)``; places before the first character count, and are empty."""
+    end = None if length is None else max(start + length - 1, 0)
+    return str(text)[max(start - 1, 0) : end]
+
+
+def _replaced(text: Any, part: Any, by: Any) -> str | None:
+    """``replace(text, part, by)``. SQLite's own ignores a null ``by`` where it replaces nothing."""
+    if text is None or part is None or by is None:
+        return None
+    whole, sought_part, new = str(text), str(part), str(by)
+    if not sought_part:
+        return whole
+    if len(whole) + whole.count(sought_part) * (len(new) - len(sought_part)) > _LARGEST_VALUE:
+        raise OverflowError  # to sqlite3: the text is too big
+    return whole.replace(sought_part, new)
+
+
+def float_text(value: float) -> str:
+    """Return a number as Postgres writes a double: the fewest digits that distinguish it, with an exponent
+    below 1e-4 and from 1e15 on.
+    """
+    number = float(value)
+    if not math.isfinite(number):
+        return "NaN" if math.isnan(number) else f"{'-' if number < 0 else ''}Infinity"
+    text = repr(number).removesuffix(".0")
+    if abs(number) < 1e15 or "e" in text:
+        return text
+    sign, digits = "-" if number < 0 else "", text.lstrip("-").replace(".", "").rstrip("0")
+    return f"{sign}{digits[0]}{'.' if digits[1:] else ''}{digits[1:]}e+15"
+
+
+def _rounded(value: Any, places: int) -> Decimal:
+    """Round to a number of decimals, a half away from zero: Postgres' numeric of 15 digits."""
+    number = Decimal(value if isinstance(value, str) else f"{value:.15g}")
+    return number.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP, _DIGITS)
+
+
 def _matching(pattern: re.Pattern[str], make: Callable[[str], Any]) -> Callable[[Any], Any]:
     return lambda value: make(str(value)) if pattern.fullmatch(str(value)) else None
 
@@ -234,6 +274,10 @@ FUNCTIONS: tuple[tuple[str, int, Callable[..., Any]], ...] = (
     ("hub_rtrim", 2, _quiet(lambda text, of: str(text).rstrip(str(of)))),
     ("hub_lower", 1, _quiet(lambda text: str(text).lower())),
     ("hub_upper", 1, _quiet(lambda text: str(text).upper())),
+    ("hub_left", 2, _quiet(lambda text, count: str(text)[:count])),
+    ("hub_right", 2, _quiet(lambda text, count: str(text)[-count:] if count else "")),
+    ("hub_substr", -1, _quiet(_part_of)),
+    ("hub_replace", 3, _replaced),
     ("hub_concat_ws", -1, _concat_ws),
     ("hub_iso", 1, _quiet(lambda value: _iso_time(value) if _iso_time else None)),
     ("hub_iso_date", 1, _quiet(lambda value: _iso_date(value) if _iso_date else None)),
@@ -241,6 +285,11 @@ FUNCTIONS: tuple[tuple[str, int, Callable[..., Any]], ...] = (
     ("hub_floating", 1, _quiet(_matching(_NUMERAL, float))),
     ("hub_epoch_ms", 1, _quiet(lambda text: epoch_ms(str(text)))),
     ("hub_epoch_day", 1, _quiet(lambda text: epoch_ms(str(text)) // _DAY_MS)),
+    ("hub_float_text", 1, _quiet(float_text)),
+    ("hub_rounded", 1, _quiet(lambda value: round(value) if abs(value) <= 9.2e18 else None)),
+    ("hub_rounded_decimal", 1, _quiet(lambda value: int(_rounded(value, 0)))),
+    ("hub_round", 1, _quiet(lambda value: float(round(value)))),
+    ("hub_round_to", 2, _quiet(lambda value, places: float(_rounded(value, places)))),
     ("hub_floor", 1, _quiet(lambda value: float(math.floor(value)))),
     ("hub_ceil", 1, _quiet(lambda value: float(math.ceil(value)))),
     ("hub_sign", 1, _quiet(lambda value: (value > 0) - (value < 0))),

@@ -25,8 +25,11 @@ def order_by(w: SqlWriter, order: Any, key: Callable[[Any], Piece]) -> tuple[str
             raise w.fail("an interval is added to a time, not sorted", each)
         comparable(w, piece, each)
         text = ordered(w, piece)
-        if text.lstrip("-").isdigit() or piece.kind == "null":
-            text = f"CAST({text} AS INTEGER)"  # a bare number would be an ordinal of the select list
+        if piece.kind == "null":
+            text = "CAST(NULL AS INTEGER)"
+        if not (piece.aggregate or piece.window or '"' in text):
+            # A bare number would be an ordinal of the select list, and Postgres takes no other constant.
+            text = f"(SELECT {text})"
         nulls = "FIRST" if each.args.get("nulls_first") else "LAST"
         words.append(f"{text} {'DESC' if each.args.get('desc') else 'ASC'} NULLS {nulls}")
         pieces.append(piece)

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from hub.materializers.queries.functions.kinds import as_text, read_literal
+from hub.materializers.queries.functions.kinds import as_text, is_exact, read_literal
 from hub.materializers.queries.writer import Handler, Piece, SqlWriter, made
 
 _CAST_KINDS: Mapping[str, str] = {
@@ -49,7 +49,7 @@ def cast(w: SqlWriter, piece: Piece, kind: str, node: Any) -> Piece:
         return as_text(w, piece, node)
     if piece.kind == "string" and isinstance(piece.value, str):
         return read_literal(w, piece.value, kind, node)
-    found = _CONVERSIONS.get((piece.kind, kind))
+    found = _CONVERSIONS.get(("decimal" if is_exact(piece, node.this) else piece.kind, kind))
     if found is None:
         raise w.fail(f"a {piece.kind} cannot be made a {kind}", node)
     text = found[0 if w.postgres else 1].replace("{}", piece.text)
@@ -80,9 +80,15 @@ _CONVERSIONS: Mapping[tuple[str, str], tuple[str, str]] = {
     ("long", "boolean"): ("({} <> 0)", "({} <> 0)"),
     ("long", "timestamp"): ("{}", "{}"),
     ("boolean", "long"): ("CAST(CAST({} AS INTEGER) AS BIGINT)", "CAST({} AS INTEGER)"),
-    ("double", "long"): ("CAST(trunc({}) AS BIGINT)", "CAST({} AS INTEGER)"),
+    ("double", "long"): (
+        "(CASE WHEN {} >= -9.2e18 AND {} <= 9.2e18 THEN CAST({} AS BIGINT) END)",
+        "hub_rounded({})",
+    ),
     ("decimal", "double"): ("CAST({} AS DOUBLE PRECISION)", "CAST({} AS REAL)"),
-    ("decimal", "long"): ("CAST(trunc(CAST({} AS NUMERIC)) AS BIGINT)", "CAST({} AS INTEGER)"),
+    ("decimal", "long"): (
+        "(CASE WHEN abs(CAST({} AS NUMERIC)) <= 9.2e18 THEN CAST(CAST({} AS NUMERIC) AS BIGINT) END)",
+        "hub_rounded_decimal({})",
+    ),
     ("timestamp", "date"): (
         "CAST(floor({} / 86400000.0) AS BIGINT)",
         "(({} - ((({}) % 86400000) + 86400000) % 86400000) / 86400000)",

@@ -12,6 +12,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from sqlglot import exp
+
 from hub.materializers.queries.writer import Piece, SqlWriter, made
 
 NUMBERS = ("long", "double", "decimal")
@@ -90,6 +92,15 @@ def alike(w: SqlWriter, pieces: Sequence[Piece], nodes: Sequence[Any]) -> tuple[
     return ("double" if kind == "decimal" else kind), found
 
 
+def is_exact(piece: Piece, node: Any) -> bool:
+    """Return whether Postgres has the value as a decimal, which rounds a half away from zero; it rounds a
+    half of a double to the even number. Both are computed in floating point here.
+    """
+    while isinstance(node, exp.Neg | exp.Paren):
+        node = node.this
+    return piece.kind == "decimal" or (piece.kind == "double" and isinstance(node, exp.Literal))
+
+
 def as_number(w: SqlWriter, piece: Piece) -> Piece:
     """Return the piece for arithmetic: a decimal (stored as text) becomes floating point."""
     if piece.kind == "decimal":
@@ -165,6 +176,8 @@ def as_text(w: SqlWriter, piece: Piece, node: Any) -> Piece:
                 f"to_char(DATE '1970-01-01' + CAST({text} AS INTEGER), 'YYYY-MM-DD')", "string", piece
             )
         return made(f"hub_iso_date({text})", "string", piece)
+    if kind == "double" and not w.postgres:
+        return made(f"hub_float_text({text})", "string", piece)
     if kind in ("long", "double", "json"):
         return made(f"CAST({text} AS TEXT)", "string", piece)
     raise w.fail(f"a {kind} has no text", node)
@@ -209,11 +222,12 @@ def given(w: SqlWriter, value: Any, node: Any) -> Piece:
     return Piece(w.bound(str(value)), "string", str(value))
 
 
-def character_count(w: SqlWriter, node: Any, least: int = 1) -> Piece:
-    """Return a number of characters, at least ``least``. Databases differ on positions before the first."""
+def character_count(w: SqlWriter, node: Any, least: int = -1_000_000) -> Piece:
+    """Return a number of characters or a position, brought to the range from ``least`` to a million."""
     piece = w.expr(node)
-    if piece.kind != "long":
+    if piece.kind not in ("long", "null"):
         raise w.fail(f"a whole number is needed, this is a {piece.kind}", node)
-    if w.postgres:
-        return made(f"CAST(greatest(least({piece.text}, 1000000), 0) AS INTEGER)", "long", piece)
-    return made(f"max(min({piece.text}, 1000000), 0)", "long", piece)
+    if w.postgres:  # its greatest() and least() leave out null, so null is added again
+        bounded = f"greatest(least({piece.text}, 1000000), {least}) + 0 * {piece.text}"
+        return made(f"CAST({bounded} AS INTEGER)", "long", piece)
+    return made(f"max(min({piece.text}, 1000000), {least})", "long", piece)

@@ -66,7 +66,9 @@ def _time_arithmetic(w: SqlWriter, sign: str, left: Piece, right: Piece) -> Piec
 def _division(w: SqlWriter, node: exp.Div) -> Piece:
     left, right = number(w, node.this), number(w, node.expression)
     kind = "double" if "double" in (left.kind, right.kind) else "long"
-    return made(f"({left.text} / NULLIF({right.text}, 0))", kind, left, right)
+    # In SQLite a value of a mixed CASE or UNION stays whole, and would be divided as such.
+    above = f"CAST({left.text} AS REAL)" if kind == "double" and not w.postgres else left.text
+    return made(f"({above} / NULLIF({right.text}, 0))", kind, left, right)
 
 
 def _modulo(w: SqlWriter, node: exp.Mod) -> Piece:

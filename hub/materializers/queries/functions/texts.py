@@ -36,7 +36,9 @@ def _matched(w: SqlWriter, node: exp.Binary, ignore_case: bool, escape: str | No
             raise w.fail(f"LIKE takes texts, this is a {piece.kind}", part)
     if w.postgres:
         # Postgres' ILIKE folds fewer characters than its lower().
-        one, other = (f"lower({each.text})" if ignore_case else each.text for each in (text, pattern))
+        one, other = (
+            changed_case(w, "lower", each.text) if ignore_case else each.text for each in (text, pattern)
+        )
         words = f"{one} LIKE {other}"
         words += f" ESCAPE {w.bound(escape)}" if escape is not None else ""
     else:  # SQLite's LIKE takes exponential time in the wildcards and cannot be interrupted
@@ -103,12 +105,18 @@ def _texts(name: str, *, kind: str = "string") -> Handler:
     return handle
 
 
+def changed_case(w: SqlWriter, name: str, text: str) -> str:
+    """Return SQL for ``lower`` or ``upper`` of all of Unicode's letters: SQLite's own handle ASCII only, as
+    Postgres' do in the collation of a store's columns.
+    """
+    return f'({name}({text} COLLATE "und-x-icu") COLLATE "C")' if w.postgres else f"hub_{name}({text})"
+
+
 def _changed_case(name: str) -> Handler:
     def handle(w: SqlWriter, node: exp.Func) -> Piece:
         w.only(node, "this")
         piece = string(w, node.this)
-        # SQLite's own functions handle ASCII only.
-        return made(f"{name if w.postgres else f'hub_{name}'}({piece.text})", "string", piece)
+        return made(changed_case(w, name, piece.text), "string", piece)
 
     return handle
 
@@ -117,26 +125,32 @@ def _substring(w: SqlWriter, node: exp.Substring) -> Piece:
     w.only(node, "this", "start", "length")
     piece = string(w, node.this)
     start, length = node.args.get("start"), node.args.get("length")
-    parts = [character_count(w, each) for each in (start, length) if each is not None]
-    if not parts:
+    if start is None:
         raise w.fail("substring takes a start", node)
-    inner = ", ".join([piece.text, *(each.text for each in parts)])
-    return made(f"substr({inner})", "string", piece, *parts)
+    parts = [character_count(w, start)]
+    if length is not None:
+        parts.append(character_count(w, length, 0))
+    # SQLite's own counts a start below 1 from the end.
+    name = "substr" if w.postgres or isinstance(start, exp.Literal) else "hub_substr"
+    return made(f"{name}({', '.join(each.text for each in (piece, *parts))})", "string", piece, *parts)
 
 
 def _left(w: SqlWriter, node: exp.Left) -> Piece:
     w.only(node, "this", "expression")
     piece, count = string(w, node.this), character_count(w, node.expression)
+    if w.postgres or not isinstance(node.expression, exp.Literal):
+        return made(
+            f"{'left' if w.postgres else 'hub_left'}({piece.text}, {count.text})", "string", piece, count
+        )
     return made(f"substr({piece.text}, 1, {count.text})", "string", piece, count)
 
 
 def _right(w: SqlWriter, node: exp.Right) -> Piece:
     w.only(node, "this", "expression")
     piece, count = string(w, node.this), character_count(w, node.expression)
-    if w.postgres:
-        return made(f"right({piece.text}, {count.text})", "string", piece, count)
-    skipped = f"max(length({piece.text}) - {count.text}, 0) + 1"
-    return made(f"substr({piece.text}, {skipped})", "string", piece, count)
+    return made(
+        f"{'right' if w.postgres else 'hub_right'}({piece.text}, {count.text})", "string", piece, count
+    )
 
 
 def _trim(w: SqlWriter, node: exp.Trim) -> Piece:
@@ -163,7 +177,8 @@ def _replace(w: SqlWriter, node: exp.Replace) -> Piece:
     if replacement is None:
         raise w.fail("replace takes a text, what to replace, and by what", node)
     pieces = [string(w, node.this), _sought(w, node.expression), string(w, replacement)]
-    return made(f"replace({', '.join(each.text for each in pieces)})", "string", *pieces)
+    name = "replace" if w.postgres else "hub_replace"
+    return made(f"{name}({', '.join(each.text for each in pieces)})", "string", *pieces)
 
 
 def _concat(w: SqlWriter, node: exp.Concat) -> Piece:

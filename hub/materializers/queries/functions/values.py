@@ -15,7 +15,9 @@ from hub.materializers.queries.functions.kinds import (
     comparable,
     fitted,
     floating,
+    is_exact,
     number,
+    numeric,
     ordered,
     postgres_clock,
     whole,
@@ -111,12 +113,17 @@ def _abs(w: SqlWriter, node: exp.Abs) -> Piece:
 
 def _round(w: SqlWriter, node: exp.Round) -> Piece:
     w.only(node, "this", "decimals")
-    piece, places = number(w, node.this), node.args.get("decimals")
-    to = character_count(w, places) if places is not None else Piece("0", "long")
+    piece, places = w.expr(node.this), node.args.get("decimals")
+    exact = is_exact(piece, node.this)
+    piece = numeric(w, piece, node.this)
+    if places is None and not exact:
+        text = f"round(CAST({piece.text} AS DOUBLE PRECISION))" if w.postgres else f"hub_round({piece.text})"
+        return made(text, "double", piece)
+    to = Piece("0", "long") if places is None else character_count(w, places)
     if w.postgres:
         text = f"CAST(round(CAST({piece.text} AS NUMERIC), {to.text}) AS DOUBLE PRECISION)"
         return made(text, "double", piece, to)
-    return made(f"round({piece.text}, {to.text})", "double", piece, to)
+    return made(f"hub_round_to({piece.text}, {to.text})", "double", piece, to)
 
 
 def _floor(name: str) -> Handler:
