@@ -1,4 +1,4 @@
-"""[edge] File system: read files that users name, and refuse anything but regular files.
+"""[edge] File system: read files that users name, refuse anything but regular files, and notice changes.
 
 A FIFO in a project folder would block its reader forever, and a device may never end. So every file of a
 project is read here.
@@ -13,6 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hub.errors import ConfigError
+
+# (inode, size in bytes, modification time in ns) of a file: differs when its content does.
+Stamp = tuple[int, int, int]
+_UNREADABLE: Stamp = (0, 0, 0)
 
 
 class NotRegular(OSError):
@@ -34,6 +38,24 @@ def read_bytes(path: Path, most_bytes: int = -1) -> bytes:
 def read_text(path: Path, *, errors: str = "strict", encoding: str = "utf-8") -> str:
     """Read a regular file as text. Raises NotRegular, OSError, UnicodeDecodeError."""
     return read_bytes(path).decode(encoding, errors).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def stamp_of(path: Path) -> Stamp:
+    """Return the stamp of a file. Raises OSError."""
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def stamp_if_there(path: Path) -> Stamp | None:
+    """Return the stamp of a file; None if it does not exist. A file that cannot be looked at has a stamp of
+    its own.
+    """
+    try:
+        return stamp_of(path)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return _UNREADABLE
 
 
 def write_new(files: Mapping[Path, str]) -> None:

@@ -39,7 +39,7 @@ _PROTOCOLS: Mapping[tuple[bool, bool], Protocol] = {
 
 
 def _secret(text: str) -> str:
-    if not _VARIABLE.fullmatch(text):
+    if not is_reference(text):
         raise PydanticCustomError(
             SECRET_IN_FILE, "a secret must not be in the file: write ${NAME} and set the variable NAME"
         )
@@ -183,15 +183,37 @@ def secrets_of(
     """
     named = [tls.key_password] if tls else []
     named += [sasl.password, sasl.client_secret] if sasl else []
-    found: dict[str, str] = {}
-    for reference in filter(None, named):
-        variable = reference[2:-1]
-        if not environ.get(variable):
-            raise ConfigError(
-                f"{whose}: the variable {variable} is not set", hint=hint.format(variable), code="HUB-1602"
-            )
-        found[reference] = environ[variable]
-    return found
+    return {each: secret_value(each, environ, whose, hint) for each in named if each}
+
+
+def is_reference(text: str) -> bool:
+    """Return whether the text is ``${NAME}``, and thus no secret itself."""
+    return _VARIABLE.fullmatch(text) is not None
+
+
+def variable_of(reference: str) -> str:
+    """Return NAME of ``${NAME}``."""
+    return reference[2:-1]
+
+
+def secret_value(
+    text: str,
+    environ: Mapping[str, str],
+    whose: str,
+    hint: str = "set {}=… in the environment",
+    code: str = "HUB-1602",
+) -> str:
+    """Return the value of a text ``${NAME}``; other text unchanged. Raises ConfigError (``code``) with the
+    name of a variable that is not set; ``hint`` has a ``{}`` for that name.
+    """
+    if not is_reference(text):
+        return text
+    variable = variable_of(text)
+    if not environ.get(variable):
+        raise ConfigError(
+            f"{whose}: the variable {variable} is not set", hint=hint.format(variable), code=code
+        )
+    return environ[variable]
 
 
 _MAY_HOLD_SECRETS = frozenset({"password", "client_secret", "key_password", "key", "sasl", "tls", "token"})

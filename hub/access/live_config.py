@@ -18,6 +18,7 @@ from hub.access.masking.decision import MaskDecision, MaskPolicy
 from hub.access.masking.facts import MaskSources
 from hub.caller import Action, Caller, Decision, Resource
 from hub.errors import ConfigError
+from hub.files import Stamp, stamp_if_there
 from hub.masking.shape import SeenShape
 from hub.yaml import is_there
 from hub.yaml_nodes import UnreadableFile
@@ -141,7 +142,7 @@ class LiveAccess:
         self._required, self._admin_token = required, admin_token
         self._by_token_alone = False  # there was no access.yaml so far
         self.mask_sources = MaskSources()
-        self._read: tuple[int, int, int] | None = None
+        self._read: Stamp | None = None
         self._lock = threading.Lock()
         self.refresh()
 
@@ -151,7 +152,7 @@ class LiveAccess:
             self._refresh()
 
     def _refresh(self) -> None:
-        stamp = self._stamp()
+        stamp = stamp_if_there(self.path)  # a file that cannot be looked at keeps access control on
         if stamp is None:
             self._gone()
             return
@@ -206,12 +207,3 @@ class LiveAccess:
 
     def _rules_of(self, file: AccessFile) -> AccessRules:
         return AccessRules.of(with_admin(file, self._admin_token), self.mask_sources)
-
-    def _stamp(self) -> tuple[int, int, int] | None:
-        try:
-            found = self.path.stat()
-        except FileNotFoundError:
-            return None
-        except OSError:
-            return (0, 0, 0)  # the file exists but stat fails: keep access control on
-        return found.st_mtime_ns, found.st_size, found.st_ino

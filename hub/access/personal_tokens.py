@@ -24,6 +24,7 @@ from pydantic import TypeAdapter, ValidationError
 from hub.access.access_yaml import Grants
 from hub.access.decide import Grant
 from hub.errors import CallerError, Conflict, NotFound, PeerError
+from hub.files import Stamp, stamp_of
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +101,7 @@ class PersonalTokens:
     def __init__(self, home: Path) -> None:
         self._path = home / FILE
         self._lock = threading.Lock()
-        self._read: tuple[int, int, int] | None = None
+        self._read: Stamp | None = None
         self._by_hash: dict[str, PersonalToken] = {}
         self._used: dict[str, int] = {}
 
@@ -202,8 +203,7 @@ class PersonalTokens:
 
     def _refresh(self) -> None:
         try:
-            found = self._path.stat()
-            stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
+            stamp = stamp_of(self._path)
             if stamp == self._read:
                 return
             tokens = [_token_of(each) for each in json.loads(self._path.read_bytes())]

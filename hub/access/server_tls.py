@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from hub.errors import ConfigError
+from hub.files import Stamp, stamp_of
 
 log = logging.getLogger(__name__)
 
-Stamp = tuple[tuple[int, int, int], ...]
 _SAN = {"DNS": "DNS", "URI": "URI", "email": "email"}
 
 
@@ -29,7 +29,7 @@ class FollowedContext(ssl.SSLContext):
     key: Path
     client_ca: Path | None
     current: ssl.SSLContext
-    read: Stamp
+    read: list[Stamp]
 
     @staticmethod
     def of(certificate: Path, key: Path, client_ca: Path | None) -> FollowedContext:
@@ -58,10 +58,9 @@ class FollowedContext(ssl.SSLContext):
             made.verify_mode = ssl.CERT_OPTIONAL
         return made
 
-    def stamp(self) -> Stamp:
-        """Return what changes when a file does. Raises OSError."""
-        found = (each.stat() for each in (self.certificate, self.key, self.client_ca) if each is not None)
-        return tuple((each.st_ino, each.st_size, each.st_mtime_ns) for each in found)
+    def stamp(self) -> list[Stamp]:
+        """Return the stamps of the files. Raises OSError."""
+        return [stamp_of(path) for path in (self.certificate, self.key, self.client_ca) if path is not None]
 
     def refresh(self) -> None:
         """Use changed files for new connections. Blocks.

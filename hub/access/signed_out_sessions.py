@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from hub.files import Stamp, stamp_of
+
 log = logging.getLogger(__name__)
 
 FILE = "sessions.ended"
@@ -31,7 +33,7 @@ class EndedSessions:
     def __init__(self, home: Path) -> None:
         self._path = home / FILE
         self._ended: dict[str, int] = {}
-        self._read: tuple[int, int, int] | None = None  # stamp of the file when it was last read
+        self._read: Stamp | None = None  # stamp of the file when it was last read
         self._lock = threading.Lock()
 
     def has(self, session: str) -> bool:
@@ -64,8 +66,7 @@ class EndedSessions:
 
     def _refresh(self) -> None:
         try:
-            found = self._path.stat()
-            stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
+            stamp = stamp_of(self._path)
             if stamp == self._read:
                 return
             # Read the whole file: a rewritten one may have the inode of an earlier one.

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hub.errors import HubError, PeerError
+from hub.files import Stamp, stamp_if_there
 from hub.kafka import KafkaCluster
 from hub.kafka.protocol.broker_client import ClusterAccess
 from hub.replication.clusters.clusters import ClusterHandle, name_by_address, name_by_id
 from hub.replication.clusters.control_follower import ControlFollower
-from hub.replication.config.load_mirrors import load, stamp_of
+from hub.replication.config.load_mirrors import load
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.ownership.links import checked, home_of, write_refusal
 
@@ -58,7 +59,7 @@ class WriteGuard(threading.Thread):
         self.path, self.own, self.access, self.environ, self.timeout_s = path, own, access, environ, timeout_s
         self._place: _OwnCluster | None = None
         self._heard = False
-        self._stamp: tuple[int, int] | None = None
+        self._stamp: Stamp | None = None
         self._unplaced: MirrorsFile | None = None
         self._ask_at_s: float | None = None  # None: its clusters were not queried yet
         self._halt = threading.Event()
@@ -109,7 +110,7 @@ class WriteGuard(threading.Thread):
 
     def _look(self) -> None:
         """Read the file again when it has changed; an invalid file leaves the previous one in effect."""
-        stamp = stamp_of(self.path)
+        stamp = stamp_if_there(self.path)
         if stamp == self._stamp:
             return
         self._stamp = stamp

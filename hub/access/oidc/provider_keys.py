@@ -21,7 +21,8 @@ from hub.access.oidc.claims import Claims
 from hub.access.oidc.key_refresh import Fetches, may_refresh, must_fetch, usable
 from hub.access.oidc.settings import OidcNode, checked_url
 from hub.access.oidc.tokens import Key, UnknownKey, header_of, key_for, keys_of, verified
-from hub.errors import ConfigError, PeerError
+from hub.errors import PeerError
+from hub.security import secret_value
 
 log = logging.getLogger(__name__)
 
@@ -186,14 +187,8 @@ def client_secret(oidc: OidcNode) -> str | None:
     """Return the secret; None for a public client. Raises ConfigError if its variable is not set."""
     if oidc.client_secret is None:
         return None
-    variable = oidc.client_secret[2:-1]
-    if not (value := os.environ.get(variable)):
-        raise ConfigError(
-            f"access.yaml: oidc: the variable {variable} is not set",
-            hint=f"set {variable} to the client's secret and restart the server",
-            code="HUB-1602",
-        )
-    return value
+    hint = "set {} to the client's secret and restart the server"
+    return secret_value(oidc.client_secret, os.environ, "access.yaml: oidc", hint)
 
 
 def ask_over_http(

@@ -43,6 +43,7 @@ from hub.alerts.model.alert_state import NotificationRoute
 from hub.alerts.model.matching import matchers_of
 from hub.alerts.model.rules import RULES, AlertRule, RuleChange, RuleChanges, Severity
 from hub.errors import ConfigError, nearest
+from hub.security import is_reference, variable_of
 from hub.topics.tree.tree import duration_ms
 from hub.yaml import load_model, place
 
@@ -57,7 +58,6 @@ LABELS = (
 COLUMN = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _ADDRESS = re.compile(r"[^@\s,<>]{1,100}@[^@\s,<>]{1,200}")
 
 
@@ -68,13 +68,13 @@ def _name(text: str) -> str:
 
 
 def _secret(text: str) -> str:
-    if not _VARIABLE.fullmatch(text):
+    if not is_reference(text):
         raise ValueError("a secret must not be in the file: write ${NAME} and set the variable NAME")
     return text
 
 
 def _url(text: str) -> str:
-    if not _VARIABLE.fullmatch(text) and not re.fullmatch(r"https?://[^\s@]+", text):
+    if not is_reference(text) and not re.fullmatch(r"https?://[^\s@]+", text):
         raise ValueError(
             "write an address that begins with https:// or http:// and has no password, or ${NAME}"
         )
@@ -189,7 +189,7 @@ class Channel(_AlertsModel):
             said.append(self.slack.url)
         if self.email is not None:
             said.append(self.email.password)
-        return tuple(found[1] for each in said if each and (found := _VARIABLE.fullmatch(each)))
+        return tuple(variable_of(each) for each in said if each and is_reference(each))
 
 
 class Grouping(_AlertsModel):

@@ -22,13 +22,13 @@ from hub.alerts.config.alerts_yaml import (
 )
 from hub.alerts.config.read_entries import ParsedEntries, Part, carried_on, read_alerts, text_of
 from hub.errors import ConfigError
+from hub.files import Stamp, stamp_if_there
 from hub.yaml_nodes import UnreadableFile
 
 log = logging.getLogger(__name__)
 
-Stamp = tuple[int, int]
 T = TypeVar("T")
-_UNREAD = (-1, -1)
+_UNREAD = (-1, -1, -1)
 
 
 class LiveAlerts:
@@ -81,7 +81,7 @@ class LiveAlerts:
 
     def _refresh(self) -> None:
         path = self.project / ALERTS_FILE
-        stamp = _stamp(path)
+        stamp = stamp_if_there(path)
         if stamp is None:
             self.reading = ParsedEntries()
             self._forget(path)
@@ -109,7 +109,7 @@ class LiveAlerts:
             return [self._queries[path] for path in sorted(self._queries)]
 
     def _refresh_query(self, file: Path) -> None:
-        stamp = _stamp(file)
+        stamp = stamp_if_there(file)
         found = None if stamp is None else self._loaded(file, stamp, load_query_alert)
         if found is not None:
             self._queries[file] = found
@@ -132,16 +132,6 @@ class LiveAlerts:
     def _forget(self, path: Path) -> None:
         self._read.pop(path, None)
         self.errors.pop(str(path), None)
-
-
-def _stamp(path: Path) -> Stamp | None:
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return None
-    except OSError:
-        return 0, 0  # the file exists but stat fails
-    return found.st_mtime_ns, found.st_size
 
 
 def _below(project: Path, path: str) -> str:

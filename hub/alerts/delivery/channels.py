@@ -4,7 +4,6 @@ timeout.
 
 from __future__ import annotations
 
-import re
 import smtplib
 import ssl
 from collections.abc import Mapping
@@ -14,10 +13,10 @@ import httpx2
 from hub.alerts.config.alerts_yaml import Channel, Email
 from hub.alerts.delivery.payloads import mail, slack_body, webhook_body
 from hub.alerts.model.alert_state import Notification
-from hub.errors import CallerError, ConfigError, PeerError
+from hub.errors import CallerError, PeerError
+from hub.security import secret_value
 
 ID_HEADER = "Hub-Notification-Id"
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 # HTTP statuses that a retry may resolve.
 _AGAIN = (408, 425, 429)
 
@@ -44,16 +43,7 @@ def send(
 
 def value_of(channel: str, text: str, environ: Mapping[str, str]) -> str:
     """Resolve ``${NAME}`` from the environment; other text is returned unchanged."""
-    found = _VARIABLE.fullmatch(text)
-    if found is None:
-        return text
-    if not environ.get(found[1]):
-        raise ConfigError(
-            f'channel "{channel}": the variable {found[1]} is not set',
-            hint="set it where the hub's server is started",
-            code="HUB-1602",
-        )
-    return environ[found[1]]
+    return secret_value(text, environ, f'channel "{channel}"', "set {}=… where the hub's server starts")
 
 
 def _post(name: str, url: str, body: object, headers: Mapping[str, str], seconds: float) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,12 +10,12 @@ import typer
 
 from hub.config import Settings
 from hub.errors import CallerError, ConfigError
+from hub.security import is_reference, secret_value
 
 if TYPE_CHECKING:
     from hub.backup.storage.object_store import ObjectStore
     from hub.replication.clusters.clusters import ClusterHandle
 
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 PatternsArgument = Annotated[
     list[str] | None, typer.Argument(metavar="[PATTERN]...", help="Only these topics, such as 'shop.**'")
@@ -59,16 +58,8 @@ def read_key(settings: Settings, key: str | None) -> bytes | None:
     named = key or settings.backup_key
     if named is None:
         return None
-    variable = _VARIABLE.fullmatch(named)
-    if variable is not None:
-        text = os.environ.get(variable[1])
-        if not text:
-            raise ConfigError(
-                f"the key of the backup: the variable {variable[1]} is not set",
-                hint=f"set {variable[1]}=… in the environment",
-                code=WRONG_KEY,
-            )
-        return key_of(text)
+    if is_reference(named):
+        return key_of(secret_value(named, os.environ, "the key of the backup", code=WRONG_KEY))
     path = settings.project / Path(named).expanduser()
     try:
         return key_of(read_text(path))

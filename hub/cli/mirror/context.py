@@ -15,6 +15,7 @@ import typer
 from hub.cli.context import load_settings
 from hub.cli.terminal.output import note
 from hub.errors import CallerError, NotFound, PeerError, nearest
+from hub.security import variable_of
 
 if TYPE_CHECKING:
     from hub.replication.clusters.clusters import ClusterHandle
@@ -161,4 +162,4 @@ def mask_keys(link: Link) -> dict[str, str]:
 
 
 def keys_in(references: Iterable[str]) -> dict[str, str]:
-    return {key: os.environ[key[2:-1]] for key in set(references) if os.environ.get(key[2:-1])}
+    return {key: value for key in set(references) if (value := os.environ.get(variable_of(key)))}

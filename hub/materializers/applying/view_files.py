@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 
 from hub.errors import HubError
+from hub.files import Stamp, stamp_if_there
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.load import load_view, view_files
 from hub.materializers.definition.sql_view import SqlView
@@ -20,19 +21,17 @@ class ViewFiles:
 
     def __init__(self, project: Path) -> None:
         self.project = project
-        self._known: dict[Path, tuple[tuple[int, int], View | SqlView | None]] = {}
+        self._known: dict[Path, tuple[Stamp, View | SqlView | None]] = {}
 
     def views(self) -> list[View | SqlView]:
-        found: dict[Path, tuple[tuple[int, int], View | SqlView | None]] = {}
+        found: dict[Path, tuple[Stamp, View | SqlView | None]] = {}
         for path in view_files(self.project):
-            try:
-                stat = path.stat()
-            except OSError:
+            stamp = stamp_if_there(path)
+            if stamp is None:
                 continue  # removed meanwhile
-            mark = (stat.st_mtime_ns, stat.st_size)
             known = self._known.get(path)
-            if known is None or known[0] != mark:
-                known = (mark, _loaded(path) or (known[1] if known is not None else None))
+            if known is None or known[0] != stamp:
+                known = (stamp, _loaded(path) or (known[1] if known is not None else None))
             found[path] = known
         self._known = found
         return [view for _, view in found.values() if view is not None]

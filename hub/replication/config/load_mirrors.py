@@ -7,19 +7,8 @@ from pathlib import Path
 
 from hub.errors import ConfigError, nearest
 from hub.replication.config.mirrors import ClusterConfig, MirrorsFile
-from hub.security import ClusterConnection, secrets_of
+from hub.security import ClusterConnection, secret_value, secrets_of
 from hub.yaml import load_model, place
-
-
-def stamp_of(path: Path) -> tuple[int, int] | None:
-    """Return (modification time in ns, size) of the file, to detect changes without reading it; None: no such
-    file.
-    """
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size
 
 
 def load(path: Path) -> MirrorsFile:
@@ -92,12 +81,6 @@ def mask_secrets(file: MirrorsFile, environ: Mapping[str, str]) -> dict[str, str
         for rule in mirror.mask:
             if rule.key is None:
                 continue
-            variable = rule.key[2:-1]
-            if not environ.get(variable):
-                raise ConfigError(
-                    f'mirror "{name}": the variable {variable}, the key of a mask, is not set',
-                    hint=f"export {variable}=… where the workers run, the same everywhere",
-                    code="HUB-1602",
-                )
-            found[rule.key] = environ[variable]
+            hint = "export {}=… where the workers run, the same everywhere"
+            found[rule.key] = secret_value(rule.key, environ, f'mirror "{name}": key of a mask', hint)
     return found

@@ -40,6 +40,7 @@ from hub.replication.verification.committed_records import _FETCH_BYTES, committ
 from hub.replication.verification.differences import Differences, DifferingRecord, foreign_record
 from hub.replication.verification.digest import Digest, DigestRange, RangeDifference, differences, hash_of
 from hub.replication.verification.local_records import EVER, Ranges
+from hub.security import variable_of
 
 RANGE = 10_000
 _LOOKS_BEHIND, _LOOK_AGAIN_S = 4, 1.0
@@ -155,8 +156,10 @@ class Verifier:
         if rules.shape is None:
             return _RewriteRules(first, None), []
         others = rules.other_keys(self._secrets)
-        missing = [f"{key[2:-1]} is not set" for key in sorted(rules.shape.secrets - self._secrets.keys())]
-        missing += [f"{key[2:-1]} is another now" for key in sorted(others)]
+        missing = [
+            f"{variable_of(key)} is not set" for key in sorted(rules.shape.secrets - self._secrets.keys())
+        ]
+        missing += [f"{variable_of(key)} is another now" for key in sorted(others)]
         shape = rules.shape.unmasked() if missing else rules.shape
         return _RewriteRules(
             first, RecordRewriter(shape, self._schemas, self._secrets), bool(missing)

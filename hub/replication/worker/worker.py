@@ -31,9 +31,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hub.errors import HubError
+from hub.files import stamp_if_there
 from hub.replication.clusters.clusters import ClusterHandle, reach_all
 from hub.replication.clusters.control_follower import ControlFollower
-from hub.replication.config.load_mirrors import load, mask_secrets, stamp_of
+from hub.replication.config.load_mirrors import load, mask_secrets
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.ownership.link_definitions import definitions
 from hub.replication.ownership.links import checked, links
@@ -46,14 +47,14 @@ FILE_S = 2.0
 
 def run(path: Path, environ: Mapping[str, str], stop: threading.Event, timeout_s: float = 15.0) -> None:
     """Work until ``stop`` is set. Raises ConfigError when the file is wrong at the beginning."""
-    file, stamp = checked(load(path)), stamp_of(path)
+    file, stamp = checked(load(path)), stamp_if_there(path)
     secrets = mask_secrets(file, environ)
     clusters = reach_all(file, environ, path.parent, timeout_s)
     while not stop.is_set():
-        worker = Worker(file, clusters, secrets=secrets, since_ms=stamp[0] // 1_000_000 if stamp else None)
+        worker = Worker(file, clusters, secrets=secrets, since_ms=stamp[2] // 1_000_000 if stamp else None)
         worker.start()
         try:
-            while not stop.wait(FILE_S) and (now := stamp_of(path)) == stamp:
+            while not stop.wait(FILE_S) and (now := stamp_if_there(path)) == stamp:
                 pass
             if stop.is_set():
                 return

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from hub.errors import ConfigError
+from hub.files import Stamp, stamp_if_there
 from hub.schema_registry.policy.policy import POLICIES_FILE, Policies, load_policies
 from hub.schema_registry.registry.rulebook import Rulebook
 from hub.topics.tree.tree import load
@@ -53,15 +54,8 @@ class LiveRules:
                     log.error("the rules stay as they were: %s", error)
             return self._book
 
-    def _stamped(self) -> tuple[tuple[int, int] | None, ...]:
-        stamps: list[tuple[int, int] | None] = []
-        for path in self._files:
-            try:
-                found = path.stat()
-                stamps.append((found.st_mtime_ns, found.st_size))
-            except OSError:
-                stamps.append(None)
-        return tuple(stamps)
+    def _stamped(self) -> list[Stamp | None]:
+        return [stamp_if_there(path) for path in self._files]
 
     def _read(self) -> Rulebook:
         policies, topics = self._files

@@ -18,6 +18,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from hub.errors import ConfigError
+from hub.files import Stamp, stamp_if_there
 from hub.schema_registry.model.levels import Level
 from hub.yaml import kept_to, load_model, place
 
@@ -324,19 +325,16 @@ class LiveTree:
         self.path = path
         self.error: ConfigError | None = None
         self._topics: dict[str, TopicSpec] = {}
-        self._read: tuple[int, int] | None = None
+        self._read: Stamp | None = None
 
     def find(self, name: str) -> TopicSpec | None:
         return self.topics().get(name)
 
     def topics(self) -> Mapping[str, TopicSpec]:
         """Return the current topics of the file by name."""
-        try:
-            found = self.path.stat()
-        except OSError:
-            return self._topics
-        if self._read != (found.st_mtime_ns, found.st_size):
-            self._read = (found.st_mtime_ns, found.st_size)
+        stamp = stamp_if_there(self.path)
+        if stamp is not None and stamp != self._read:
+            self._read = stamp
             try:
                 self._topics = {topic.name: topic for topic in load(self.path).topics}
                 self.error = None

@@ -24,7 +24,8 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from hub.errors import ConfigError, NotFound, PeerError, nearest
-from hub.security import Secret
+from hub.files import Stamp, stamp_if_there
+from hub.security import Secret, variable_of
 from hub.topics.webhooks.deliveries import Shape
 from hub.topics.webhooks.signatures import DELIVERY_IDS, Scheme, Verification
 from hub.yaml import load_parts
@@ -103,7 +104,7 @@ class Webhook:
 
 def webhook_of(name: str, entry: WebhookEntry, environ: Mapping[str, str]) -> Webhook:
     """Return a webhook with its secrets. Raises PeerError (HUB-3045) if a variable is not set."""
-    verify, variables = entry.verify, [each[2:-1] for each in entry.verify.secrets]
+    verify, variables = entry.verify, [variable_of(each) for each in entry.verify.secrets]
     if not environ.get(variables[0]):
         raise PeerError(
             f'webhook "{name}": the variable {variables[0]} is not set where the server runs',
@@ -134,7 +135,7 @@ class LiveWebhooks:
         self._environ = environ
         self._entries: Mapping[str, WebhookEntry] = {}
         self._wrong: Mapping[str, ConfigError] = {}
-        self._read: tuple[int, int] | None = None
+        self._read: Stamp | None = None
         self._lock = threading.Lock()
 
     def find(self, name: str) -> Webhook:
@@ -155,14 +156,12 @@ class LiveWebhooks:
         )
 
     def _refresh(self) -> None:
-        try:
-            found = self._path.stat()
-        except OSError:
+        stamp = stamp_if_there(self._path)
+        if stamp is None:
             self._entries, self._wrong, self._read = {}, {}, None
+        if stamp == self._read:
             return
-        if self._read == (found.st_mtime_ns, found.st_size):
-            return
-        self._read = (found.st_mtime_ns, found.st_size)
+        self._read = stamp
         try:
             self._entries, self._wrong = load_webhooks(self._path)
         except ConfigError as error:

@@ -470,7 +470,7 @@ def test_the_file_says_it_shortly(tmp_path: Path) -> None:
         "schema ids of the target"
     )
     assert mask_secrets(file, {"MASK": "s"}) == {"${MASK}": "s"}
-    with pytest.raises(ConfigError, match="MASK, the key of a mask, is not set"):
+    with pytest.raises(ConfigError, match="key of a mask: the variable MASK is not set"):
         mask_secrets(file, {})
 
 
