@@ -257,15 +257,11 @@ def _of_stores(settings: Settings, topic: str) -> list[CountEntry]:
             )
             return []
         end = max(1, sum(offset for _, offset in verdict.positions))
-        fold = Cells({0: Cell(verdict.changelog_rows, _hash(verdict.changelog_hash), 0)})
-        rows = Cells({0: Cell(verdict.store_rows, _hash(verdict.store_hash), 0)})
+        fold = Cells({0: Cell(verdict.changelog.rows, verdict.changelog.total, 0)})
+        rows = Cells({0: Cell(verdict.store.rows, verdict.store.total, 0)})
         place = (f"{view}@{store}", topic, 0, 0, end, now_ms)
         found += [CountEntry("view", *place, fold), CountEntry("store", *place, rows)]
     return found
-
-
-def _hash(text: str) -> int:
-    return int(text.rpartition(":")[2], 16) % (1 << 64)
 
 
 def _row(audit: TopicCompleteness) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from hub.observability import format
 
 if TYPE_CHECKING:
     from hub.config import Settings
-    from hub.materializers.verification.verify import VerificationResult
+    from hub.materializers.verification.fingerprint import ComparisonResult
 
 EXIT_DIFFERS = 1
 
@@ -101,11 +101,11 @@ def _verify_now(
     rows = [_line(name, verdict) for name, verdict in verdicts.items()]
     if output is Output.json:
         for row, verdict in zip(rows, verdicts.values(), strict=True):
-            row["differing"] = [{"key": each.key, "why": each.why} for each in verdict.differing]
+            row["differing"] = [{"key": each.key, "why": each.why} for each in verdict.keys]
     show(rows, output)
     if output is Output.table:
         for name, verdict in verdicts.items():
-            for each in verdict.differing:
+            for each in verdict.keys:
                 note(f'store {name}: key "{each.key}": {each.why}')
     return all(verdict.equal for verdict in verdicts.values())
 
@@ -127,7 +127,7 @@ def _stores(settings: Settings, view: str, store: str | None) -> list[str]:
     return [store]
 
 
-def _verdict(settings: Settings, name: str, view: str, timeout_s: float, most: int) -> VerificationResult:
+def _verdict(settings: Settings, name: str, view: str, timeout_s: float, most: int) -> ComparisonResult:
     from hub.kafka import own_cluster
     from hub.materializers.definition.declared import changelog_of, table_of
     from hub.materializers.stores.open_store import open_store
@@ -157,14 +157,14 @@ def _verdict(settings: Settings, name: str, view: str, timeout_s: float, most: i
         )
 
 
-def _line(name: str, verdict: VerificationResult) -> dict[str, Any]:
+def _line(name: str, verdict: ComparisonResult) -> dict[str, Any]:
     return {
         "store": name,
         "equal": verdict.equal,
-        "changelog_rows": verdict.changelog_rows,
-        "store_rows": verdict.store_rows,
-        "changelog_hash": verdict.changelog_hash,
-        "store_hash": verdict.store_hash,
+        "changelog_rows": verdict.changelog.rows,
+        "store_rows": verdict.store.rows,
+        "changelog_hash": verdict.changelog.value,
+        "store_hash": verdict.store.value,
         "positions": str(verdict.positions),
     }
 

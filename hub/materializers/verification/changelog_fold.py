@@ -16,8 +16,7 @@ from hub.errors import PeerError
 from hub.materializers.changelog.record import key_of, version_of
 from hub.materializers.changelog.row_decoder import DecodedRow, RowDecoder
 from hub.materializers.stores.stored_row import Digester, RowShaper, key_hash, sources_text
-from hub.materializers.verification.fingerprint import Fingerprint, FingerprintSums, hashes_of
-from hub.materializers.verification.verify import KeyDifference
+from hub.materializers.verification.fingerprint import Fingerprint, FingerprintSums, KeyDifference, hashes_of
 from hub.record import Positions, Record
 
 _FORM = "1"
@@ -162,16 +161,26 @@ class ChangelogFold:
             found = self.file.execute("SELECT version, row FROM fold WHERE hash = ?", [at]).fetchone()
         return None if found is None else (found[0], found[1])
 
-    def lost(self, region: int, seen: set[int], swept: int) -> Iterator[KeyDifference]:
-        """Yield the live rows of a region, by key, that are missing from those seen in a store."""
+    def forget_seen(self) -> None:
+        """Begin a pass over the rows of a store."""
+        with self._reading():
+            self.file.execute("CREATE TEMP TABLE IF NOT EXISTS seen (hash INTEGER PRIMARY KEY)")
+            self.file.execute("DELETE FROM seen")
+
+    def note_seen(self, hashes: Iterable[int]) -> None:
+        """Note the hashes of keys that the store has; in a file, so memory does not grow with them."""
+        with self._writing():
+            self.file.executemany("INSERT OR IGNORE INTO seen VALUES (?)", ((at,) for at in hashes))
+
+    def lost(self, region: int, swept: int, most: int) -> list[KeyDifference]:
+        """Return the first ``most`` live rows of a region, by key, that were not seen in the store."""
         query = (
-            "SELECT hash, key, version FROM fold WHERE hash BETWEEN ? AND ? AND row IS NOT NULL AND version "
-            ">= ? ORDER BY key"
+            "SELECT key, version FROM fold WHERE hash BETWEEN ? AND ? AND row IS NOT NULL AND version >= ? "
+            "AND hash NOT IN (SELECT hash FROM seen) ORDER BY key LIMIT ?"
         )
         with self._reading():
-            for at, key, version in self.file.execute(query, [*hashes_of(region), swept]):
-                if at not in seen:
-                    yield KeyDifference(key, f"the store has not version {version}")
+            rows = self.file.execute(query, [*hashes_of(region), swept, most]).fetchall()
+        return [KeyDifference(key, f"the store has not version {version}") for key, version in rows]
 
     def close(self) -> None:
         with suppress(sqlite3.Error):

@@ -8,8 +8,7 @@ stores of a changelog; a store that is behind the fold is compared when it has c
 
 The thread runs where the stores are open (a DuckDB file has one process) and takes ``share`` of a core: it
 rests after each piece of work. While a snapshot is open it rests less (``_CUT_SHARE``), and not at all where
-the snapshot blocks the applier (DuckDB). Memory does not grow with the view, except for the key hashes of the
-regions that are compared key by key.
+the snapshot blocks the applier (DuckDB). Memory does not grow with the view.
 
 Folds are files in ``home``/proof. They are disposable: a missing, corrupt or outdated one is rebuilt from the
 log.
@@ -295,7 +294,7 @@ class ContinuousVerifier:
                     return None
                 found = compare_rows(fold, cut, partial(self._paced, cut.rows, paced))
             fold.fold.note_current(self.now_ms())
-            if not found.regions:
+            if found.equal:
                 return found
             if not fold.fold.is_consistent(cut.swept):
                 self.folds.clear(each.changelog)

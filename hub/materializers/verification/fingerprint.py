@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from hub.materializers.changelog.record import GENERATION_SHIFT
-from hub.materializers.verification.verify import KeyDifference
+from hub.record import Positions
 
 REGIONS = 256
 _SHIFT = 56
@@ -77,9 +77,14 @@ class Fingerprint:
         return sum(self.counts)
 
     @property
+    def total(self) -> int:
+        """Sum of the rows' hashes modulo 2^64."""
+        return sum(self.sums) % _MODULUS
+
+    @property
     def value(self) -> str:
         """Fingerprint of all regions together, 16 hex digits."""
-        return f"{sum(self.sums) % _MODULUS:016x}"
+        return f"{self.total:016x}"
 
     def differing(self, other: Fingerprint) -> list[int]:
         """Return the regions in which two fingerprints differ."""
@@ -124,14 +129,28 @@ class FingerprintSums:
 
 
 @dataclass(frozen=True, slots=True)
-class ComparisonResult:
-    """A comparison at ``positions``. ``keys``: the first that differ, from ``walked`` such regions."""
+class KeyDifference:
+    """A key on which store and changelog disagree."""
 
-    wanted: Fingerprint
+    key: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonResult:
+    """Fingerprints of the changelog's fold and of the store at ``positions``. ``regions``: those that differ,
+    () when equal; ``keys``: the first keys that do.
+    """
+
+    changelog: Fingerprint
     store: Fingerprint
-    positions: str
+    positions: Positions
     regions: tuple[int, ...] = ()
     keys: tuple[KeyDifference, ...] = ()
+
+    @property
+    def equal(self) -> bool:
+        return not self.regions
 
 
 @dataclass

@@ -17,7 +17,7 @@ from hub.materializers.verification.changelog_fold import ChangelogFold, RowHash
 from hub.record import Positions
 
 _RECORDS = 2_000
-_SILENCE_S = 15.0
+_SILENCE_S = 30.0
 # Folds that are open at the same time; each one takes some memory.
 _MOST_OPEN = 16
 

@@ -4,7 +4,6 @@ sums first, then keys of regions that differ."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 
 from hub.materializers.stores.store import KeptRow, StoreSnapshot
 from hub.materializers.verification.fingerprint import (
@@ -12,50 +11,65 @@ from hub.materializers.verification.fingerprint import (
     MOST_WALKED,
     ComparisonResult,
     Fingerprint,
+    KeyDifference,
     region_of,
 )
-from hub.materializers.verification.followed_changelogs import (
-    FollowedChangelog,
-)
-from hub.materializers.verification.verify import KeyDifference, why_differs
+from hub.materializers.verification.followed_changelogs import FollowedChangelog
 
 # Called for each pass over a snapshot's rows; yields them in chunks.
 RowChunks = Callable[[], Iterator[list[KeptRow]]]
 
 
-def compare_rows(fold: FollowedChangelog, cut: StoreSnapshot, chunks: RowChunks) -> ComparisonResult:
-    """Compare all rows of a snapshot with the fold; find the keys that differ."""
+def compare_rows(
+    fold: FollowedChangelog,
+    cut: StoreSnapshot,
+    chunks: RowChunks,
+    most: int = MOST_NAMED,
+    walked: int = MOST_WALKED,
+) -> ComparisonResult:
+    """Compare all rows of a snapshot with the fold; name the first ``most`` keys that differ, of the first
+    ``walked`` regions that do.
+    """
     wanted, store = fold.fold.sums.fingerprint(cut.swept), Fingerprint()
     hashes = fold.hasher.digester.row
     for some in chunks():
         for key, version, values in some:
             store.add(*hashes(key, version, values))
     regions = wanted.differing(store)
-    if not regions:
-        return ComparisonResult(wanted, store, str(cut.positions))
-    return ComparisonResult(
-        wanted, store, str(cut.positions), tuple(regions), tuple(_walked(fold, cut, regions, chunks))
-    )
+    keys = _walked(fold, cut, regions[:walked], chunks, most) if regions else []
+    return ComparisonResult(wanted, store, cut.positions, tuple(regions), tuple(keys))
 
 
 def _walked(
-    fold: FollowedChangelog, cut: StoreSnapshot, regions: Sequence[int], chunks: RowChunks
+    fold: FollowedChangelog, cut: StoreSnapshot, regions: Sequence[int], chunks: RowChunks, most: int
 ) -> list[KeyDifference]:
     """Return the first keys that differ: extra in the store, different in it, or missing from it."""
-    walked: dict[int, set[int]] = {region: set() for region in regions[:MOST_WALKED]}
     found: list[KeyDifference] = []
+    fold.fold.forget_seen()
     for some in chunks():
-        for key, version, values in some:
-            at, hashed = fold.hasher.digester.row(key, version, values)
-            seen = walked.get(region_of(at))
-            if seen is None:
-                continue
-            seen.add(at)
-            if len(found) < MOST_NAMED:
-                why = why_differs(version, hashed, fold.fold.row(at), cut.swept)
-                if why is not None:
-                    found.append(KeyDifference(key, why))
-    for region, seen in walked.items():
-        left = MOST_NAMED - len(found)
-        found += islice(fold.fold.lost(region, seen, cut.swept), max(0, left))
+        hashed = [(*each, *fold.hasher.digester.row(*each)) for each in some]
+        walked = [each for each in hashed if region_of(each[3]) in regions]
+        fold.fold.note_seen(at for *_, at, _ in walked)
+        for key, version, _, at, row in walked:
+            if len(found) == most:
+                break
+            why = why_differs(version, row, fold.fold.row(at), cut.swept)
+            if why is not None:
+                found.append(KeyDifference(key, why))
+    for region in regions:
+        found += fold.fold.lost(region, cut.swept, most - len(found))
     return found
+
+
+def why_differs(version: int, hashed: int, wanted: Sequence[int | None] | None, swept: int) -> str | None:
+    """Return why a store's row differs from the fold (``wanted``: version and hash, None: deleted); None if
+    equal.
+    """
+    if wanted is None:
+        return f"the changelog has no such key, the store version {version}"
+    newest, row = wanted
+    if row is None or (newest or 0) < swept:
+        return f"deleted by version {newest}, the store has version {version}"
+    if newest != version:
+        return f"version {newest}, the store has version {version}"
+    return None if row == hashed else f"another row of version {version}"

@@ -12,8 +12,7 @@ import orjson
 from hub.alerts.model.matching import labels_of
 from hub.alerts.model.rules import RULES, Observation, RuleChanges, RuleObservations, Verdict
 from hub.materializers.progress.records import PROGRESS_TOPIC
-from hub.materializers.verification.fingerprint import REGIONS, ComparisonResult
-from hub.materializers.verification.verify import KeyDifference
+from hub.materializers.verification.fingerprint import REGIONS, ComparisonResult, KeyDifference
 from hub.materializers.versions.versions import PREFIX as VERSIONS
 from hub.record import NewRecord
 
@@ -115,9 +114,9 @@ def _reason(found: ComparisonResult) -> str:
     """Return the reason without keys: they are rows of the view, and not every reader of the status may read
     those.
     """
-    rows = f"{found.store.rows:,} rows, the changelog has {found.wanted.rows:,}; "
+    rows = f"{found.store.rows:,} rows, the changelog has {found.changelog.rows:,}; "
     many = f"{len(found.regions)} of {REGIONS} regions of keys differ"
-    return f"{rows if found.store.rows != found.wanted.rows else ''}{many}"
+    return f"{rows if found.store.rows != found.changelog.rows else ''}{many}"
 
 
 def aged(proof: VerificationStatus, every_s: float, cost_s: float, now_ms: int) -> VerificationStatus:
@@ -302,7 +301,7 @@ def compared(before: VerificationStatus, found: ComparisonResult, now_ms: int) -
         before.now(state, reason, now_ms),
         compared_ms=now_ms,
         matched_ms=before.matched_ms if found.regions else now_ms,
-        positions=found.positions,
+        positions=str(found.positions),
         rows=found.store.rows,
         fingerprint=found.store.value,
         regions=len(found.regions),

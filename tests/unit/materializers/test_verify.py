@@ -48,11 +48,11 @@ def test_a_store_that_applied_all_is_equal(bench: Any) -> None:
     drained(bench)
     heard: list[tuple[int, int]] = []
     found = verify(bench.cluster, bench.schemas, "v", bench.other, told=lambda *each: heard.append(each))
-    assert found.equal and found.changelog_rows == found.store_rows > 20
-    assert found.changelog_hash == found.store_hash and not found.differing
+    assert found.equal and found.changelog.rows == found.store.rows > 20
+    assert found.changelog.value == found.store.value and not found.keys
     assert heard[-1][0] == heard[-1][1] == sum(offset for _, offset in found.positions)
     bench.drain()
-    assert verify(bench.cluster, bench.schemas, "v", bench.store).store_hash == found.store_hash
+    assert verify(bench.cluster, bench.schemas, "v", bench.store).store.value == found.store.value
 
 
 def test_it_says_which_keys_differ_and_how(bench: Any) -> None:
@@ -69,14 +69,14 @@ def test_it_says_which_keys_differ_and_how(bench: Any) -> None:
     ]
     bench.other.apply([ViewBatch("v", planted, at)])
     found = verify(bench.cluster, bench.schemas, "v", bench.other)
-    assert not found.equal and (found.store_rows, found.changelog_rows) == (len(good), len(good))
-    assert {each.key: each.why for each in found.differing} == {
+    assert not found.equal and (found.store.rows, found.changelog.rows) == (len(good), len(good))
+    assert {each.key: each.why for each in found.keys} == {
         "ghost": "the changelog has no such key, the store version 5",
         first: f"version {good[first]}, the store has version 999",
         second: f"the store has not version {good[second]}",
     }
     assert third in good
-    assert len(verify(bench.cluster, bench.schemas, "v", bench.other, most=1).differing) == 1
+    assert len(verify(bench.cluster, bench.schemas, "v", bench.other, most=1).keys) == 1
 
 
 def test_one_wrong_value_is_found(bench: Any) -> None:
@@ -87,7 +87,7 @@ def test_one_wrong_value_is_found(bench: Any) -> None:
     end = bench.cluster.end_offsets([CHANGELOG])
     bench.other.apply([ViewBatch("v", [RowVersion("a", 7, 0, 0, {"points": 2})], end)])
     found = verify(bench.cluster, bench.schemas, "v", bench.other)
-    assert [(each.key, each.why) for each in found.differing] == [("a", "another row of version 7")]
+    assert [(each.key, each.why) for each in found.keys] == [("a", "another row of version 7")]
 
 
 def test_what_a_later_generation_swept_out_is_no_difference(bench: Any) -> None:
@@ -96,7 +96,7 @@ def test_what_a_later_generation_swept_out_is_no_difference(bench: Any) -> None:
     drained(bench)
     bench.other_applier.step(0)
     found = verify(bench.cluster, bench.schemas, "v", bench.other)
-    assert found.equal and found.store_rows == 1
+    assert found.equal and found.store.rows == 1
 
 
 def test_it_waits_for_the_store_and_reads_on_to_where_it_is(bench: Any) -> None:
