@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 
 from hub.alerts.model.records import ALERTS_CONFIG, ALERTS_TOPIC, Claim, StoredAlerts, claim_record
 from hub.errors import Conflict, HubError
-from hub.kafka.reader import up_to
-from hub.log import Cluster, Log, Writer, WriterFenced
+from hub.log import Cluster, Log, Writer, WriterFenced, whole
 from hub.record import NewRecord
 
 log = logging.getLogger(__name__)
@@ -30,7 +29,6 @@ MOST_UNSAVED = 50_000
 CLAIM_EVERY_MS = 60_000
 CLAIM_HOLDS_MS = 5 * 60_000
 LOOK_EVERY_MS = 30_000
-_SILENT_S = 60.0
 
 
 @dataclass
@@ -166,17 +164,9 @@ class AlertLog:
 def read(cluster: Log) -> StoredAlerts:
     """Read the stored alerts. Raises PeerError if nothing arrives for a minute, HubFault."""
     kept = StoredAlerts()
-    if ALERTS_TOPIC not in cluster.topics():
-        return kept
-    end = cluster.end_offsets([ALERTS_TOPIC])
-    reader = cluster.reader()
-    try:
-        reader.assign(cluster.beginning_offsets([ALERTS_TOPIC]))
-        for records in up_to(end, reader, _SILENT_S):
-            for record in records:
-                kept.apply(record)
-    finally:
-        reader.close()
+    if ALERTS_TOPIC in cluster.topics():
+        for record in whole(cluster, ALERTS_TOPIC):
+            kept.apply(record)
     return kept
 
 

@@ -245,8 +245,8 @@ def add_gateway(
 def add_audit(app: FastAPI, cluster: KafkaCluster, opened: AsyncExitStack) -> ConformanceResults:
     """Add the results of the conformance check, which runs in a process of its own."""
     results = ConformanceResults(cluster)
-    results.start()
-    opened.push_async_callback(run_in_threadpool, results.stop)
+    results.follower.start()
+    opened.push_async_callback(run_in_threadpool, results.follower.stop)
     app.include_router(audit_routes.create_router(results))
     return results
 
@@ -255,15 +255,15 @@ def add_completeness(
     app: FastAPI, settings: Settings, cluster: KafkaCluster, opened: AsyncExitStack
 ) -> CountsFollower:
     """Add the routes of completeness, with a follower of its counts."""
-    follower = CountsFollower(cluster)
-    follower.start()
-    opened.push_async_callback(run_in_threadpool, follower.stop)
+    counts = CountsFollower(cluster)
+    counts.follower.start()
+    opened.push_async_callback(run_in_threadpool, counts.follower.stop)
     app.include_router(
         completeness_routes.create_router(
-            follower, lambda entries: write_entries(cluster, entries, settings.replication_factor)
+            counts, lambda entries: write_entries(cluster, entries, settings.replication_factor)
         )
     )
-    return follower
+    return counts
 
 
 def add_dead_letters(
@@ -297,8 +297,8 @@ async def add_views(
     watcher = Watcher(store, shares=shares)
     task = asyncio.create_task(watcher.run())
     opened.callback(task.cancel)
-    news.start()
-    opened.push_async_callback(run_in_threadpool, news.stop)
+    news.follower.start()
+    opened.push_async_callback(run_in_threadpool, news.follower.stop)
     app.include_router(
         view_routes.create_router(
             *(store, watcher, settings.query_timeout_ms, news.over),

@@ -40,7 +40,7 @@ from hub.errors import CallerError, NotFound, PeerError, nearest
 from hub.kafka import KafkaCluster
 from hub.kafka.protocol.broker_client import BrokerCluster, ClusterAccess
 from hub.kafka.protocol.record_batch import CorruptBatch
-from hub.kafka.reader import up_to
+from hub.log import whole
 from hub.record import Positions, TopicPartition
 from hub.replication.clusters.clusters import ClusterHandle
 from hub.replication.verification.verify import ComparedPartition
@@ -326,17 +326,10 @@ def read_counts(kafka: KafkaCluster, silent_s: float = _SILENT_S) -> Counts:
     """Read the current entries; empty without the topic. Raises PeerError if nothing arrives for
     ``silent_s``.
     """
-    if COUNTS_TOPIC not in kafka.topics():
-        return Counts()
-    reader, ledger = kafka.reader(), Counts()
-    end = kafka.end_offsets([COUNTS_TOPIC])
-    try:
-        reader.assign(kafka.beginning_offsets([COUNTS_TOPIC]))
-        for records in up_to(end, reader, silent_s):
-            for record in records:
-                ledger.apply(record)
-    finally:
-        reader.close()
+    ledger = Counts()
+    if COUNTS_TOPIC in kafka.topics():
+        for record in whole(kafka, COUNTS_TOPIC, silent_s):
+            ledger.apply(record)
     return ledger
 
 

@@ -1,28 +1,21 @@
-"""[shell] Follow ``_hub.ledger`` in a background thread: rows per topic, minutes of one topic, metric
+"""[shell] Follow ``_hub.ledger``: rows per topic, minutes of one topic, metric
 series.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from hub.completeness.balances import SEVERITY, CompletenessState, TopicCompleteness, audit_of
 from hub.completeness.counts import COUNTS_TOPIC, Counts
 from hub.completeness.minutes import minute_grid_of
-from hub.errors import HubError
-from hub.kafka.reader import up_to
-from hub.log import Log, Reader
+from hub.log import Log, TopicFollower
 from hub.observability.web.pages.monitor.completeness_counts import MinuteGrid
-from hub.runtime import Backoff
+from hub.record import Positions, Record
 
-log = logging.getLogger(__name__)
-
-_LOOK_S = 5.0
-_SILENT_S = 60.0
 # Limit of the newest minutes per topic, and of the differing minutes per tier.
 MOST_BUCKETS = 240
 # Limit of topics with their own series in /metrics, worst first.
@@ -48,27 +41,18 @@ class KnownCounts:
 
 
 class CountsFollower:
-    """Follower of ``_hub.ledger``. Call ``start`` before use and ``stop`` after."""
+    """Follower of ``_hub.ledger``; start ``follower`` before use."""
 
     def __init__(self, cluster: Log) -> None:
-        self.cluster = cluster
+        self.follower = TopicFollower(
+            cluster, COUNTS_TOPIC, "the ledger", self._begin, self._absent, self._failed
+        )
         self._ledger = Counts()
         self._audits: dict[str, TopicCompleteness] = {}
         self._heats: dict[str, MinuteGrid | None] = {}
         self._error: str | None = NOT_READ
         self._read = False
         self._lock = threading.Lock()
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="ledger", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join(5.0)
 
     def known(self) -> KnownCounts:
         """Return the topics, worst first."""
@@ -93,54 +77,33 @@ class CountsFollower:
         for audit in self.known().audits[:MOST_TOPICS]:
             yield from series_of(audit)
 
-    def _run(self) -> None:
-        backoff = Backoff(first_s=1.0, most_s=5.0)
-        while not self._stop.is_set():
-            reader: Reader | None = None
-            try:
-                if not self.cluster.partition_counts([COUNTS_TOPIC]):
-                    # The topic was never created, or it was deleted with its contents.
-                    with self._lock:
-                        self._ledger, self._audits, self._heats, self._error = Counts(), {}, {}, None
-                    self._read = True
-                    self._stop.wait(_LOOK_S)
-                    continue
-                reader = self.cluster.follower()
-                self._follow(reader, backoff.reset)
-            except HubError as error:
-                self._error = error.message
-                log.warning("the ledger cannot be followed now: %s", error.message)
-                self._stop.wait(backoff.next_s())
-            except Exception as error:
-                self._error = f"{type(error).__name__}: {error}"
-                log.exception("the ledger cannot be followed")
-                self._stop.wait(backoff.next_s())
-            finally:
-                if reader is not None:
-                    reader.close()
-
-    def _follow(self, reader: Reader, read: Callable[[], object]) -> None:
-        ledger, end = Counts(), self.cluster.end_offsets([COUNTS_TOPIC])
-        reader.assign(self.cluster.beginning_offsets([COUNTS_TOPIC]))
-        for records in up_to(end, reader, _SILENT_S):
-            if self._stop.is_set():
-                return
-            for record in records:
-                ledger.apply(record)
+    def _absent(self) -> None:
+        """The topic was never created, or it was deleted with its contents."""
         with self._lock:
-            self._ledger, self._audits, self._heats, self._error = ledger, {}, {}, None
-        self._read = True
-        read()
-        while not self._stop.is_set():
-            records = reader.poll(1_000, 0.5)
+            self._replace(Counts())
+
+    def _failed(self, reason: str) -> None:
+        self._error = reason
+
+    def _replace(self, ledger: Counts) -> None:
+        self._ledger, self._audits, self._heats, self._error, self._read = ledger, {}, {}, None, True
+
+    def _begin(self, _end: Positions) -> Callable[[Sequence[Record], bool], None]:
+        ledger = Counts()
+
+        def take(records: Sequence[Record], current: bool) -> None:
             with self._lock:
                 for record in records:
                     ledger.apply(record)
                     key = (record.key or b"").split(b"|")
-                    if len(key) > 2:
+                    if current and len(key) > 2:
                         topic = key[2].decode(errors="replace")
                         self._audits.pop(topic, None)
                         self._heats.pop(topic, None)
+                if current and self._ledger is not ledger:
+                    self._replace(ledger)
+
+        return take
 
 
 def row_of(audit: TopicCompleteness, *, buckets: bool = False) -> dict[str, Any]:

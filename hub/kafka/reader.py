@@ -5,17 +5,17 @@ from __future__ import annotations
 import operator
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 from weakref import WeakMethod
 
 from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
-from hub.errors import HubError, NotFound, PeerError
+from hub.errors import HubError, NotFound
 from hub.kafka.connection import MISSING, made, retire
 from hub.kafka.offsets import Offsets
-from hub.log import Reader, Unreadable
+from hub.log import Unreadable
 from hub.record import Positions, Record, TopicPartition
 
 QUEUE_KB = 65_536
@@ -28,26 +28,6 @@ FOLLOWING_WAIT_MS = 1_000
 # A reader that may wait lets the broker gather this many bytes; otherwise the broker sends each record as it
 # comes, hundreds of times a second.
 GATHERED_BYTES = 65_536
-_POLL = 5_000
-
-
-def up_to(end: Positions, reader: Reader, silent_s: float) -> Iterator[Sequence[Record]]:
-    """Yield the records from the reader's position until ``end``, as they arrive. It does not time out
-    while the position moves. Also yields empty batches, so that the caller can stop. Raises the errors of
-    ``poll``, and PeerError when nothing arrived for ``silent_s``.
-    """
-    heard_s = time.monotonic()
-    while not (at := reader.position()).covers(end):
-        records = reader.poll(_POLL, 0.2)
-        came = reader.position() != at  # past marks of transactions, too
-        if not came and time.monotonic() - heard_s > silent_s:
-            names = ", ".join(f'"{name}"' for name in sorted({place.topic for place, _ in at.behind(end)}))
-            raise PeerError(
-                f"topic {names} is not read to its end: nothing came for {silent_s:g} s", hint="try again"
-            )
-        yield records
-        if came:
-            heard_s = time.monotonic()
 
 
 # A header whose name is not UTF-8 leaves the client with an error set and a tuple that lacks the name;

@@ -14,12 +14,11 @@ from typing import Any
 import pyarrow
 
 from hub.errors import PeerError
-from hub.kafka.reader import up_to
 from hub.lake.batch import LakeBatch, take
 from hub.lake.evolution import is_retired
 from hub.lake.schemas import TopicSchemas
 from hub.lake.table import LakeTable
-from hub.log import Log
+from hub.log import Log, up_to
 from hub.record import Positions, Record, TopicPartition
 
 RANGE = 50_000

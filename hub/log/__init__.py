@@ -1,4 +1,6 @@
-"""[core] The log: ``port.py`` has the interfaces, ``memory.py`` implements them in memory."""
+"""[core] The log: ``port.py`` has the interfaces, ``memory.py`` implements them in memory, ``reading.py``
+reads whole topics and follows them.
+"""
 
 from hub.log.memory import MemoryCluster, MemoryReader, MemoryWriter
 from hub.log.port import (
@@ -22,6 +24,7 @@ from hub.log.port import (
     same_setting,
     tombstones_kept_ms,
 )
+from hub.log.reading import TopicFollower, up_to, whole
 
 __all__ = [
     "DAY_MS",
@@ -41,9 +44,12 @@ __all__ = [
     "Placement",
     "Reader",
     "TopicDescription",
+    "TopicFollower",
     "Unreadable",
     "Writer",
     "WriterFenced",
     "same_setting",
     "tombstones_kept_ms",
+    "up_to",
+    "whole",
 ]

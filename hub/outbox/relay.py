@@ -16,8 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from hub.errors import CallerError, ConfigError, Conflict, HubError, NotFound
-from hub.kafka.reader import up_to
-from hub.log import Cluster, Log, Writer
+from hub.log import Cluster, Log, Writer, whole
 from hub.outbox.checkpoints import (
     OUTBOX_CONFIG,
     OUTBOX_TOPIC,
@@ -330,17 +329,9 @@ def check_slot(position: Position | None, confirmed_lsn: int | None) -> None:
 def read_stored(cluster: Log, outbox: str) -> StoredOutbox:
     """Return what ``_hub.outbox`` holds for an outbox. Raises PeerError, HubFault."""
     stored = StoredOutbox(outbox)
-    if OUTBOX_TOPIC not in cluster.described([OUTBOX_TOPIC]):
-        return stored
-    end = cluster.end_offsets([OUTBOX_TOPIC])
-    reader = cluster.reader()
-    try:
-        reader.assign(cluster.beginning_offsets([OUTBOX_TOPIC]))
-        for records in up_to(end, reader, _SILENT_S):
-            for record in records:
-                stored.apply(record)
-    finally:
-        reader.close()
+    if OUTBOX_TOPIC in cluster.described([OUTBOX_TOPIC]):
+        for record in whole(cluster, OUTBOX_TOPIC, _SILENT_S):
+            stored.apply(record)
     return stored
 
 

@@ -54,16 +54,11 @@ def truncated(
 
 def _read(cluster: KafkaCluster, topic: str) -> TruncatedRows:
     from hub.connectors.truncations import TruncatedRows
-    from hub.kafka.reader import up_to
+    from hub.log import whole
 
-    table, reader = TruncatedRows(topic), cluster.reader()
-    try:
-        reader.assign(cluster.beginning_offsets([topic]))
-        for records in up_to(cluster.end_offsets([topic]), reader, _SILENT_S):
-            for record in records:
-                table.apply(record)
-    finally:
-        reader.close()
+    table = TruncatedRows(topic)
+    for record in whole(cluster, topic, _SILENT_S):
+        table.apply(record)
     return table
 
 

@@ -11,28 +11,22 @@ thread; they override the store's records, and ``over`` derives the states of vi
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
 from hub.config import SERVING
-from hub.errors import HubError
-from hub.log import Log, Reader
+from hub.log import Log, TopicFollower
 from hub.materializers.progress.engine_reports import KEY, EngineReport, engine_report_of
 from hub.materializers.progress.records import PROGRESS_TOPIC
 from hub.materializers.progress.store_reports import PREFIX, silent
 from hub.materializers.progress.view_states import SILENT_S, Links, judged, why_silent
 from hub.record import Positions, Record
-from hub.runtime import Backoff
 
 log = logging.getLogger(__name__)
-
-_LOOK_S = 2.0
-
 
 _FOLLOWED = (PREFIX, "state:", "progress:")
 TOLD = "told:"
@@ -71,10 +65,9 @@ class _MaterializerReport:
 
 
 class StoreWatch:
-    """``start`` before use, ``stop`` after."""
+    """Last reports in the log; start ``follower`` before use."""
 
     def __init__(self, cluster: Log, around: ServerFacts | None = None) -> None:
-        self.cluster = cluster
         self.around = around or ServerFacts()
         self._heard: dict[str, Any] = {}
         self._stores_at_s: dict[str, float] = {}
@@ -82,17 +75,7 @@ class StoreWatch:
         self._engines: dict[str, _MaterializerReport] = {}
         """By project folder, the one heard last at the end."""
         self._catching_up: Positions | None = None  # up to there, records may be old
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="store-news", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join(5.0)
+        self.follower = TopicFollower(cluster, PROGRESS_TOPIC, "reports of the stores' applier", self.begin)
 
     def over(self, told: Mapping[str, Any]) -> dict[str, Any]:
         """Return a store's progress records, overridden by those of the log, with the current state of each
@@ -166,33 +149,14 @@ class StoreWatch:
             frozenset().union(*others),
         )
 
-    def _run(self) -> None:
-        backoff = Backoff(first_s=1.0, most_s=5.0)
-        while not self._stop.is_set():
-            reader: Reader | None = None
-            try:
-                if not self.cluster.partition_counts([PROGRESS_TOPIC]):
-                    self._stop.wait(_LOOK_S)  # nothing has run yet
-                    continue
-                reader = self.cluster.follower()
-                reader.assign(self.cluster.beginning_offsets([PROGRESS_TOPIC]))
-                self._catching_up = self.cluster.end_offsets([PROGRESS_TOPIC])
-                while not self._stop.is_set():
-                    self._hear(reader)
-                    backoff.reset()
-            except HubError as error:
-                log.warning("reports of the stores' applier cannot be read now: %s", error.message)
-                self._stop.wait(backoff.next_s())
-            except Exception:  # an internal error: lists show the store's records
-                log.exception("reports of the stores' applier cannot be read")
-                self._stop.wait(backoff.next_s())
-            finally:
-                if reader is not None:
-                    reader.close()
+    def begin(self, end: Positions) -> Callable[[Sequence[Record], bool], None]:
+        """Begin to read at the log's beginning; ``end``: up to there, records may be old."""
+        self._catching_up = end
+        return self._hear
 
-    def _hear(self, reader: Reader) -> None:
+    def _hear(self, records: Sequence[Record], current: bool) -> None:
         news = dict(self._heard)
-        for record in reader.poll(5_000, 0.5):
+        for record in records:
             key = (record.key or b"").decode(errors="replace")
             if key == KEY:
                 self._hear_engine(record)
@@ -214,7 +178,7 @@ class StoreWatch:
             if key.startswith(PREFIX):
                 self._stores_at_s[key] = time.monotonic() - self._age_s(record)
         self._heard = news
-        if self._catching_up is not None and reader.position().covers(self._catching_up):
+        if current:
             self._catching_up = None
 
     def _is_of_another_hub(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from hub.errors import PeerError
-from hub.kafka.reader import up_to
+from hub.log import up_to
 from hub.record import Positions, Record
 from hub.replication.clusters.clusters import ClusterHandle, topics_of
 from hub.replication.clusters.control_state import ControlState

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from hub.errors import HubError
-from hub.kafka.reader import up_to
-from hub.log import Cluster, Log, Reader
-from hub.record import TopicPartition
-from hub.runtime import Backoff
+from hub.log import Cluster, Log, Reader, TopicFollower, up_to
+from hub.record import Positions, Record, TopicPartition
 from hub.topics.conformance.rules import (
     AUDIT_TOPIC,
     Tally,
@@ -19,8 +15,6 @@ from hub.topics.conformance.rules import (
     summary,
     tally_of,
 )
-
-log = logging.getLogger(__name__)
 
 RESCAN_S = 2.0
 _SILENT_S = 60.0
@@ -34,31 +28,24 @@ def read_tallies(cluster: Cluster, reader: Reader) -> dict[TopicPartition, Tally
     reader.assign(cluster.beginning_offsets([AUDIT_TOPIC]))
     found: dict[TopicPartition, Tally] = {}
     for records in up_to(end, reader, _SILENT_S):
-        for record in records:
-            if record.value is not None:
-                tally = tally_of(record)
-                found[tally.topic_partition] = tally
+        _add(found, records)
     return found
 
 
+def _add(tallies: dict[TopicPartition, Tally], records: Sequence[Record]) -> None:
+    for record in records:
+        if record.value is not None:
+            tally = tally_of(record)
+            tallies[tally.topic_partition] = tally
+
+
 class ConformanceResults:
-    """Conformance results, followed from ``_hub.audit`` in a background thread. Call ``start`` before use."""
+    """Conformance results, followed from ``_hub.audit``; start ``follower`` before use."""
 
     def __init__(self, cluster: Log) -> None:
-        self.cluster = cluster
+        self.follower = TopicFollower(cluster, AUDIT_TOPIC, "the audit's results", self._begin)
         self._tallies: dict[TopicPartition, Tally] = {}
         self._lock = threading.Lock()
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="audit-results", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join(5.0)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return rows as in ``hub.topics.conformance.rules.summary``."""
@@ -70,31 +57,13 @@ class ConformanceResults:
         with self._lock:
             return counters(self._tallies.values())
 
-    def _run(self) -> None:
-        backoff = Backoff(first_s=1.0, most_s=5.0)
-        while not self._stop.is_set():
-            reader: Reader | None = None
-            try:
-                if not self.cluster.partition_counts([AUDIT_TOPIC]):
-                    self._stop.wait(RESCAN_S)  # no checker has run yet
-                    continue
-                reader = self.cluster.follower()
-                found = read_tallies(self.cluster, reader)
-                with self._lock:
-                    self._tallies = found
-                backoff.reset()
-                self._follow(reader)
-            except HubError as error:
-                log.warning("the audit's results cannot be followed now: %s", error.message)
-                self._stop.wait(backoff.next_s())
-            finally:
-                if reader is not None:
-                    reader.close()
+    def _begin(self, _end: Positions) -> Callable[[Sequence[Record], bool], None]:
+        tallies: dict[TopicPartition, Tally] = {}
 
-    def _follow(self, reader: Reader) -> None:
-        while not self._stop.is_set():
-            for record in reader.poll(1_000, 0.5):
-                if record.value is not None:
-                    tally = tally_of(record)
-                    with self._lock:
-                        self._tallies[tally.topic_partition] = tally
+        def take(records: Sequence[Record], current: bool) -> None:
+            with self._lock:
+                _add(tallies, records)
+                if current:
+                    self._tallies = tallies
+
+        return take

@@ -30,8 +30,7 @@ from datetime import UTC, datetime
 import orjson
 
 from hub.errors import Conflict, HubError
-from hub.kafka.reader import up_to
-from hub.log import Log, WriterFenced
+from hub.log import Log, WriterFenced, whole
 from hub.record import NewRecord
 
 log = logging.getLogger(__name__)
@@ -168,15 +167,9 @@ def swap(cluster: Log, expected: Holder | None, after: Holder | None) -> Holder 
 
 def read(cluster: Log) -> Holder | None:
     """Return the holder of the lock, None if it is free. Raises PeerError."""
-    reader, found = cluster.reader(), None
-    end = cluster.end_offsets([TOPIC])
-    try:
-        reader.assign(cluster.beginning_offsets([TOPIC]))
-        for records in up_to(end, reader, _SILENT_S):
-            for record in records:
-                found = None if record.value is None else Holder(**orjson.loads(record.value))
-    finally:
-        reader.close()
+    found = None
+    for record in whole(cluster, TOPIC, _SILENT_S):
+        found = None if record.value is None else Holder(**orjson.loads(record.value))
     return found
 
 

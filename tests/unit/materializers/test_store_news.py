@@ -45,7 +45,7 @@ def until(condition: Callable[[], object]) -> None:
 def test_lists_tell_what_was_heard_of_a_store_that_cannot_be_written(tmp_path: Path) -> None:
     cluster = MemoryCluster(now_ms=now_ms())
     news = StoreWatch(cluster)
-    news.start()  # before the first record
+    news.follower.start()  # before the first record
     store = Store(f"sqlite:///{tmp_path / 'store.db'}")
     fill(store)
     last = report("live", None).record()
@@ -70,7 +70,7 @@ def test_lists_tell_what_was_heard_of_a_store_that_cannot_be_written(tmp_path: P
         writer.append([gone("lake"), report("live", None).record()])
         until(lambda: len(told()) == 1)
         assert told() == [("serving", "live", None)]
-    news.stop()
+    news.follower.stop()
     store.close()
 
 
@@ -113,7 +113,7 @@ def test_a_hub_beside_this_one_with_a_store_of_the_same_name_is_not_taken_for_it
     writer = cluster.writer()
     other = replace(report("down", "its disk is full"), url="sqlite:///other.db")
     news = StoreWatch(cluster, ServerFacts(stores={"serving": "sqlite:///x.db"}))
-    news.start()
+    news.follower.start()
 
     def reason() -> str | None:
         found: str | None = news.over({}).get("store:serving", {}).get("reason")
@@ -127,7 +127,7 @@ def test_a_hub_beside_this_one_with_a_store_of_the_same_name_is_not_taken_for_it
         writer.append([other.record(), report("filling", "ours again").record()])
         until(lambda: reason() == "ours again")
     finally:
-        news.stop()
+        news.follower.stop()
 
 
 class Failing(MemoryCluster):
@@ -150,7 +150,7 @@ def test_a_store_whose_applier_is_silent_is_unknown_until_it_is_heard_again(
     cluster.create_topic(PROGRESS_TOPIC, partitions=1, config={}, replication_factor=1)
     writer = cluster.writer()
     news = StoreWatch(cluster, ServerFacts(applier=lambda: "the applier process is alive (pid 7)"))
-    news.start()
+    news.follower.start()
 
     def store() -> dict[str, Any]:
         found: dict[str, Any] = news.over({}).get("store:serving", {})
@@ -165,7 +165,7 @@ def test_a_store_whose_applier_is_silent_is_unknown_until_it_is_heard_again(
         until(lambda: writer.append([report("live", None).record()]) and store()["state"] == "live")
         assert store()["views"]["plant"]["lag"] == 7
     finally:
-        news.stop()
+        news.follower.stop()
 
 
 def test_it_goes_on_after_a_log_that_was_away_and_a_record_that_is_none() -> None:
@@ -174,7 +174,7 @@ def test_it_goes_on_after_a_log_that_was_away_and_a_record_that_is_none() -> Non
     writer = cluster.writer()
     writer.append([NewRecord(PROGRESS_TOPIC, b"store:odd", b"no JSON"), report("down", "full").record()])
     news = StoreWatch(cluster)
-    news.start()
+    news.follower.start()
     until(lambda: news.over({}).get("store:serving", {}).get("state") == "down")
     assert news.over({"store:serving": {}, "a": 1}).keys() == {"store:serving", "a"}
-    news.stop()
+    news.follower.stop()

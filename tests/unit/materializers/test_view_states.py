@@ -102,6 +102,8 @@ class Told:
         self.news = StoreWatch(self.cluster, around)
         self.reader = self.cluster.reader()
         self.reader.assign(self.cluster.beginning_offsets([PROGRESS_TOPIC]))
+        self.take = self.news.begin(self.cluster.end_offsets([PROGRESS_TOPIC]))
+        self.take((), True)
 
     def write(self, **bodies: Any) -> None:
         records = [
@@ -109,7 +111,7 @@ class Told:
             for key, body in bodies.items()
         ]
         self.cluster.writer().append(records)
-        self.news._hear(self.reader)
+        self.take(self.reader.poll(100, 0.0), True)
 
 
 def test_states_are_heard_from_the_log_when_the_applier_stands() -> None:
@@ -153,7 +155,7 @@ def test_a_record_that_is_no_report_changes_nothing(body: bytes) -> None:
         for key in (b"engine:materializer", b"state:people", b"progress:x")
     ]
     stage.cluster.writer().append(records)
-    stage.news._hear(stage.reader)
+    stage.take(stage.reader.poll(100, 0.0), True)
     assert {
         key: each for key, each in stage.news.over(told()).items() if not key.startswith("told:")
     } == told()
