@@ -12,14 +12,13 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.core import Exemplar as Named
 
 from hub.metrics.histogram import SKEW_MS, Histogram, edges_with
-from hub.observability.lag.anchors import Ring, arrival
-from hub.observability.lag.consumers import LagRow
+from hub.observability.lag.anchors import arrival
 from hub.observability.latency.latency import (
     SERVING,
     Exemplar,
@@ -30,8 +29,8 @@ from hub.observability.latency.latency import (
     rows_of,
 )
 from hub.observability.latency.pushes import CoveredUpTo, Pushes
-from hub.observability.overview.collector import wall_clock_ms
-from hub.observability.overview.reports import ViewReport
+from hub.observability.overview.collector import Collector, wall_clock_ms
+from hub.observability.overview.monitor import Monitor
 from hub.record import Positions, TopicPartition
 from hub.runtime import repeating
 
@@ -41,19 +40,6 @@ MOST_VIEWS = 200
 REPLAY_S = 1_800.0
 
 
-class CollectorFacts(Protocol):
-    """State of the collector: records of ``_hub.progress``, the views' reports, anchors by topic and
-    partition."""
-
-    records: Mapping[str, Mapping[str, Any]]
-    reports: tuple[ViewReport, ...]
-    rings: dict[str, dict[int, Ring]]
-
-
-class HasLatencyRows(Protocol):
-    def rows(self) -> Sequence[LagRow]: ...
-
-
 @dataclass
 class LatencyRecorder:
     """Recorder of latency. Use ``with recorder.running():``.
@@ -61,8 +47,8 @@ class LatencyRecorder:
     ``event_of``: returns the time of the latest event among a row's sources; None: unknown.
     """
 
-    facts: CollectorFacts
-    lags: HasLatencyRows
+    facts: Collector
+    lags: Monitor
     event_of: Callable[[Mapping[str, Any] | None], int | None] = lambda _sources: None
     replay_s: float = REPLAY_S
     now_ms: Callable[[], int] = wall_clock_ms

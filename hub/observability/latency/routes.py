@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal
 
 import orjson
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
 from hub.caller import sees_view
-from hub.observability.latency.latency import LatencyRow
+from hub.observability.latency.recorder import LatencyRecorder
 
 
-class HasLatency(Protocol):
-    def rows(self) -> Sequence[LatencyRow]: ...
-
-
-def create_router(board: HasLatency) -> APIRouter:
+def create_router(board: LatencyRecorder) -> APIRouter:
     """Return the route over a running LatencyRecorder."""
     router = APIRouter(tags=["observability"])
 

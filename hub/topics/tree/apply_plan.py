@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, assert_never
+from typing import assert_never
 
 from hub.errors import CallerError, ConfigError, Conflict, HubError, NotFound
 from hub.files import read_text
@@ -39,14 +39,6 @@ _ASKED_FOR_DEFAULTS = 20
 # record.
 _MOST_TOPICS = 100
 _MOST_PARTITIONS = 1_000
-
-
-class PlanSchemaWriter(Protocol):
-    """Registry calls that apply needs."""
-
-    def register(self, subject: str, schema: str) -> int: ...
-
-    def set_compatibility(self, subject: str, level: str) -> None: ...
 
 
 class RegisteredSchemas:
@@ -265,7 +257,7 @@ def _batch(held: Sequence[CreateTopic | AlterConfig]) -> Batch:
 def apply(
     made: TreePlan,
     cluster: Cluster,
-    registry: PlanSchemaWriter,
+    registry: RegistryClient,
     say: Callable[[Step], None] = lambda _step: None,
 ) -> None:
     """Apply exactly the steps of a plan, and stop at the first that fails. ``say`` is called after each step.
@@ -303,7 +295,7 @@ def _settle(
 def _carry_out(
     step: AddPartitions | SetCompatibility | RegisterSchema | DeleteTopic,
     cluster: Cluster,
-    registry: PlanSchemaWriter,
+    registry: RegistryClient,
     counts: Mapping[str, int],
 ) -> None:
     match step:
