@@ -90,7 +90,7 @@ class ConnectOperations:
                 ConnectorTask(id, state, found.worker, redacted(trace, secrets)[:_LONGEST_TRACE])
                 for id, state, trace in found.tasks
             ),
-            tuple((key, _value(key, value)) for key, value in sorted(found.config.items())),
+            tuple((key, (shown(key, value) or "").strip('"')) for key, value in sorted(found.config.items())),
             topics,
             "" if spec is None else spec.owner,
             "" if spec is None else spec.doc,
@@ -102,7 +102,3 @@ class ConnectOperations:
             return load_connectors(self.project)
         except ConfigError:
             return Connectors(self.project, {})
-
-
-def _value(key: str, value: str) -> str:
-    return (shown(key, value) or "").strip('"')

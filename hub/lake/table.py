@@ -23,7 +23,7 @@ from pyiceberg.io.pyarrow import ArrowScan, PyArrowFileIO, _dataframe_to_data_fi
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
-from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyiceberg.table.snapshots import ancestors_of
 from pyiceberg.transforms import DayTransform
 from pyiceberg.types import NestedField
 
@@ -214,7 +214,7 @@ class LakeTable:
         if snapshot is None:
             return TableProgress("")
         for each in ancestors_of(snapshot, self._table.metadata):
-            found = progress_of(_summary(each))
+            found = progress_of({} if each.summary is None else each.summary.additional_properties)
             if found is not None:
                 return found
         rows = self._table.scan(selected_fields=("_partition", "_offset")).to_arrow()
@@ -256,10 +256,6 @@ def _apply(update: Any, change: ColumnChange) -> None:
             update.update_column(change.path, field_type=change.type)
         case "rename":
             update.rename_column(change.path, change.name)
-
-
-def _summary(snapshot: Snapshot) -> dict[str, str]:
-    return {} if snapshot.summary is None else snapshot.summary.additional_properties
 
 
 def _path(location: str) -> str:

@@ -18,7 +18,6 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from hub.access.decide import patterns_of
 from hub.access.masking.rules import MaskRule, RowTest
-from hub.masking.shape import FieldPath
 from hub.masking.values import FORMS, SHOWN, Form, Treatment
 from hub.schema_registry.policy.label_patterns import checked
 
@@ -122,7 +121,7 @@ class MaskNode(BaseModel):
             self.as_ or _HIDDEN,
             patterns_of(self.topics),
             patterns_of(self.views),
-            tuple(_split(each) for each in self.fields),
+            tuple(tuple(each.split(".")) for each in self.fields),
             frozenset(self.tags),
             row_tests(self.rows) if filtered and self.rows is not None else (),
             self.rows is not None and not filtered,
@@ -130,10 +129,6 @@ class MaskNode(BaseModel):
             self.groups,
             {str(role): each for role, each in self.roles.items()},
         )
-
-
-def _split(path: str) -> FieldPath:
-    return tuple(path.split("."))
 
 
 def _listed(value: object) -> object:

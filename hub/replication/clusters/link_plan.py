@@ -24,7 +24,7 @@ from hub.replication.ownership.links import Link, carries, opposite
 from hub.replication.ownership.shards import Shard, shard_of
 from hub.replication.planning.plan import MirrorPlan, plan
 from hub.replication.planning.rule_refusals import ruled_otherwise
-from hub.replication.planning.schema_plan import SyncedSubject, is_carried
+from hub.replication.planning.schema_plan import is_carried
 from hub.replication.planning.steps import ClusterSide, CreateTargetTopic, Remember
 from hub.replication.planning.write_rights import WriteAcls, about_writing
 from hub.replication.rewriting.filter_history import FilterPeriod, FilterVersion, in_force
@@ -111,7 +111,7 @@ def planned(
         link.name, about_writing(here.acls, topics), int(time.time() * 1000), here.checks_access
     )
     record_rights = rules and topics and not rights.same_as(board.rights.get(link.name))
-    subjects = _subjects_of(board, link)
+    subjects = {subject: each for (name, subject), each in board.subjects.items() if name == link.name}
     if topics:
         here, there = _with_registries(link, topics, (source, here), (target, there), subjects, registries)
     own = [(link.target, step) for step in own_topics(target)]
@@ -169,10 +169,6 @@ def _deleted_at_source(link: Link, topics: Iterable[str]) -> Iterator[Caution]:
             yield Caution(
                 name, "it was deleted at the source; the copy is kept", "delete it at the target too"
             )
-
-
-def _subjects_of(board: ControlState, link: Link) -> dict[str, SyncedSubject]:
-    return {subject: each for (name, subject), each in board.subjects.items() if name == link.name}
 
 
 def _with_registries(

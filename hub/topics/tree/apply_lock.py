@@ -58,14 +58,7 @@ class Holder:
     beat: int = 0
 
     def record(self) -> NewRecord:
-        body = {
-            "id": self.id,
-            "who": self.who,
-            "command": self.command,
-            "since_ms": self.since_ms,
-            "beat": self.beat,
-        }
-        return NewRecord(TOPIC, KEY, orjson.dumps(body), partition=0)
+        return NewRecord(TOPIC, KEY, orjson.dumps(self), partition=0)
 
 
 @dataclass
@@ -210,7 +203,7 @@ def _under_way(holder: Holder) -> Conflict:
     return Conflict(
         f"`{holder.command}` of {holder.who} is under way since {_moment(holder.since_ms)}",
         hint="wait until it has ended, then check the plan again; if that process was killed, the next "
-        "apply continues after {DEAD_S:.0f} s",
+        f"apply continues after {DEAD_S:.0f} s",
         code="HUB-1916",
     )
 

@@ -71,7 +71,11 @@ def imported(topics: Iterable[TopicDescription]) -> ImportedTree:
         branch = root
         for label in topic.name.split("."):
             branch = branch.children.setdefault(label, _ImportedNode())
-        branch.own = _settings(topic)
+        branch.own = {
+            "partitions": str(topic.partitions),
+            "replication_factor": str(topic.replication_factor),
+            **{f"config.{key}": value for key, value in sorted(topic.config.items())},
+        }
     _upwards(root)
     body: dict[str, Any] = {}
     if root.said:
@@ -91,14 +95,6 @@ def _not_in_a_tree(topic: TopicDescription) -> str | None:
     if len(labels) > MOST_LABELS:
         return f"its name has more than {MOST_LABELS} labels"
     return None
-
-
-def _settings(topic: TopicDescription) -> dict[str, str]:
-    return {
-        "partitions": str(topic.partitions),
-        "replication_factor": str(topic.replication_factor),
-        **{f"config.{key}": value for key, value in sorted(topic.config.items())},
-    }
 
 
 def _upwards(branch: _ImportedNode) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hub.errors import nearest
-from hub.schema_registry.describe import SchemaField, SchemaView, describe
+from hub.schema_registry.describe import describe
 from hub.schema_registry.formats.avro import schema as avro
 
 # Types that JSON writes as a string or an integer.
@@ -38,7 +38,7 @@ def key_problem(path: str, text: str) -> KeyProblem | None:
     optional, place = False, view.roots[0]
     steps = path.split(".")
     for depth, step in enumerate(steps, 1):
-        found = _field(view, place, step)
+        found = next((each for each in view.types[place].fields if each.name == step), None)
         here = ".".join(steps[:depth])
         if found is None:
             guess = nearest(step, [each.name for each in view.types[place].fields])
@@ -69,10 +69,6 @@ def key_problem(path: str, text: str) -> KeyProblem | None:
             False,
         )
     return None
-
-
-def _field(view: SchemaView, place: str, name: str) -> SchemaField | None:
-    return next((each for each in view.types[place].fields if each.name == name), None)
 
 
 def _a(kind: str) -> str:

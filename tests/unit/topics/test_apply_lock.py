@@ -33,6 +33,7 @@ def test_a_second_apply_is_refused_and_told_who_applies_since_when() -> None:
         ):
             pass
         assert "wait until it has ended" in str(refused.value.hint)
+        assert "the next apply continues after 15 s" in str(refused.value.hint)
         first.check()  # the refused apply did not release the lock
     assert read(cluster) is None
     with hold(cluster, "hub schema apply"):
