@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hub.client.answers import Page, Result
 from hub.client.calls import Calls
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class AsyncHub:
+class AsyncHub(AbstractAsyncContextManager["AsyncHub"]):
     """A hub, for asyncio. One event loop; any number of tasks. The methods are those of ``Hub``, awaited.
 
     >>> async with AsyncHub("http://127.0.0.1:8088") as hub:
@@ -200,9 +201,6 @@ class AsyncHub:
         finally:
             await self._wire.close()
 
-    async def __aenter__(self) -> Self:
-        return self
-
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
@@ -225,7 +223,7 @@ class AsyncHub:
             return result
 
 
-class AsyncChanges(AsyncIterator[Change]):
+class AsyncChanges(AsyncIterator[Change], AbstractAsyncContextManager["AsyncChanges"]):
     """Endless iterator over changes. ``last_id``: where to resume, in this process or another.
 
     Use ``async with`` or ``aclose`` to release its connection at once.
@@ -250,9 +248,6 @@ class AsyncChanges(AsyncIterator[Change]):
     async def aclose(self) -> None:
         await self._changes.aclose()
 
-    async def __aenter__(self) -> Self:
-        return self
-
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
@@ -270,7 +265,7 @@ class AsyncChanges(AsyncIterator[Change]):
             await asyncio.sleep(pause)
 
 
-class AsyncCopy(Mapping[str, Row]):
+class AsyncCopy(Mapping[str, Row], AbstractAsyncContextManager["AsyncCopy"]):
     """A view's rows by key, kept current by a task: reads are local and never wait.
 
     A rebuilt view replaces the rows once its snapshot is complete. When the server ends the subscription (the
@@ -326,9 +321,6 @@ class AsyncCopy(Mapping[str, Row]):
         """Stop updating the copy; its rows stay readable."""
         self._task.cancel()
         await asyncio.wait([self._task])
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()

@@ -8,8 +8,9 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
+from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hub.client.aio import AsyncCopy, AsyncHub
 from hub.client.answers import Page, Result
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Hub:
+class Hub(AbstractContextManager["Hub"]):
     """A hub. Thread safe.
 
     ``token``: a bearer token, or ``user:password``, sent with everything; else ``user:password@`` of the
@@ -259,9 +260,6 @@ class Hub:
         finally:
             self._wire.close()
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
@@ -284,7 +282,7 @@ class Hub:
             return result
 
 
-class Changes(Iterator[Change]):
+class Changes(Iterator[Change], AbstractContextManager["Changes"]):
     """Endless iterator over changes, for one thread. ``last_id``: where to resume, in this process or
     another.
 
@@ -307,9 +305,6 @@ class Changes(Iterator[Change]):
     def close(self) -> None:
         self._changes.close()
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
@@ -327,7 +322,7 @@ class Changes(Iterator[Change]):
             self._sleep(pause)
 
 
-class Copy(Mapping[str, Row]):
+class Copy(Mapping[str, Row], AbstractContextManager["Copy"]):
     """A view's rows by key, kept up to date by a thread: reads cost nothing and never wait. For any number of
     threads.
 
@@ -387,9 +382,6 @@ class Copy(Mapping[str, Row]):
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join(10.0)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -130,7 +130,7 @@ class Outbox:
         return str(row["id"])
 
 
-class AsyncOutbox:
+class AsyncOutbox(Outbox):
     """``Outbox`` for AsyncSession, AsyncConnection and psycopg's AsyncConnection.
 
     ::
@@ -138,18 +138,7 @@ class AsyncOutbox:
         await outbox.publish(session, "shop.orders", order.id, {"order_id": order.id, "status": "placed"})
     """
 
-    def __init__(
-        self,
-        url: str = "http://127.0.0.1:8088",
-        *,
-        token: str | None = None,
-        table: str = TABLE,
-        registry: SchemaRegistry | None = None,
-        timeout_s: float = 10.0,
-    ) -> None:
-        self._rows = _Rows(url, token, table, registry, timeout_s)
-
-    async def publish(
+    async def publish(  # type: ignore[override]
         self,
         session: Any,
         topic: str,
