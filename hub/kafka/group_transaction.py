@@ -8,11 +8,14 @@ producer whose call does not return; the call, its thread and the producer stay 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from functools import lru_cache
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
+
+from hub.record import Positions
 
 # Longer than librdkafka's own timeout, whose error is more precise.
 _MARGIN_S = 1.0
@@ -40,6 +43,19 @@ def add_offsets(
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no answer for {timeout_s:g} s"))
     if outcome[0] is not None:
         raise outcome[0]
+
+
+def add_positions(producer: Producer, group: str, positions: Positions, timeout_s: float) -> None:
+    """``add_offsets`` with leader epoch -1 (unknown). Retries while the coordinator moves."""
+    offsets = [KafkaTopicPartition(tp.topic, tp.partition, offset) for tp, offset in positions]
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            return add_offsets(producer, group, offsets, timeout_s)
+        except KafkaException as failed:
+            if not failed.args[0].retriable() or time.monotonic() >= deadline:
+                raise
+        time.sleep(0.1)
 
 
 @lru_cache(maxsize=10_000)

@@ -1,5 +1,4 @@
-"""[edge] Writing: many records under way, or an append that is answered;
-with a name, in transactions that fence."""
+"""[edge] Write records: many under way, or one answered append; with a name, in transactions that fence."""
 
 from __future__ import annotations
 
@@ -11,12 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
-from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from hub.errors import CallerError, HubError, HubFault
 from hub.kafka.connection import FENCED, Connection, is_no_answer, made, retire
 from hub.kafka.contact.watchdog import Contact
-from hub.kafka.group_transaction import add_offsets
+from hub.kafka.group_transaction import add_positions
 from hub.kafka.groups import REFUSED
 from hub.log import GroupsLeftAlone, WriterFenced
 from hub.record import NewRecord, Positions, TopicPartition
@@ -27,10 +25,7 @@ _SERVED_EVERY = 500
 # Longest wait for the reports of discarded records.
 _PURGED_S = 1.0
 
-
 Acknowledged = Callable[[TopicPartition, int, HubError | None], None]
-
-
 _Answer = tuple[NewRecord, Acknowledged | None, KafkaError | None, Message]
 
 
@@ -89,16 +84,11 @@ class KafkaSender:
         self._failed: list[HubError] = []
         self._answers: deque[_Answer] = deque()
 
-    def send(
-        self,
-        new: NewRecord,
-        acknowledged: Acknowledged | None = None,
-    ) -> None:
+    def send(self, new: NewRecord, acknowledged: Acknowledged | None = None) -> None:
         """Queue a record; waits while the queue is full. ``acknowledged`` is called with (partition, offset,
         error or None) from the thread that polls.
         """
         self._check_contact()
-        self.raise_failed()
         self._produce(new, self._delivered(new, acknowledged))
         self.poll(0)
 
@@ -107,7 +97,6 @@ class KafkaSender:
         acknowledgements served at intervals.
         """
         self._check_contact()
-        self.raise_failed()
         heard: dict[tuple[str, int | None], Callable[[KafkaError | None, Message], None]] = {}
         for number, new in enumerate(records, 1):
             delivered = heard.get((new.topic, new.partition))
@@ -121,21 +110,23 @@ class KafkaSender:
         self.poll(0)
 
     def _check_contact(self) -> None:
-        """Replace a cut-off producer once Kafka answers. Raises PeerError (HUB-3010) until then."""
+        """Replace a cut-off producer once Kafka answers. Raises PeerError (HUB-3010) until then, and what
+        could not be delivered.
+        """
         contact = self._contact
-        if not contact.blocked and (contact.renewals == self._renewals or not self._renews):
-            return
-        with self._renewing:
-            if contact.blocked:
-                self.drop()
-                self.poll(0)
-                raise self.cluster.cut_off(contact)
-            if contact.renewals != self._renewals:
-                self.drop()
-                self._serve(lambda: self.producer.flush(_PURGED_S))
-                retire(self.producer)
-                self.producer, self._renewals = made(Producer, self._settings), contact.renewals
-                self.fatal = None
+        if contact.blocked or (contact.renewals != self._renewals and self._renews):
+            with self._renewing:
+                if contact.blocked:
+                    self.drop()
+                    self.poll(0)
+                    raise self.cluster.cut_off(contact)
+                if contact.renewals != self._renewals:
+                    self.drop()
+                    self._serve(lambda: self.producer.flush(_PURGED_S))
+                    retire(self.producer)
+                    self.producer, self._renewals = made(Producer, self._settings), contact.renewals
+                    self.fatal = None
+        self.raise_failed()
 
     def _delivered(
         self, new: NewRecord, acknowledged: Acknowledged | None
@@ -203,8 +194,7 @@ class KafkaSender:
             raise failed
 
     def error(self, error: KafkaError, doing: str) -> HubError:
-        """Translated; once the producer is beyond repair,
-        the reason for that is the reason for everything."""
+        """Translate an error; once the producer is beyond repair, the reason for that is every error."""
         if self.fatal is not None and self.fatal.code() in FENCED:
             return self.cluster.translated(self.fatal, f'writer "{self.part}"')
         return self.cluster.translated(error, doing)
@@ -381,40 +371,28 @@ class KafkaWriter:
         return Positions(after)
 
     def _add_group(self, sender: KafkaSender, group: str, positions: Positions) -> None:
-        """Add a group's positions to the transaction, with leader epoch -1 (unknown). Retries while the
-        coordinator moves.
-        """
-        offsets = [KafkaTopicPartition(tp.topic, tp.partition, offset) for tp, offset in positions]
-        deadline = time.monotonic() + self.cluster.timeout_s
-        while True:
-            try:
-                add_offsets(sender.producer, group, offsets, self.cluster.timeout_s)
-                return
-            except KafkaException as failed:
-                error: KafkaError = failed.args[0]
-                if error.retriable() and time.monotonic() < deadline:
-                    time.sleep(0.1)
-                    continue
-                found = sender.error(error, f'group "{group}": commit')
-            if isinstance(found, CallerError) or found.code == REFUSED:
-                raise GroupsLeftAlone(found.message, [group])
-            if is_no_answer(found):
-                self._contact.failed(f"commit positions: {error.str()}")
-            raise found
+        try:
+            add_positions(sender.producer, group, positions, self.cluster.timeout_s)
+        except KafkaException as error:
+            failed = self._failure(sender, error.args[0], f'group "{group}": commit')
+            if isinstance(failed, CallerError) or failed.code == REFUSED:
+                raise GroupsLeftAlone(failed.message, [group]) from None
+            raise failed from None
 
     def _do(self, sender: KafkaSender, call: Callable[[], object], doing: str) -> None:
         try:
             call()
         except KafkaException as error:
-            failed = sender.error(error.args[0], f'writer "{self.name}": {doing}')
-            if is_no_answer(failed):
-                self._contact.failed(f"{doing}: {error.args[0].str()}")
-            raise failed from None
+            raise self._failure(sender, error.args[0], f'writer "{self.name}": {doing}') from None
+
+    def _failure(self, sender: KafkaSender, error: KafkaError, doing: str) -> HubError:
+        failed = sender.error(error, doing)
+        if is_no_answer(failed):
+            self._contact.failed(f"{doing}: {error.str()}")
+        return failed
 
     def _abandon(self, sender: KafkaSender, *, refused: bool) -> None:
-        """Discard the sender: a late EndTxn must not meet this producer's next transaction (KIP-890 is not in
-        librdkafka).
-        """
+        """Discard the sender: a late EndTxn must not meet its next transaction (librdkafka lacks KIP-890)."""
         self._sender = None
         sender.drop()
         if refused and self.name is not None:  # else readers of the topic wait for the transaction's time-out
