@@ -19,7 +19,7 @@ from hub.alerts.model.state_machine import MOST_ALERTS
 from hub.alerts.snapshot import AlertSnapshot
 from hub.caller import done_by
 from hub.errors import CallerError
-from hub.topics.tree.tree import duration_ms
+from hub.topics.tree.tree_file import duration_ms
 
 MOST_LABELS = 20
 

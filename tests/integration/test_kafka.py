@@ -34,7 +34,8 @@ from hub.materializers.progress.records import PROGRESS_CONFIG
 from hub.observability.cluster.health import health_of
 from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.schema_registry.compat.resolved_schema import SchemaSource
-from hub.topics.browse.browse import Browser, MessageQuery
+from hub.topics.browse.bounded_read import MessageQuery
+from hub.topics.browse.browse import Browser
 from hub.topics.conformance.auditor import ConformanceChecker
 
 Topic = Callable[..., str]

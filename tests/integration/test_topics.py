@@ -30,7 +30,8 @@ from hub.record import NewRecord, Positions, Record
 from hub.schema_registry.client.registry_client import RegistryClient
 from hub.schema_registry.codecs.wire_format import decode, parsed
 from hub.schema_registry.compat.resolved_schema import SchemaSource
-from hub.topics.browse.browse import Browser, MessageQuery
+from hub.topics.browse.bounded_read import MessageQuery
+from hub.topics.browse.browse import Browser
 from hub.topics.browse.describe import describe
 from hub.topics.gateway.producer import Publisher
 from hub.topics.tree.apply_plan import apply, make_plan

@@ -17,7 +17,7 @@ from hub.materializers.golden.cases import GoldenFile
 from hub.replication.config.mirrors import MirrorsFile
 from hub.schema_registry.folder.files import FolderSettings
 from hub.schema_registry.policy.policy import PolicyFile
-from hub.topics.tree.tree import TreeFile
+from hub.topics.tree.tree_file import TreeFile
 from hub.topics.webhooks.webhooks_file import WebhooksFile
 
 from .text import noted_table, prose, sentence

@@ -44,7 +44,7 @@ from hub.alerts.model.matching import matchers_of
 from hub.alerts.model.rules import RULES, AlertRule, RuleChange, RuleChanges, Severity
 from hub.errors import ConfigError, nearest
 from hub.security import is_reference, variable_of
-from hub.topics.tree.tree import duration_ms
+from hub.topics.tree.tree_file import duration_ms
 from hub.yaml import load_model, place
 
 ALERTS_FILE = "alerts.yaml"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from hub.alerts.model.matching import Labels
-from hub.topics.tree.tree import LATENCY_SHARE
+from hub.topics.tree.tree_file import LATENCY_SHARE
 
 
 class Verdict(StrEnum):

@@ -25,7 +25,7 @@ FileOption = Annotated[
 
 def objectives_of(spec: TopicSpec) -> dict[str, str]:
     """Return the objectives of a topic as texts, by name."""
-    from hub.topics.tree.tree import LATENCY_SHARE
+    from hub.topics.tree.tree_file import LATENCY_SHARE
 
     slo = spec.slo
     said = {"latency": slo.latency_ms, "freshness": slo.freshness_ms, "lag": slo.lag_ms}

@@ -24,7 +24,7 @@ from hub.materializers.types import cdc
 from hub.materializers.types.avro_types import PROOF, AvroType, Kind
 from hub.materializers.types.ddl import TYPE_NAMES, UnknownType, of_ddl
 from hub.materializers.types.source_formats import declared
-from hub.topics.tree.tree import LatencyNode, duration_ms
+from hub.topics.tree.tree_file import LatencyNode, duration_ms
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
 

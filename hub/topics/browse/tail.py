@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hub.record import Positions
-from hub.topics.browse.browse import MOST_WORDS, POLL_RECORDS, Browser, MessageQuery, seen_shape_of
+from hub.topics.browse.bounded_read import MOST_WORDS, POLL_RECORDS, MessageQuery
+from hub.topics.browse.browse import Browser, seen_shape_of
 from hub.topics.browse.rendered import Message
 
 

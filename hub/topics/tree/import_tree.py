@@ -16,7 +16,7 @@ from typing import Any
 
 from hub.log import TopicDescription
 from hub.topics.tree.plan import is_own
-from hub.topics.tree.tree import MOST_PARTITIONS
+from hub.topics.tree.tree_file import MOST_PARTITIONS
 
 # The YAML loader's depth limit: each label takes two levels.
 MOST_LABELS = 20

@@ -14,7 +14,8 @@ from hub.log import MemoryCluster, MemoryReader
 from hub.record import NewRecord, Record
 from hub.schema_registry.codecs.wire_format import encode, parsed
 from hub.schema_registry.compat.resolved_schema import SchemaSource
-from hub.topics.browse.browse import BrowseBounds, Browser, FoundMessages, MessageQuery
+from hub.topics.browse.bounded_read import BrowseBounds, FoundMessages, MessageQuery
+from hub.topics.browse.browse import Browser
 from hub.topics.browse.rendered import MOST_CHARACTERS, dump, part
 from hub.topics.browse.tail import Tail
 

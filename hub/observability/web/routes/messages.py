@@ -22,7 +22,7 @@ from hub.observability.web.pages.estate import PageSources
 from hub.observability.web.pages.explore import messages
 from hub.observability.web.routes.page_router import PageRouter, Text, json_of
 from hub.observability.web.routes.topics import line_of
-from hub.topics.browse.browse import MessageQuery
+from hub.topics.browse.bounded_read import MessageQuery
 from hub.topics.browse.tail import Tail
 
 READING_AT_ONCE = 8

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from hub.errors import CallerError
 from hub.observability.format import count, moment
-from hub.topics.browse.browse import BrowseBounds, FoundMessages, MessageQuery, ScannedOffsets
+from hub.topics.browse.bounded_read import BrowseBounds, FoundMessages, MessageQuery, ScannedOffsets
 from hub.topics.browse.rendered import Message
 
 _AGO = re.compile(r"(\d{1,6})\s*(s|m|min|h|d)")
