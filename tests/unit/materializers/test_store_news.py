@@ -80,7 +80,7 @@ def test_rows_of_a_view_that_reads_a_backlog_are_not_shown_as_complete(tmp_path:
     cluster = MemoryCluster(now_ms=now_ms())
     cluster.create_topic(PROGRESS_TOPIC, partitions=1, config={}, replication_factor=1)
     news = StoreWatch(cluster)
-    news.start()
+    news.follower.start()
     store = Store(f"sqlite:///{tmp_path / 'store.db'}")
     fill(store)
     app = FastAPI()
@@ -103,7 +103,7 @@ def test_rows_of_a_view_that_reads_a_backlog_are_not_shown_as_complete(tmp_path:
         tell("state:plant@2", "bulk")
         tell("state:plant", "live")
         until(lambda: named() is None)
-    news.stop()
+    news.follower.stop()
     store.close()
 
 
