@@ -17,8 +17,7 @@ from hub.access_log.chain import SIGNED
 from hub.access_log.entry import TOPIC, StoredEntry, decode
 from hub.access_log.verifying import LogCheck
 from hub.errors import CallerError, HubFault, NotFound
-from hub.kafka.reader import up_to
-from hub.log import Log
+from hub.log import Log, between
 from hub.record import Positions, Record, TopicPartition
 
 PLACE = TopicPartition(TOPIC, 0)
@@ -117,18 +116,8 @@ def bounds(cluster: Log) -> tuple[int, int]:
 
 def records(cluster: Log, start: int, end: int) -> Iterator[Record]:
     """Yield the records from ``start`` up to ``end``, exclusive."""
-    if start >= end:
-        return
-    reader = cluster.reader()
-    try:
-        reader.assign(Positions({PLACE: start}))
-        for batch in up_to(Positions({PLACE: end}), reader, _SILENT_S):
-            for record in batch:
-                if record.offset >= end:
-                    return
-                yield record
-    finally:
-        reader.close()
+    if start < end:
+        yield from between(Positions({PLACE: start}), Positions({PLACE: end}), cluster.reader(), _SILENT_S)
 
 
 def parse_since(text: str, now_s: float) -> int | None:

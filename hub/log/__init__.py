@@ -24,7 +24,7 @@ from hub.log.port import (
     same_setting,
     tombstones_kept_ms,
 )
-from hub.log.reading import TopicFollower, up_to, whole
+from hub.log.reading import TopicFollower, between, up_to, whole
 
 __all__ = [
     "DAY_MS",
@@ -48,6 +48,7 @@ __all__ = [
     "Unreadable",
     "Writer",
     "WriterFenced",
+    "between",
     "same_setting",
     "tombstones_kept_ms",
     "up_to",

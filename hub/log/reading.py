@@ -43,11 +43,18 @@ def whole(cluster: Log, topic: str, silent_s: float = SILENT_S) -> Iterator[Reco
     """Yield the records of a topic from its beginning to its present end. Raises NotFound, and PeerError if
     nothing arrives for ``silent_s``.
     """
-    end, reader = cluster.end_offsets([topic]), cluster.reader()
+    end = cluster.end_offsets([topic])
+    yield from between(cluster.beginning_offsets([topic]), end, cluster.reader(), silent_s)
+
+
+def between(start: Positions, end: Positions, reader: Reader, silent_s: float) -> Iterator[Record]:
+    """Yield the records from ``start`` up to ``end``, exclusive, and close the reader. Raises PeerError if
+    nothing arrives for ``silent_s``.
+    """
     try:
-        reader.assign(cluster.beginning_offsets([topic]))
+        reader.assign(start)
         for records in up_to(end, reader, silent_s):
-            yield from records
+            yield from (each for each in records if each.offset < end.get(each.topic_partition))
     finally:
         reader.close()
 

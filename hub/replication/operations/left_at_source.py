@@ -9,9 +9,10 @@ it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 
 from hub.errors import PeerError
-from hub.log import up_to
+from hub.log import between
 from hub.record import Positions, Record
 from hub.replication.clusters.clusters import ClusterHandle, topics_of
 from hub.replication.clusters.control_state import ControlState
@@ -66,19 +67,14 @@ def records(source: ClusterHandle, losses: Sequence[Loss], limit: int) -> Iterat
 
     Raises PeerError when the source stops answering for 30 s.
     """
-    left = limit
-    for loss in losses:
-        if left <= 0:
-            return
-        reader = source.kafka.reader(queue_kb=1_024)
-        try:
-            reader.assign(Positions({loss.place: loss.first}))
-            for polled in up_to(Positions({loss.place: loss.end}), reader, _SILENT_S):
-                for record in polled[:left]:
-                    if record.offset < loss.end:
-                        yield record
-                        left -= 1
-                if left <= 0:
-                    return
-        finally:
-            reader.close()
+    found = (
+        record
+        for loss in losses
+        for record in between(
+            Positions({loss.place: loss.first}),
+            Positions({loss.place: loss.end}),
+            source.kafka.reader(queue_kb=1_024),
+            _SILENT_S,
+        )
+    )
+    yield from islice(found, limit)
