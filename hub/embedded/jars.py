@@ -172,29 +172,10 @@ def run_ivy(
     """Resolve the descriptor into ``out``; ``tick`` is called about five times a second.
     Raises PeerError (HUB-3018)."""
     own_settings = Path("~/.ivy2/ivysettings.xml").expanduser()
-    command = [
-        str(java.path),
-        "-Xmx256m",
-        "-XX:+UseSerialGC",
-        *trust_options(),
-        *proxy_options(os.environ),
-    ]
-    command += [
-        "-cp",
-        str(pyspark_home() / "jars" / "*"),
-        "org.apache.ivy.Main",
-        "-warn",
-    ]
+    command = [str(java.path), "-Xmx256m", "-XX:+UseSerialGC", *trust_options(), *proxy_options(os.environ)]
+    command += ["-cp", str(pyspark_home() / "jars" / "*"), "org.apache.ivy.Main", "-warn"]
     command += ["-settings", str(own_settings)] if own_settings.exists() else []
-    command += [
-        "-cache",
-        str(cache),
-        "-ivy",
-        str(descriptor),
-        "-types",
-        "jar",
-        "bundle",
-    ]
+    command += ["-cache", str(cache), "-ivy", str(descriptor), "-types", "jar", "bundle"]
     command += ["-retrieve", str(out / pattern)]
     log = descriptor.with_name("ivy.log")
     deadline = time.monotonic() + FETCH_TIMEOUT_S

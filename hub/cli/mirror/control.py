@@ -22,6 +22,7 @@ from hub.cli.terminal.output import Output, OutputOption, note, show_one
 from hub.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
+    from hub.replication.clusters.clusters import ClusterHandle
     from hub.replication.ownership.links import Link
 
 
@@ -94,6 +95,27 @@ def _wish(world: World, link: Link, *, paused: bool) -> None:
     append(world.clusters[link.target], records)
 
 
+def _require_droppable(world: World, link: Link, target: ClusterHandle) -> None:
+    """Raise Conflict while the mirror works, or while its records are needed for a failback."""
+    from hub.replication.clusters.readers import read_control_state
+
+    if link.name not in read_control_state(target).paused and not link.mirror.paused:
+        raise Conflict(
+            f'mirror "{link.name}" is not paused',
+            hint=f"first: hub mirror pause {link.name}",
+            code="HUB-1967",
+        )
+    acting = world.control().owner(link.source).acting
+    if acting != link.source:
+        raise Conflict(
+            f"{acting} serves the topics of {link.source}: the failback needs the records "
+            "that would be deleted",
+            hint=f"give it back first (hub mirror failback {link.name}); when it shall stay so, take the "
+            "mirror out of the file",
+            code="HUB-1969",
+        )
+
+
 def drop(
     name: NameArgument,
     file: FileOption = None,
@@ -117,33 +139,17 @@ def drop(
 
     Example: hub mirror drop nyc-lon --topic nyc.chat --delete-copies --name nyc-lon
     """
-    from hub.replication.clusters.readers import read_control_state, read_progress
+    from hub.replication.clusters.readers import read_progress
     from hub.replication.operations.forget import forget_both
 
     world = open_world(file)
     link = world.link(name)
     target = world.clusters[link.target]
-    board = read_control_state(target)
-    if name not in board.paused and not link.mirror.paused:
-        raise Conflict(
-            f'mirror "{name}" is not paused', hint=f"first: hub mirror pause {name}", code="HUB-1967"
-        )
-    acting = world.control().owner(link.source).acting
-    if acting != link.source:
-        raise Conflict(
-            f"{acting} serves the topics of {link.source}: the failback needs the records "
-            "that would be deleted",
-            hint=f"give it back first (hub mirror failback {name}); when it shall stay so, take the "
-            "mirror out of the file",
-            code="HUB-1969",
-        )
+    _require_droppable(world, link, target)
     known = {tp.topic for tp in read_progress(target, maps=False).of(name)}
     meant = sorted(known & set(topic) if topic else known)
-    confirm_name(
-        name,
-        typed,
-        f"forget {len(meant)} topics of it at {link.target}" + (", and delete them" if delete_copies else ""),
-    )
+    what = f"forget {len(meant)} topics of it at {link.target}"
+    confirm_name(name, typed, what + (", and delete them" if delete_copies else ""))
     count = forget_both(world.file, link, world.clusters, topic or ())
     if delete_copies:
         for each in meant:

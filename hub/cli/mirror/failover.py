@@ -22,6 +22,8 @@ from hub.errors import CallerError, PeerError
 if TYPE_CHECKING:
     from hub.replication.ownership.operation_steps import Kind
 
+_PLACE = ("topic", "partition", "offset", "timestamp_ms")
+
 
 def drill(
     name: NameArgument,
@@ -147,13 +149,8 @@ def left_behind(
     world = open_world(file)
     link = world.link(name)
     source, target = world.clusters[link.source], world.clusters[link.target]
-    losses = losses_now(
-        world.file,
-        link,
-        world.clusters,
-        read_control_state(target, status=False),
-        read_progress(target, maps=False),
-    )
+    control, progress = read_control_state(target, status=False), read_progress(target, maps=False)
+    losses = losses_now(world.file, link, world.clusters, control, progress)
     if losses is None:
         raise PeerError(
             f"what stayed at {link.source} is unknown: it does not answer",
@@ -162,17 +159,11 @@ def left_behind(
         )
     chosen = [each for each in losses if not topic or each.place.topic in topic]
     rows = [
-        {
-            "topic": record.topic,
-            "partition": record.partition,
-            "offset": record.offset,
-            "timestamp_ms": record.timestamp_ms,
-            "key": _text(record.key),
-            "value": _text(record.value),
-        }
+        {each: getattr(record, each) for each in _PLACE}
+        | {"key": _text(record.key), "value": _text(record.value)}
         for record in records(source, chosen, limit)
     ]
-    show(rows, output, ("topic", "partition", "offset", "timestamp_ms", "key", "value"))
+    show(rows, output, (*_PLACE, "key", "value"))
     total = sum(each.count for each in chosen)
     if not total:
         note(f"{link.source} has nothing that {link.target} lacks since a failover.")

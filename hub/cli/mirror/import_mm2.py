@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -138,36 +139,30 @@ def take_over(
     from hub.replication.migration.mirror_maker_import import Importer
 
     done = 0
-    with counted(f"compare {link.name}") as advance:
+    with ExitStack() as opened:
+        with counted(f"compare {link.name}") as advance:
 
-        def more(count: int) -> None:
-            nonlocal done
-            done += count
-            advance(done, done)
+            def more(count: int) -> None:
+                nonlocal done
+                done += count
+                advance(done, done)
 
-        importer = Importer(file, link, clusters, control, source_alias=source_alias, progress=more)
-        try:
+            importer = Importer(file, link, clusters, control, source_alias=source_alias, progress=more)
+            opened.callback(importer.close)
             told = importer.told(syncs, checkpoints)
             importer.watch(told)
             found = importer.look(told, newest)
             moved = importer.moved(told, quiet_s)
-        except BaseException:
-            importer.close()
-            raise
-    try:
         if moved and not dry_run:
             raise _runs(moved)
         if not dry_run and (found.ready or _commits(found)):
             confirm(
                 f"import {len(found.ready)} partitions at {link.target} from MirrorMaker 2, which must "
-                f"never be started"
-                " again for this pair"
+                "never be started again for this pair"
             )
             if moved := importer.moved(told, 0.0):
                 raise _runs(moved)
             write_import(found, link, clusters[link.source], clusters[link.target])
-    finally:
-        importer.close()
     _tell(link, clusters, told, found, moved, dry_run, output)
     return not found.refused
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -61,6 +61,14 @@ def verify(
     found = summary(verdicts)
     if newest is None:
         _tell_verified(world.clusters[link.target], name, zip(every, verdicts, strict=True))
+    _show_verdicts(name, verdicts, found, limit, output)
+    if found["different"] or found["not_compared"]:
+        raise typer.Exit(1)
+
+
+def _show_verdicts(
+    name: str, verdicts: Sequence[PartitionVerdict], found: Mapping[str, int], limit: int, output: Output
+) -> None:
     listed = [_difference(verdict, one) for verdict in verdicts for one in verdict.listed][:limit]
     unlisted = sum(len(each.listed) + each.more for each in verdicts) - len(listed)
     if output is Output.json:
@@ -74,8 +82,6 @@ def verify(
     if unlisted:
         note(f"{unlisted} more differences: list them with --limit {len(listed) + unlisted}, or --topic")
     note(f"{found['equal']} equal, {found['different']} different, {found['not_compared']} not compared.")
-    if found["different"] or found["not_compared"]:
-        raise typer.Exit(1)
 
 
 def _verdicts(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,7 +24,9 @@ from hub.observability import format
 from hub.observability.lag.states import LEVEL, LagState, Level
 
 if TYPE_CHECKING:
-    from rich.console import Group
+    from rich.console import Group, JustifyMethod
+    from rich.table import Table
+    from rich.text import Text
 
 WORST = 12
 COLORS = {Level.bad: "bold red", Level.warn: "yellow", Level.unknown: "magenta", Level.ok: "green"}
@@ -143,11 +145,30 @@ def _cluster(cluster: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     return [("   brokers ", "dim"), (", ".join([str(cluster["brokers"]), *parts]), colour)]
 
 
+_LAG_COLUMNS = ("consumer", "topic", "state", "records", "lag", "bound", "trend", "eta", "cause")
+
+
+def _table(title: str, columns: Sequence[str], *, cut: bool = False, right: Sequence[str] = ()) -> Table:
+    """Return an empty table. ``cut``: all columns but ``cause`` stay on one line."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
+    for name in columns:
+        justify: JustifyMethod = "right" if name in right else "left"
+        table.add_column(name, justify=justify, no_wrap=cut and name != "cause")
+    return table
+
+
+def _cell(value: object) -> Text:
+    from rich.text import Text
+
+    return value if isinstance(value, Text) else Text(printable(str(value)))
+
+
 def screen(seen: Mapping[str, Any]) -> Group:
     """Render one refresh with rich."""
-    from rich import box
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
     kafka, totals = seen["kafka"], seen["totals"]
@@ -166,51 +187,19 @@ def screen(seen: Mapping[str, Any]) -> Group:
     states = Text("  ").join(
         Text(f"{state} {n}", COLORS[LEVEL[LagState(state)]]) for state, n in seen["states"].items()
     )
-    lags = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="Worst lags", title_justify="left")
-    for name in ("consumer", "topic", "state", "records", "lag", "bound", "trend", "eta", "cause"):
-        lags.add_column(name, overflow="ellipsis", no_wrap=name != "cause")
+    lags = _table("Worst lags", _LAG_COLUMNS, cut=True)
     for row in seen["worst"]:
-        cells = line(row)
-        lags.add_row(
-            *(
-                Text(
-                    printable(str(cells[name])),
-                    COLORS[LEVEL[LagState(row["state"])]] if name == "state" else "",
-                )
-                for name in (
-                    "consumer",
-                    "topic",
-                    "state",
-                    "records",
-                    "lag",
-                    "bound",
-                    "trend",
-                    "eta",
-                    "cause",
-                )
-            )
-        )
-    views = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="Views", title_justify="left")
-    for name in ("view", "state", "rows", "batch", "oldest unread"):
-        views.add_column(name)
+        cells = line(row) | {"state": Text(row["state"], COLORS[LEVEL[LagState(row["state"])]])}
+        lags.add_row(*(_cell(cells[name]) for name in _LAG_COLUMNS))
+    views = _table("Views", ("view", "state", "rows", "batch", "oldest unread"))
     for view in seen["views"]:
         lag = view["lag"]
         batch_s = None if view["batch_ms"] is None else view["batch_ms"] / 1000
-        views.add_row(
-            *map(
-                Text,
-                (
-                    printable(view["name"]),
-                    view["state"],
-                    format.count(view["rows"]),
-                    format.seconds(batch_s),
-                    format.seconds(lag["seconds"] if lag else None),
-                ),
-            )
-        )
-    costs = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="Processes", title_justify="left")
-    for name in ("process", "pid", "cpu %", "memory MB"):
-        costs.add_column(name, justify="left" if name == "process" else "right")
+        oldest = format.seconds(lag["seconds"] if lag else None)
+        rows, batch = format.count(view["rows"]), format.seconds(batch_s)
+        views.add_row(*map(_cell, (view["name"], view["state"], rows, batch, oldest)))
+    numbers = ("pid", "cpu %", "memory MB")
+    costs = _table("Processes", ("process", *numbers), right=numbers)
     for row in seen["processes"]:
         costs.add_row(row["process"], str(row["pid"]), _percent(row["cpu_percent"]), str(row["memory_mb"]))
     parts: list[Any] = [head, states, lags]

@@ -157,6 +157,47 @@ def _analyzed(
     return said, refused
 
 
+def _declared(folder: Path, name: str) -> View | SqlView:
+    """Load a view of the project by its name. Raises NotFound with a similar name, ConfigError."""
+    from hub.materializers.definition.load import load_view, view_files
+
+    files = {file.stem: file for file in view_files(folder)}
+    if name not in files:
+        guess = nearest(name, files)
+        raise NotFound(
+            f'view "{name}" has no file in "{folder / "views"}"',
+            hint=f'did you mean "{guess}"?' if guess else "hub view validate names those that have",
+        )
+    return load_view(files[name])
+
+
+def _entity_report(folder: Path, view: View) -> dict[str, Any]:
+    from hub.materializers.definition.schema_impact import columns_read
+
+    reads = {name: sorted({path[0] for path in paths}) for name, paths in columns_read(view).items()}
+    within = view.counted_within
+    return {
+        "view": view.name,
+        "kind": "entity",
+        "why": "folds the events of its sources by key: one native aggregation, one row of state a key",
+        "mode": "update",
+        "key": list(dict.fromkeys(source.key for source in view.sources.values())),
+        "columns": list(view.columns),
+        **{
+            f"source {name}": {
+                "topic": source.topic,
+                **({"format": source.format} if source.format is not None else {}),
+                "reads": reads[name],
+                **({"counts": within[name]} if name in within else {}),
+            }
+            for name, source in view.sources.items()
+        },
+        **_lasts(view),
+        **_grouped(folder, view),
+        "changelog": view.changelog,
+    }
+
+
 @app.command()
 def explain(
     view: Annotated[str, typer.Argument(help="The view's name")],
@@ -169,48 +210,16 @@ def explain(
 
     Example: hub view explain late_departures
     """
-    from hub.materializers.definition.load import load_view, view_files
-    from hub.materializers.definition.schema_impact import columns_read
     from hub.materializers.definition.sql_view import SqlView
     from hub.materializers.planning.validation import unchecked
 
     folder = project or load_settings().project
-    files = {file.stem: file for file in view_files(folder)}
-    if view not in files:
-        guess = nearest(view, files)
-        raise NotFound(
-            f'view "{view}" has no file in "{folder / "views"}"',
-            hint=f'did you mean "{guess}"?' if guess else "hub view validate names those that have",
-        )
-    found = load_view(files[view])
+    found = _declared(folder, view)
     schemas, unknown = schemas_of(folder, found)
     if isinstance(found, SqlView):
-        told = _view_report(found, schemas)
+        told = _view_report(found, schemas) | _grouped(folder, found)
     else:
-        reads = {name: sorted({path[0] for path in paths}) for name, paths in columns_read(found).items()}
-        within = found.counted_within
-        told = {
-            "view": found.name,
-            "kind": "entity",
-            "why": "folds the events of its sources by key: one native aggregation, one row of state a key",
-            "mode": "update",
-            "key": list(dict.fromkeys(source.key for source in found.sources.values())),
-            "columns": list(found.columns),
-            **{
-                f"source {name}": {
-                    "topic": source.topic,
-                    **({"format": source.format} if source.format is not None else {}),
-                    "reads": reads[name],
-                    **({"counts": within[name]} if name in within else {}),
-                }
-                for name, source in found.sources.items()
-            },
-            **_lasts(found),
-            **_grouped(folder, found),
-            "changelog": found.changelog,
-        }
-    if isinstance(found, SqlView):
-        told |= _grouped(folder, found)
+        told = _entity_report(folder, found)
     if found.proof.recompute is not None:
         told["recomputed"] = (
             f"every {found.proof.recompute} from its sources as a check, and all rows are compared"
@@ -242,18 +251,13 @@ def replay_late(
     Example: hub view replay-late departures_by_hour
     """
     from hub.kafka import own_cluster
-    from hub.materializers.definition.load import load_view, view_files
     from hub.materializers.definition.sql_view import SqlView, duration_ms
     from hub.materializers.progress.late_events import by_window, late_event, needed_ms, window_ms
     from hub.schema_registry.client.registry_client import RegistryClient
     from hub.topics.dead_letters.queue import DeadLetters
 
     settings = load_settings()
-    files = {file.stem: file for file in view_files(project or settings.project)}
-    if view not in files:
-        guess = nearest(view, files)
-        raise NotFound(f'view "{view}" has no file', hint=f'did you mean "{guess}"?' if guess else None)
-    found = load_view(files[view])
+    found = _declared(project or settings.project, view)
     if not isinstance(found, SqlView):
         raise CallerError(
             f'view "{view}" is an entity view: no event is late for it',

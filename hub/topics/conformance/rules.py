@@ -92,6 +92,15 @@ def judge(
         return ConformanceViolation(
             "foreign_schema", f'schema id {schema_id} is not of subject "{record.topic}-value"'
         )
+    found = _judge_value(value, known, schema_id)
+    if found is None:
+        refusals = (policy(record, schema_id) for policy in policies)
+        refused = next((each for each in refusals if each is not None), None)
+        return None if refused is None else ConformanceViolation("policy", refused)
+    return found
+
+
+def _judge_value(value: bytes, known: KnownSchema, schema_id: int) -> ConformanceViolation | None:
     if known.check is not None:
         try:
             end = known.check(value, 5)
@@ -103,20 +112,15 @@ def judge(
             return ConformanceViolation(
                 "rest", f"schema id {schema_id}: {len(value) - end} bytes are left at byte {end}"
             )
-    if known.rules is not None:
-        try:
-            broken = known.rules(value, 5)
-        except RuleRefused as error:  # the rule exceeded its limits, so its result is unknown
-            broken = error.message
-        except BrokenValue as error:
-            broken = f"the schema's rules cannot be asked: {error}"
-        if broken is not None:
-            return ConformanceViolation("rule", f"schema id {schema_id}: {broken}")
-    for policy in policies:
-        said_no = policy(record, schema_id)
-        if said_no is not None:
-            return ConformanceViolation("policy", said_no)
-    return None
+    if known.rules is None:
+        return None
+    try:
+        broken = known.rules(value, 5)
+    except RuleRefused as error:  # the rule exceeded its limits, so its result is unknown
+        broken = error.message
+    except BrokenValue as error:
+        broken = f"the schema's rules cannot be asked: {error}"
+    return None if broken is None else ConformanceViolation("rule", f"schema id {schema_id}: {broken}")
 
 
 def producer_of(record: Record) -> str:

@@ -29,49 +29,38 @@ def schema_steps(
     wanted = _canonical(text)
     if versions and versions[-1] == wanted:
         return []
+
+    def refuse(reason: str, hint: str, said: str, found: str = f"version {len(versions)}") -> None:
+        refusals.append(TreeRefusal(topic.name, reason, hint, "schema", said, found))
+
     if wanted in versions:
         # For an old schema the registry returns its old version, and producers would continue to use the
         # latest.
-        refusals.append(
-            TreeRefusal(
-                topic.name,
-                f"its schema is version {versions.index(wanted) + 1} of "
-                f"{len(versions)}, and later ones exist",
-                "versions go forward only: make the next one, or delete the later ones from the registry",
-                "schema",
-                f"version {versions.index(wanted) + 1}",
-                f"version {len(versions)}",
-            )
+        number = versions.index(wanted) + 1
+        refuse(
+            f"its schema is version {number} of {len(versions)}, and later ones exist",
+            "versions go forward only: make the next one, or delete the later ones from the registry",
+            f"version {number}",
         )
         return []
     # Check at the level of the tree, because it is set before the schema is registered.
     try:
         reasons = schemas.incompatibilities(topic.subject, text, level)
     except InvalidSchema as error:  # only the registry can check it, and it uses its current level
-        refusals.append(
-            TreeRefusal(
-                topic.name,
-                f"its schema cannot be compared with the registered ones at {level}: {error.message}",
-                f"set the subject's level to {level} in the registry first, then the "
-                "registry checks the schema",
-                "schema",
-                "a new version",
-                f"version {len(versions)}",
-            )
+        refuse(
+            f"its schema cannot be compared with the registered ones at {level}: {error.message}",
+            f"set the subject's level to {level} in the registry first, then the registry checks the schema",
+            "a new version",
         )
         return []
     for reason in reasons:
-        refusals.append(
-            TreeRefusal(
-                topic.name,
-                f"its schema breaks {level if versions else 'a rule'}: {reason}",
-                "change the schema so that it follows the registered one, or the level in topics.yaml"
-                if versions
-                else "change the schema; hub schema explain shows who set the rule",
-                "schema",
-                "a schema that breaks the rule",
-                f"version {len(versions)}" if versions else "no version",
-            )
+        refuse(
+            f"its schema breaks {level if versions else 'a rule'}: {reason}",
+            "change the schema so that it follows the registered one, or the level in topics.yaml"
+            if versions
+            else "change the schema; hub schema explain shows who set the rule",
+            "a schema that breaks the rule",
+            f"version {len(versions)}" if versions else "no version",
         )
     return [RegisterSchema(topic, text, not versions)]
 
