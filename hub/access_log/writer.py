@@ -13,9 +13,11 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+
+from prometheus_client.core import CounterMetricFamily, Metric
 
 from hub.access_log.actions import LoggedAction, Result
 from hub.access_log.chain import Chain, LogPlace, LogSigner, hash_of
@@ -23,6 +25,7 @@ from hub.access_log.entry import TOPIC, Entry, Who
 from hub.access_log.repeats import Repeats
 from hub.errors import Conflict, HubError, PeerError
 from hub.log import Log, Writer
+from hub.metrics.gauges import gauge
 from hub.record import NewRecord, Positions, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -119,6 +122,17 @@ class AccessLog:
     def result(self, entry: Entry) -> None:
         """Queue the second entry of a change. It is kept until it is written."""
         self._put(_Waiting(entry))
+
+    def families(self) -> Iterator[Metric]:
+        """Yield the series of the log for ``/metrics``."""
+        now = self.state()
+        yield _counter(
+            CounterMetricFamily("hub_access_log_entries", "entries that were written"), now.written
+        )
+        yield _counter(CounterMetricFamily("hub_access_log_lost", "entries that found no room"), now.lost)
+        waiting, up = [((), float(now.waiting))], [((), float(now.trouble is None))]
+        yield gauge("hub_access_log_waiting", "entries that wait to be written", (), waiting)
+        yield gauge("hub_access_log_up", "1: the access log is written; 0: changes are refused", (), up)
 
     def state(self) -> LogState:
         return LogState(
@@ -246,6 +260,11 @@ class NotLogged(PeerError):
             f"the access log cannot be written, so nothing was changed: {reason}",
             hint=f"a change needs the topic {TOPIC}; repeat it when Kafka answers: hub doctor",
         )
+
+
+def _counter(family: CounterMetricFamily, number: int) -> Metric:
+    family.add_metric((), number)
+    return family
 
 
 def make_topic(cluster: Log, replication_factor: int, retention_days: int) -> None:

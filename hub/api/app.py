@@ -25,7 +25,8 @@ from hub.api import sign_in
 from hub.api.alerting import AlertSources, Ask, add_alerts, make_alert_manager
 from hub.api.api_docs import add_docs
 from hub.api.auditing.open_log import open_request_log
-from hub.api.dashboard import add_canaries, add_dashboard, alerts_for_caller, note_families
+from hub.api.auditing.statement_log import database_log
+from hub.api.dashboard import add_canaries, add_dashboard, alerts_for_caller, own_families
 from hub.api.guard import AuthenticationContext, Guard
 from hub.api.help_pages import add_help
 from hub.api.masking.install import open_masks
@@ -114,7 +115,9 @@ def create_app(settings: Settings) -> FastAPI:
             service = await compose(app, settings, opened, access)
             reads.open(service.store)
             opened.push_async_callback(reads.close)
-            await open_database_port(settings, access, door.authenticator, service, opened)
+            await open_database_port(
+                settings, access, door.authenticator, service, opened, lambda: database_log(door.active_log)
+            )
             yield
 
     # FastAPI's own pages load scripts from the Internet, which the hub must not need.
@@ -180,7 +183,7 @@ async def compose(
             *canary_routes.families(canaries),
             *mirrors.families(),
             *hooks.families(),
-            *note_families(settings.home),
+            *own_families(app, settings.home),
             *(desk.families() if desk is not None else ()),
         ),
     )

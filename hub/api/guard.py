@@ -19,13 +19,13 @@ from fastapi.websockets import WebSocket
 from starlette.requests import cookie_parser
 
 from hub.access.authenticate import AuthenticatedCaller, Authenticator, AuthRequest, Proxies, neighbourhood
-from hub.access.decide import ANONYMOUS, Principal, has_any
+from hub.access.decide import Principal, has_any
 from hub.access.live_config import AccessRules, LiveAccess
 from hub.access.open_sessions import OpenSessions
 from hub.access.personal_tokens import PersonalTokens
 from hub.access.signed_out_sessions import EndedSessions
 from hub.access_log.writer import NotLogged
-from hub.api.auditing.request_log import LoggedRequest, RequestLog, answer
+from hub.api.auditing.request_log import NOBODY, LoggedRequest, RequestLog, answer, noting
 from hub.api.route_rules import RouteRule, rule_of
 from hub.caller import CALLER, Forbidden, Unauthenticated, require
 from hub.errors import HubError, NotFound
@@ -82,6 +82,11 @@ class AuthenticationContext:
         if self._hosts is not None and (self.access.rules is None or self._hosts_said):
             self._hosts.require(host)
 
+    @property
+    def active_log(self) -> RequestLog | None:
+        log = self.request_log
+        return log if log is not None and (log.always or self.access.rules is not None) else None
+
     def ready(self) -> None:
         """Load the key and everything slow before the first request. Blocks; raises ConfigError."""
         _ = self.authenticator
@@ -94,9 +99,6 @@ class AuthenticationContext:
                 await asyncio.to_thread(self.access.refresh)
             except Exception:
                 log.exception("access.yaml could not be looked at")
-
-
-NOBODY = AuthenticatedCaller(ANONYMOUS, "nobody")
 
 
 class _StreamRevoked(Exception):
@@ -136,7 +138,7 @@ class Guard:
         logged = self._log(found, known, scope)
         caller = None if rule.whole else rules.caller(known.who, can_leave=known.way == "session")
         if logged is not None and caller is not None:
-            caller = logged.caller(caller, rules)
+            caller = noting(caller, rules)
         share, before = ASKER.set(_asker(known, asked)), CALLER.set(caller)
         try:
             watched = self._watched(send, rule, given, known, rules, method_of(scope))
@@ -152,10 +154,8 @@ class Guard:
     def _log(
         self, found: MatchedRoute | None, known: AuthenticatedCaller, scope: Scope
     ) -> LoggedRequest | None:
-        log = self.door.request_log
-        if log is None or not (log.always or self.door.access.rules is not None):
-            return None
-        return log.request(found, known, auth_request_of(scope), scope)
+        log = self.door.active_log
+        return None if log is None else log.request(found, known, auth_request_of(scope), scope)
 
     async def _uncontrolled(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request without an access.yaml: refuse only forged cross-site requests of browsers."""

@@ -18,6 +18,7 @@ session_settings.py [core]  SET, SHOW                      sqlstates.py   [core]
 hub_sql.py          [core]  $1, schemas, saved queries     catalog/       [edge]  what clients ask about tables
 push_rows.py        [edge]  EMIT CHANGES and SUBSCRIBE
 queries.py          [shell] describes and runs             results.py     [edge]  rows at the client's pace
+statement_log.py    [core]  port to the access log
 sign_in.py          [shell] users and tokens               connection.py  [edge]  one connection
 server.py           [edge]  listener, TLS, limits       open_port.py      [edge]  opens it by the settings
 actions.py          [core]  what a session decides to do

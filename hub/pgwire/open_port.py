@@ -3,6 +3,7 @@ with its query service and its sign-in."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 from hub.access.authenticate import Authenticator
@@ -14,6 +15,7 @@ from hub.pgwire.queries import PgQueries
 from hub.pgwire.results import ResultLimits
 from hub.pgwire.server import ListenerOptions, PgServer, tls_context
 from hub.pgwire.sign_in import DatabaseSignIn
+from hub.pgwire.statement_log import StatementLog
 
 
 async def open_database_port(
@@ -22,6 +24,7 @@ async def open_database_port(
     authenticator: Authenticator,
     service: QueryService,
     opened: AsyncExitStack,
+    log: Callable[[], StatementLog | None] = lambda: None,
 ) -> None:
     """Listen for SQL tools by Postgres' protocol if the settings name a port. Raises ConfigError."""
     if settings.pgwire_port is None:
@@ -40,6 +43,6 @@ async def open_database_port(
     )
     limits = ResultLimits(settings.pgwire_rows, settings.pgwire_result_mb << 20)
     queries = PgQueries(service, Catalogs(service), limits)
-    server = PgServer(options, queries, DatabaseSignIn(access, authenticator))
+    server = PgServer(options, queries, DatabaseSignIn(access, authenticator, log))
     await server.start()
     opened.push_async_callback(server.close)

@@ -29,6 +29,7 @@ from hub.pgwire.push_rows import pushed
 from hub.pgwire.results import ResultLimits, ResultSpool, fields_of
 from hub.pgwire.session_settings import body_of, timeout_ms
 from hub.pgwire.sqlstates import PgError
+from hub.pgwire.statement_log import STATEMENT
 from hub.pgwire.statements import Select, quoted_aliases
 from hub.pgwire.values import types as t
 from hub.pgwire.values.decode import Items, decoded
@@ -132,27 +133,8 @@ class PgQueries:
         spool: ResultSpool,
     ) -> None:
         try:
-            if hub_statement(asked.query.sql) is not None:
-                body = body_of(settings, asked.query.sql, {}, self.limits.rows + 1)
-                await self.service.answer(body, gone, take=spool.take)
-                return spool.finish(None)
-            if (push := push_statement(asked.query.sql)) is not None:
-                values = _values(asked, parameter_count(push.statement))
-                query = hub_query(push.statement, values, {})
-                push = replace(push, statement=query.statement)
-                await pushed(self.service.push, push, query.parameters, running, spool)
-                return spool.finish(None)
-            statement = parse(quoted_aliases(plain_question(asked.query.sql)))
-            values = _values(asked, parameter_count(statement))
-            if is_catalog(statement):
-                await self._on_catalog(statement, values, session, running, spool)
-            else:
-                query = await self.service.gate.run(partial(self._of_hub, statement, values))
-                body = body_of(settings, asked.query.sql, query.parameters, self.limits.rows + 1)
-                answer, _ = await self.service.answer(
-                    body, gone, statement=query.statement, running=running, take=spool.take
-                )
-                return spool.finish(None, answer.catching_up)
+            with STATEMENT.get()():
+                behind = await self._answered(asked, settings, session, gone, running, spool)
         except (HubError, PgError) as error:
             spool.finish(error)
         except Exception as error:
@@ -161,8 +143,39 @@ class PgQueries:
                 PgError("XX000", f"the hub failed to answer ({type(error).__name__}); its log says why")
             )
         else:
-            spool.finish(None)
-        return None
+            spool.finish(None, behind)
+
+    async def _answered(
+        self,
+        asked: OpenPortal,
+        settings: Mapping[str, str],
+        session: CatalogSession,
+        gone: Gone,
+        running: RunningQuery,
+        spool: ResultSpool,
+    ) -> Sequence[str]:
+        """Fill the spool; return the views whose rows lack a backlog. Raises HubError, PgError."""
+        if hub_statement(asked.query.sql) is not None:
+            body = body_of(settings, asked.query.sql, {}, self.limits.rows + 1)
+            await self.service.answer(body, gone, take=spool.take)
+            return ()
+        if (push := push_statement(asked.query.sql)) is not None:
+            values = _values(asked, parameter_count(push.statement))
+            query = hub_query(push.statement, values, {})
+            push = replace(push, statement=query.statement)
+            await pushed(self.service.push, push, query.parameters, running, spool)
+            return ()
+        statement = parse(quoted_aliases(plain_question(asked.query.sql)))
+        values = _values(asked, parameter_count(statement))
+        if is_catalog(statement):
+            await self._on_catalog(statement, values, session, running, spool)
+            return ()
+        query = await self.service.gate.run(partial(self._of_hub, statement, values))
+        body = body_of(settings, asked.query.sql, query.parameters, self.limits.rows + 1)
+        answer, _ = await self.service.answer(
+            body, gone, statement=query.statement, running=running, take=spool.take
+        )
+        return answer.catching_up
 
     async def _on_catalog(
         self,

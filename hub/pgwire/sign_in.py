@@ -7,13 +7,17 @@ asked for (docs/adr/0039). A connection is checked again with each message.
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from hub.access.authenticate import AuthenticatedCaller, Authenticator, AuthRequest, neighbourhood
 from hub.access.decide import ANONYMOUS, Principal, has_any
 from hub.access.live_config import AccessRules, LiveAccess
 from hub.caller import CALLER, Unauthenticated
+from hub.errors import HubError
 from hub.pgwire.sqlstates import PgError
+from hub.pgwire.statement_log import STATEMENT, StatementLog
 from hub.shares import ASKER
 
 DATABASE = "hub"
@@ -31,10 +35,17 @@ class SignedIn:
     who: Principal
     rules: AccessRules | None
     caller: AuthenticatedCaller | None = None
+    log: StatementLog | None = None
 
     def enter(self) -> None:
         """Make this the caller of the current task, and of the tasks and threads that it starts."""
-        CALLER.set(None if self.rules is None else self.rules.caller(self.who))
+        caller = None if self.rules is None else self.rules.caller(self.who)
+        if self.log is not None:
+            known = self.caller or AuthenticatedCaller(self.who, "nobody")
+            STATEMENT.set(partial(self.log.statement, known, AuthRequest({}, {}, self.address)))
+            if caller is not None and self.rules is not None:
+                caller = self.log.caller(caller, self.rules)
+        CALLER.set(caller)
         named = (
             f"{self.who.kind} {self.who.name}" if self.who.name else f"address {neighbourhood(self.address)}"
         )
@@ -52,8 +63,14 @@ def checked_database(database: str, user: str) -> None:
 class DatabaseSignIn:
     """Signs connections in by the access.yaml of a server."""
 
-    def __init__(self, access: LiveAccess, authenticator: Authenticator) -> None:
-        self._access, self._authenticator = access, authenticator
+    def __init__(
+        self,
+        access: LiveAccess,
+        authenticator: Authenticator,
+        log: Callable[[], StatementLog | None] = lambda: None,
+    ) -> None:
+        """``log`` returns the access log, None while there is none."""
+        self._access, self._authenticator, self._log = access, authenticator, log
 
     def without_password(self, user: str, address: str) -> SignedIn | None:
         """Return the identity where no password is needed: access is not controlled, or everybody has
@@ -61,20 +78,28 @@ class DatabaseSignIn:
         """
         rules = self._access.rules
         if rules is None or (user == NOBODY and has_any(rules.policy, ANONYMOUS)):
-            return SignedIn(user, address, ANONYMOUS, rules)
+            return SignedIn(user, address, ANONYMOUS, rules, log=self._log())
         return None
 
     async def by_password(self, user: str, password: str, address: str) -> SignedIn:
         """Return the identity of a user or token. Raises Unauthenticated, TooManyFailures, PeerError."""
         rules = self._access.rules
         if rules is None:
-            return SignedIn(user, address, ANONYMOUS, None)
+            return SignedIn(user, address, ANONYMOUS, None, log=self._log())
         given = f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}"
         asked = AuthRequest({"authorization": [given]}, {}, address)
-        known = await self._authenticator.known(asked, rules)
-        if not has_any(rules.policy, known.who):
-            raise Unauthenticated("this user has no grant", hint="docs/how-to/control-access.md")
-        return SignedIn(user, address, known.who, rules, known)
+        log = self._log()
+        try:
+            known = await self._authenticator.known(asked, rules)
+            if not has_any(rules.policy, known.who):
+                raise Unauthenticated("this user has no grant", hint="docs/how-to/control-access.md")
+        except HubError as error:
+            if log is not None:
+                log.refused(asked, error)
+            raise
+        if log is not None:
+            log.signed_in(known, asked)
+        return SignedIn(user, address, known.who, rules, known, log)
 
     def still(self, known: SignedIn) -> SignedIn:
         """Return the identity under the access.yaml of now. Raises PgError when it has lost access, or when
@@ -88,4 +113,4 @@ class DatabaseSignIn:
         who = None if known.rules is None else now.same_principal(known.who, known.rules)
         if who is None or not has_any(now.policy, who):
             raise PgError("28000", "access.yaml has changed: sign in again")
-        return SignedIn(known.user, known.address, who, now, known.caller)
+        return SignedIn(known.user, known.address, who, now, known.caller, known.log)

@@ -13,12 +13,14 @@ from typing import Any
 
 import httpx2
 import jsonschema
+import psycopg
 import pytest
 from alert_receivers import until, webhook
 from confluent_kafka import TopicPartition as KafkaPlace
 from confluent_kafka.admin import AdminClient
 from kafka_nodes import running_node
 from patience import patient
+from ports import free_ports
 from processes import Server, call_hub, own_settings
 
 from hub.access.secrets import hash_of_password, hash_of_token
@@ -79,7 +81,9 @@ class Logged:
 @pytest.fixture(scope="module")
 def logged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Logged]:
     folder: Path = tmp_path_factory.mktemp("logged")
-    settings = own_settings(folder / "home", folder, kafka_timeout_s=3.0, embedded_kafka=False)
+    settings = own_settings(
+        folder / "home", folder, kafka_timeout_s=3.0, embedded_kafka=False, pgwire_port=free_ports(1)[0]
+    )
     settings.home.mkdir()
     (folder / "access.yaml").write_text(
         f"""\
@@ -131,6 +135,15 @@ def test_each_kind_of_act_has_its_record_and_no_value(logged: Logged) -> None:
         wrong = nobody.post("/sign-in", data={"name": "ana", "password": "wrong-guess"}, headers=here)
         assert wrong.status_code == 401
         assert nobody.post("/sign-out", headers=here).status_code == 303
+    port, sql = logged.settings.pgwire_port, f"SELECT * FROM topics.\"shop.orders\" WHERE id = '{CANARY}'"
+    for password in (PASSWORD, "wrong-guess"):
+        try:
+            with psycopg.connect(
+                host="127.0.0.1", port=port, user="ana", password=password, dbname="hub"
+            ) as connection:
+                connection.execute(sql).fetchall()  # type: ignore[arg-type]
+        except psycopg.OperationalError:
+            assert password != PASSWORD
     with logged.client("ana", "wrong-guess") as guess:
         assert guess.get("/api/topics").status_code == 401
 
@@ -148,9 +161,12 @@ def test_each_kind_of_act_has_its_record_and_no_value(logged: Logged) -> None:
     assert (written["kind"], written["name"], written["result"]) == ("topic", "shop.orders", "ok")
     (denied,) = logged.wait_for(1, result="denied", by="ana")
     assert (denied["action"], denied["name"]) == ("records.write", "shop.orders")
-    (asked,) = logged.wait_for(1, action="sql", on="shop.orders")
+    (asked,) = logged.wait_for(1, action="sql", on="shop.orders", by="root")
     assert asked["detail"]["statement"] == 'SELECT * FROM "shop.orders" WHERE id = ?'
     assert asked["detail"]["tables"] == ["shop.orders"]
+    (over_postgres,) = logged.wait_for(1, action="sql", by="ana")
+    assert over_postgres["detail"]["statement"].endswith("WHERE id = ?"), over_postgres
+    assert over_postgres["detail"]["tables"] == ["shop.orders"]
     (read,) = logged.wait_for(1, action="export", by="ana")
     assert (read["kind"], read["name"]) == ("topic", "shop.orders")
     seen = logged.wait_for(2, action="masked.read", on="shop.orders")

@@ -32,5 +32,6 @@ def open_request_log(app: FastAPI, settings: Settings, opened: AsyncExitStack) -
         settings.kafka_timeout_s,
     )
     log.start()
+    app.state.access_log = log
     opened.push_async_callback(run_in_threadpool, log.stop)
     return RequestLog(log, always=bool(settings.access_log))

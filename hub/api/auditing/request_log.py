@@ -33,6 +33,7 @@ App = Callable[[Scope, Any, Send], Awaitable[None]]
 # Messages with which a response begins.
 _BEGINS = ("http.response.start", "websocket.accept", "websocket.http.response.start")
 _DENIED = (401, 403, 429)
+NOBODY = AuthenticatedCaller(ANONYMOUS, "nobody")
 _USE_EVERY_S = 600.0
 _MOST_USES = 10_000
 _SIGN_IN_WAYS = ("password", "certificate", "proxy")
@@ -99,6 +100,9 @@ class LoggedRequest:
     _started: Entry | None = None
     _done: bool = False
 
+    def __post_init__(self) -> None:
+        self.notes.change = self._change
+
     async def run(self, app: App, scope: Scope, receive: Any, send: Send) -> None:
         """Let the app answer, and log the request. Raises NotLogged before anything happened."""
         if self.route is not None and self.route.is_change:
@@ -109,27 +113,12 @@ class LoggedRequest:
                 self.answered(int(message.get("status", 101)))
             await send(message)
 
-        self.notes.change = self._change
         before = NOTES.set(self.notes)
         try:
             await app(scope, receive, watched)
         finally:
             NOTES.reset(before)
             self.answered(500)  # without a response it has failed
-
-    def caller(self, caller: Caller, rules: AccessRules) -> Caller:
-        """Return the caller, who notes the masked objects that it reads."""
-        if not caller.is_masked:
-            return caller
-
-        def shape(what: Resource) -> SeenShape:
-            seen = caller.shape(what)
-            # An object that hides nothing from nobody has no masks.
-            if not seen.is_open or not rules.shape(ANONYMOUS, what).is_open:
-                self.notes.masked.add((str(what.kind), what.name, "everything" if seen.is_open else "a part"))
-            return seen
-
-        return replace(caller, shape=shape)
 
     def answered(self, status: int) -> None:
         """Log the request by its status. Only the first call counts."""
@@ -167,14 +156,14 @@ class LoggedRequest:
     def _entries(self, result: Result, status: int) -> list[Entry]:
         """Return the entries of a request that changed nothing by itself."""
         route, own = self.route, self.known.who.kind == "own"
-        found = [] if own else self._uses()
+        found = [] if own else self.uses()
         for text, tables in self.notes.sql:
             detail = {"statement": text, "tables": list(tables), "status": status}
             found.append(self._entry(LoggedAction.sql, result, "hub", "", **detail))
         for kind, name, seen in sorted(self.notes.masked):
             found.append(self._entry(LoggedAction.masked_read, result, kind, name, seen=seen))
         if route is None:
-            if result is Result.denied:
+            if result is Result.denied and not self.notes.sql:
                 found.append(self._entry(LoggedAction.request, result, self.kind, self.name, status=status))
         elif route.action is LoggedAction.sign_in or route.action is LoggedAction.sign_out:
             found.append(self._sign_in(route.action, result, status))
@@ -182,7 +171,7 @@ class LoggedRequest:
             found.append(self._entry(route.action, result, self.kind, self.name, status=status))
         return found
 
-    def _uses(self) -> list[Entry]:
+    def uses(self) -> list[Entry]:
         """Return the use of a token, or the sign-in by a password in each request; once in ten minutes."""
         who, way = self.known.who, self.known.way
         key = (way, self.known.token_id or who.name, self.asked.address)
@@ -219,6 +208,22 @@ class LoggedRequest:
             await asyncio.wait_for(asyncio.wrap_future(future), log.timeout_s + 1)
         except TimeoutError:
             raise NotLogged("Kafka does not answer") from None
+
+
+def noting(caller: Caller, rules: AccessRules) -> Caller:
+    """Return the caller, who notes the masked objects that it reads."""
+    if not caller.is_masked:
+        return caller
+
+    def shape(what: Resource) -> SeenShape:
+        seen = caller.shape(what)
+        notes = NOTES.get()
+        # An object that hides nothing from nobody has no masks.
+        if notes is not None and not (seen.is_open and rules.shape(ANONYMOUS, what).is_open):
+            notes.masked.add((str(what.kind), what.name, "everything" if seen.is_open else "a part"))
+        return seen
+
+    return replace(caller, shape=shape)
 
 
 async def answer(app: App, logged: LoggedRequest | None, scope: Scope, receive: Any, send: Send) -> None:
