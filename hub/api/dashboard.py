@@ -18,7 +18,6 @@ from fastapi import FastAPI
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily
 
-from hub.access_log.writer import AccessLog
 from hub.alerts.alert_manager import AlertManager
 from hub.api.push_traces import PushTraces
 from hub.api.visibility import VisibleAlerts, VisibleLag, VisibleTopics
@@ -268,9 +267,7 @@ def _by_topic(positions: Positions) -> dict[str, dict[str, int]]:
 
 def own_families(app: FastAPI, home: Path) -> Iterator[Metric]:
     """Yield the series of the access log, and of processes that leave notes in the home folder."""
-    log: AccessLog | None = getattr(app.state, "access_log", None)
-    if log is not None:
-        yield from log.families()
+    yield from getattr(app.state, "access_log_families", tuple)()
     now_ms = time.time_ns() // 1_000_000
     yield from outbox_note.families(outbox_note.read_note(home, now_ms))
     yield from lake_note.families(lake_note.read_note(home, now_ms))

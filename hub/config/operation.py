@@ -7,6 +7,8 @@ from typing import Literal
 
 from pydantic import BaseModel, Field, field_validator
 
+from hub.config.audit_export import AuditExport
+
 # Default of ``slot_wal_mb``, and what Prometheus's rules have.
 SLOT_WAL_MB = 1024
 
@@ -108,6 +110,13 @@ class OperationSettings(BaseModel):
         365, ge=1, le=36_500, description="days that entries of the access log are kept"
     )
 
+    audit_export: dict[str, AuditExport] = Field(
+        default_factory=dict,
+        max_length=10,
+        description="targets of the access log by name, each with one of syslog, webhook and otlp, such as "
+        "siem: {syslog: tls://siem:6514} (docs/how-to/audit-who-did-what.md). Set it at one server",
+    )
+
     slot_wal_mb: int = Field(
         SLOT_WAL_MB,
         ge=1,
@@ -173,6 +182,14 @@ class OperationSettings(BaseModel):
         "process is tried further",
     )
     query_timeout_ms: int = Field(5_000, description="longest wait of a read-your-writes query by default")
+
+    @field_validator("audit_export")
+    @classmethod
+    def _targets_have_plain_names(cls, targets: dict[str, AuditExport]) -> dict[str, AuditExport]:
+        for name in targets:
+            if not re.fullmatch(r"[a-z0-9-]{1,40}", name):
+                raise ValueError(f'audit_export: "{name[:40]}" is no name: use a-z, 0-9 and -')
+        return targets
 
     @field_validator("connect_urls")
     @classmethod

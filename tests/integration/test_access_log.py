@@ -47,6 +47,7 @@ class Logged:
     node: KafkaNode
     server: Server
     hook: Any
+    siem: Any
 
     @cached_property
     def cluster(self) -> KafkaCluster:
@@ -81,10 +82,23 @@ class Logged:
 @pytest.fixture(scope="module")
 def logged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Logged]:
     folder: Path = tmp_path_factory.mktemp("logged")
-    settings = own_settings(
-        folder / "home", folder, kafka_timeout_s=3.0, embedded_kafka=False, pgwire_port=free_ports(1)[0]
-    )
+    with webhook() as hook, webhook() as siem:
+        more = {"pgwire_port": free_ports(1)[0], "audit_export": {"siem": {"webhook": siem.url}}}
+        settings = own_settings(folder / "home", folder, kafka_timeout_s=3.0, embedded_kafka=False, **more)
+        written(settings, hook.url)
+        with running_node(KafkaNode(settings)) as node:
+            server = Server(settings)
+            try:
+                server.start()
+                yield Logged(settings, node, server, hook, siem)
+            finally:
+                server.stop(20.0)
+
+
+def written(settings: Settings, channel: str) -> None:
+    """Write the project's files."""
     settings.home.mkdir()
+    folder = settings.project
     (folder / "access.yaml").write_text(
         f"""\
 users:
@@ -97,16 +111,9 @@ masks:
 """
     )
     (folder / "topics.yaml").write_text("topics: {shop: {topics: {orders: {key: id}}}}\n")
-    with webhook() as hook, running_node(KafkaNode(settings)) as node:
-        (folder / "alerts.yaml").write_text(
-            f'channels: {{slow: {{webhook: {{url: "{hook.url}"}}, timeout: 60s}}}}\n'
-        )
-        server = Server(settings)
-        try:
-            server.start()
-            yield Logged(settings, node, server, hook)
-        finally:
-            server.stop(20.0)
+    (folder / "alerts.yaml").write_text(
+        f'channels: {{slow: {{webhook: {{url: "{channel}"}}, timeout: 60s}}}}\n'
+    )
 
 
 def test_each_kind_of_act_has_its_record_and_no_value(logged: Logged) -> None:
@@ -157,8 +164,12 @@ def test_each_kind_of_act_has_its_record_and_no_value(logged: Logged) -> None:
         ("shop.orders-value", "started"),
         ("shop.orders-value", "ok"),
     ]
-    (written,) = logged.wait_for(1, action="records.write", by="checkout")
-    assert (written["kind"], written["name"], written["result"]) == ("topic", "shop.orders", "ok")
+    (produced_once,) = logged.wait_for(1, action="records.write", by="checkout")
+    assert (produced_once["kind"], produced_once["name"], produced_once["result"]) == (
+        "topic",
+        "shop.orders",
+        "ok",
+    )
     (denied,) = logged.wait_for(1, result="denied", by="ana")
     assert (denied["action"], denied["name"]) == ("records.write", "shop.orders")
     (asked,) = logged.wait_for(1, action="sql", on="shop.orders", by="root")
@@ -254,6 +265,9 @@ def test_kill_9_between_intent_and_result_leaves_the_intent(logged: Logged) -> N
     assert len(logged.wait_for(3, action="alert.change", on="channel:slow")) == 3
     code, checked = logged.verified()
     assert code == 0 and checked["whole"] == "yes", checked
+    # The export went on where it was: the target has every entry of the topic.
+    wanted = {json.loads(value)["id"] for value in raw(logged)}
+    until(lambda: wanted <= {each["id"] for body in logged.siem.bodies for each in body}, 60.0)
 
 
 def test_a_rewritten_topic_is_found_with_the_offset(logged: Logged) -> None:

@@ -33,9 +33,11 @@ def send(
         if channel.webhook.bearer is not None:
             headers["Authorization"] = f"Bearer {value_of(name, channel.webhook.bearer, environ)}"
         url = value_of(name, channel.webhook.url, environ)
-        _post(name, url, webhook_body(notification, link), headers, seconds)
+        post_json(name, url, webhook_body(notification, link), headers, seconds)
     elif channel.slack is not None:
-        _post(name, value_of(name, channel.slack.url, environ), slack_body(notification, link), {}, seconds)
+        post_json(
+            name, value_of(name, channel.slack.url, environ), slack_body(notification, link), {}, seconds
+        )
     elif channel.email is not None:
         password = channel.email.password and value_of(name, channel.email.password, environ)
         _mail(name, channel.email, password, notification, link, seconds)
@@ -46,7 +48,8 @@ def value_of(channel: str, text: str, environ: Mapping[str, str]) -> str:
     return secret_value(text, environ, f'channel "{channel}"', "set {}=… where the hub's server starts")
 
 
-def _post(name: str, url: str, body: object, headers: Mapping[str, str], seconds: float) -> None:
+def post_json(name: str, url: str, body: object, headers: Mapping[str, str], seconds: float) -> None:
+    """Send JSON once. Raises CallerError (HUB-1117: refused permanently), PeerError (HUB-3070: for now)."""
     try:
         answer = httpx2.post(url, json=body, headers=headers, timeout=seconds, follow_redirects=False)
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:

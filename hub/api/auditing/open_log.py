@@ -10,6 +10,7 @@ from fastapi.concurrency import run_in_threadpool
 from hub.access_log.chain import LogSigner
 from hub.access_log.writer import AccessLog
 from hub.api.auditing import log_routes
+from hub.api.auditing.export.exporter import exporting, families
 from hub.api.auditing.request_log import RequestLog
 from hub.config import Settings
 from hub.home_key import make_key
@@ -32,6 +33,7 @@ def open_request_log(app: FastAPI, settings: Settings, opened: AsyncExitStack) -
         settings.kafka_timeout_s,
     )
     log.start()
-    app.state.access_log = log
+    exporters = opened.enter_context(exporting(settings.audit_export, cluster, settings.home))
+    app.state.access_log_families = lambda: (*log.families(), *families(exporters))
     opened.push_async_callback(run_in_threadpool, log.stop)
     return RequestLog(log, always=bool(settings.access_log))
