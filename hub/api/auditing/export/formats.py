@@ -14,7 +14,7 @@ import orjson
 from hub.access_log.actions import Result
 from hub.access_log.entry import StoredEntry, iso
 
-# Facility 13 (log audit); severity 4 (warning) for what was refused or failed, else 6 (informational).
+# Facility 13 (log audit); severity 4 (warning) for refused and failed requests, else 6 (informational).
 _FACILITY, _WARNING, _INFO = 13, 4, 6
 # Longest message by UDP, in bytes; a longer one is cut.
 MOST_DATAGRAM = 8_000

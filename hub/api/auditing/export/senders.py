@@ -84,7 +84,7 @@ class SyslogSender:
             time.sleep(0.005)
         connection.settimeout(0.0)
         try:
-            # A closed connection reads as "", after which nobody has read what was sent.
+            # A connection that the peer has closed reads as "": the peer may not have read the batch.
             if connection.recv(1) == b"":
                 raise ConnectionResetError("the connection was closed")
         except (BlockingIOError, ssl.SSLWantReadError):
