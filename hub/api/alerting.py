@@ -52,6 +52,8 @@ from hub.observability.overview.contact_watch import ContactWatch, observe_conta
 from hub.outbox.note import read_note
 from hub.outbox.relay_state import relay_state
 from hub.runtime import repeating
+from hub.sinks.note import known_rows
+from hub.sinks.observe import observe_sinks
 from hub.topics.tree.tree import LiveTree
 
 LOOK_S = 0.5
@@ -210,6 +212,7 @@ class AlertSources:
             self.connect,
             self.slots,
             self.outbox,
+            self.sinks,
             self.mirrored,
             self.probed,
             self.files,
@@ -270,6 +273,9 @@ class AlertSources:
         declared = self.settings.outbox_database is not None
         relay = relay_state(read_note(self.settings.home, now_ms), declared=declared)
         return observe_outbox(relay, changes)
+
+    def sinks(self, changes: RuleChanges, now_ms: int) -> list[RuleObservations]:
+        return [observe_sinks(known_rows(self.settings.project, self.settings.home, now_ms), changes)]
 
     def cluster(self, changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
         return observe_cluster(self.measurers.health.known(), changes)

@@ -183,7 +183,7 @@ async def compose(
             *canary_routes.families(canaries),
             *mirrors.families(),
             *hooks.families(),
-            *own_families(app, settings.home),
+            *own_families(app, settings.project, settings.home),
             *(desk.families() if desk is not None else ()),
         ),
     )

@@ -55,6 +55,7 @@ from hub.observability.overview.monitor import Monitor
 from hub.outbox import note as outbox_note
 from hub.record import Positions
 from hub.schema_registry.client.port import SchemaRegistry
+from hub.sinks import note as sinks_note
 from hub.topics.tree.tree import LiveTree
 from hub.tracing import spans
 
@@ -265,12 +266,13 @@ def _by_topic(positions: Positions) -> dict[str, dict[str, int]]:
     return grouped
 
 
-def own_families(app: FastAPI, home: Path) -> Iterator[Metric]:
+def own_families(app: FastAPI, project: Path, home: Path) -> Iterator[Metric]:
     """Yield the series of the access log, and of processes that leave notes in the home folder."""
     yield from getattr(app.state, "access_log_families", tuple)()
     now_ms = time.time_ns() // 1_000_000
     yield from outbox_note.families(outbox_note.read_note(home, now_ms))
     yield from lake_note.families(lake_note.read_note(home, now_ms))
+    yield from sinks_note.families(sinks_note.known_rows(project, home, now_ms))
 
 
 def add_canaries(

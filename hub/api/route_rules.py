@@ -185,6 +185,8 @@ ROUTES: Final[Mapping[str, Mapping[str, RouteRule]]] = {
     "/connect/{connector:path}": {"GET": _HUB_READ},
     "/api/connect/{connector:path}": {"GET": _HUB_READ},
     "/connect/{connector:path}/{action}": {"POST": _HUB_OPERATED},
+    "/sinks": {"GET": _HUB_READ},
+    "/api/sinks": {"GET": _HUB_READ},
     "/mirrors": {"GET": _HUB_READ},
     "/api/mirrors": {"GET": _HUB_READ},
     # alerts on visible objects, silences of objects that the caller may operate: hub/api/visibility.py

@@ -67,6 +67,7 @@ from hub.replication.status.partition_rows import SourceEndOffsets
 from hub.replication.status.source_ends import SourceEndsReader
 from hub.schema_registry.client.in_process import InProcessRegistry
 from hub.schema_registry.server.node import RegistryNode
+from hub.sinks.observe import ProjectSinks
 from hub.topics.browse.browse import Browser
 from hub.topics.browse.describe import TopicFacts, describe
 from hub.topics.tree.tree import LiveTree, TopicSpec
@@ -153,6 +154,7 @@ def page_sources(
         connectors=ConnectOperations(settings.connect_workers, settings.project)
         if settings.connect_workers
         else None,
+        sinks=ProjectSinks(settings.project, settings.home),
         health=measurers.health.known,
         processes=measurers.health.processes,
         canary=parts.canary,

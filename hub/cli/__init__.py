@@ -55,6 +55,7 @@ COMMANDS = {
         "hub.cli.topic.outbox:app",
         "Events of a database's outbox table to Kafka: set-up, relay, state.",
     ),
+    "sink": ("hub.cli.topic.sink:app", "Sinks: records of topics and views, sent to other systems."),
     "webhook": ("hub.cli.topic.webhook:app", "Webhooks: signed requests of other systems, as events."),
     "connector": (
         "hub.cli.connector.commands:app",

@@ -117,6 +117,12 @@ class OperationSettings(BaseModel):
         "siem: {syslog: tls://siem:6514} (docs/how-to/audit-who-did-what.md). Set it at one server",
     )
 
+    sink_link_local: bool = Field(
+        False,
+        description="let webhooks of sinks reach link-local addresses and those of a cloud's metadata "
+        "service (docs/how-to/send-events-out.md)",
+    )
+
     slot_wal_mb: int = Field(
         SLOT_WAL_MB,
         ge=1,

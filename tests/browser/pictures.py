@@ -39,6 +39,7 @@ PAGES = {
     "lag": "/lag",
     "alerts": "/alerts",
     "connect": "/connect",
+    "sinks": "/sinks",
     "completeness": f"/completeness?topic={staged_estate.ORDERS}",
     "mirrors": "/mirrors",
     "latency": "/latency",

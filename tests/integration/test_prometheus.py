@@ -48,6 +48,7 @@ CONDITIONAL = {
     "hub_connect_failed": "no connector failed",
     "hub_view_recomputed_match": "no view was computed a second time",
     "hub_outbox_up": "no relay reads an outbox",
+    "hub_sink_up": "the project declares no sinks",
     "hub_postgres_slot_retained_bytes": "no connector reads a database",
     **dict.fromkeys(
         ("hub_canary_lost", "hub_canary_seconds_bucket", "hub_canary_state"),

@@ -17,6 +17,7 @@ from hub.materializers.golden.cases import GoldenFile
 from hub.replication.config.mirrors import MirrorsFile
 from hub.schema_registry.folder.files import FolderSettings
 from hub.schema_registry.policy.policy import PolicyFile
+from hub.sinks.sinks_file import SinksFile
 from hub.topics.tree.tree_file import TreeFile
 from hub.topics.webhooks.webhooks_file import WebhooksFile
 
@@ -38,6 +39,7 @@ FILES: tuple[tuple[str, type[BaseModel], str], ...] = (
     ("mirrors.yaml", MirrorsFile, "[mirrors](mirrors.md)"),
     ("connectors.yaml", ConnectorsFile, "[manage connectors](../how-to/manage-connectors.md)"),
     ("webhooks.yaml", WebhooksFile, "[receive webhooks](../how-to/receive-webhooks.md)"),
+    ("sinks.yaml", SinksFile, "[send events out](../how-to/send-events-out.md)"),
     ("policies.yaml", PolicyFile, "[policies](policies.md)"),
     ("access.yaml", AccessFile, "[access](access.md)"),
     ("alerts/NAME.yaml", QueryAlert, "[set up alerts](../how-to/set-up-alerts.md)"),

@@ -321,6 +321,11 @@ def _connect(rules: RuleWriter) -> Iterable[dict[str, Any]]:
         "hub_outbox_up == 0",
         "the relay of the outbox fails: events of committed transactions are not in Kafka",
     )
+    yield rules.write(
+        "sink-stopped",
+        "hub_sink_up == 0",
+        "sink {{ $labels.sink }} does not deliver, or is later than its late_after",
+    )
 
 
 def _mirrors(topics: Sequence[TopicSpec], rules: RuleWriter) -> Iterable[dict[str, Any]]:

@@ -152,6 +152,12 @@ RULES: Mapping[str, AlertRule] = {
             kind="health",
         ),
         _rule(
+            "sink-stopped",
+            "A sink does not deliver, or its oldest waiting record is older than its late_after.",
+            Severity.page,
+            kind="health",
+        ),
+        _rule(
             "mirror-trouble",
             "A mirror, or a part of it, is stopped and should not be, or no worker runs it.",
             Severity.page,

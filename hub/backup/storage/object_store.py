@@ -53,24 +53,26 @@ class ObjectStore(Protocol):
         ...
 
 
-def open_store(place: str) -> ObjectStore:
-    """Return the store of ``s3://bucket/path`` or of a folder. Raises ConfigError (HUB-1801)."""
+def open_store(place: str, noun: str = "backup") -> ObjectStore:
+    """Return the store of ``s3://bucket/path`` or of a folder. Raises ConfigError (HUB-1801). ``noun``: what
+    its messages call the objects.
+    """
     if place.startswith("s3://"):
-        return S3Store(place)
+        return S3Store(place, noun)
     if "://" in place:
         raise ConfigError(
-            f'"{place}" is not a place for a backup',
+            f'"{place}" is not a place for a {noun}',
             hint="write a folder, or s3://BUCKET/PATH",
             code=UNUSABLE,
         )
-    return FolderStore(Path(place).expanduser().absolute())
+    return FolderStore(Path(place).expanduser().absolute(), noun)
 
 
 class FolderStore:
     """Objects as files of a folder."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.place = folder, str(folder)
+    def __init__(self, folder: Path, noun: str = "backup") -> None:
+        self.folder, self.place, self.noun = folder, str(folder), noun
 
     def put(self, name: str, content: bytes) -> None:
         path = self.folder / name
@@ -118,7 +120,7 @@ class FolderStore:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise Conflict(
-                    f'another run writes to the backup "{self.place}"',
+                    f'another run writes to the {self.noun} "{self.place}"',
                     hint="wait until it has ended",
                     code="HUB-1804",
                 ) from None
@@ -130,29 +132,30 @@ class FolderStore:
         try:
             return call()
         except FileNotFoundError:
-            raise NotFound(f'backup "{self.place}" has no object "{name}"', code="HUB-1805") from None
+            raise NotFound(f'{self.noun} "{self.place}" has no object "{name}"', code="HUB-1805") from None
         except (PermissionError, NotADirectoryError, FileExistsError) as error:
             raise CallerError(
-                f'backup "{self.place}": "{name}": {error.strerror}',
+                f'{self.noun} "{self.place}": "{name}": {error.strerror}',
                 hint="name a folder that this user may read and write",
                 code=UNUSABLE,
             ) from None
         except OSError as error:
-            raise _away(self.place, name, error.strerror or str(error)) from None
+            raise _away(self.noun, self.place, name, error.strerror or str(error)) from None
 
 
 class S3Store:
     """Objects of a bucket below a path."""
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, place: str, noun: str = "backup") -> None:
         from pyarrow.fs import FileSystem
 
+        self.noun = noun
         self.place = place.split("?", 1)[0].rstrip("/")
         try:
             self._files, root = FileSystem.from_uri(place)
         except (OSError, ValueError) as error:
             raise ConfigError(
-                f'"{self.place}" is not a place for a backup: {error}',
+                f'"{self.place}" is not a place for a {noun}: {error}',
                 hint="write s3://BUCKET/PATH; credentials come from AWS_ACCESS_KEY_ID and "
                 "AWS_SECRET_ACCESS_KEY",
                 code=UNUSABLE,
@@ -192,22 +195,22 @@ class S3Store:
         try:
             return call()
         except FileNotFoundError:
-            raise NotFound(f'backup "{self.place}" has no object "{name}"', code="HUB-1805") from None
+            raise NotFound(f'{self.noun} "{self.place}" has no object "{name}"', code="HUB-1805") from None
         except OSError as error:
             text = str(error)
             if "ACCESS_DENIED" in text or "NO_SUCH_BUCKET" in text or "INVALID" in text:
                 raise CallerError(
-                    f'backup "{self.place}": "{name}": {text}',
+                    f'{self.noun} "{self.place}": "{name}": {text}',
                     hint="check the bucket's name, the credentials and their rights to list, "
                     "read, write and delete",
                     code=UNUSABLE,
                 ) from None
-            raise _away(self.place, name, text) from None
+            raise _away(self.noun, self.place, name, text) from None
 
 
-def _away(place: str, name: str, why: str) -> PeerError:
+def _away(noun: str, place: str, name: str, why: str) -> PeerError:
     return PeerError(
-        f'backup "{place}": "{name}": {why}',
+        f'{noun} "{place}": "{name}": {why}',
         hint="check the storage and its free space, then run the command again: it continues where it was",
         code="HUB-3802",
     )

@@ -8,6 +8,7 @@ in order.
                                                                           (──▶ outbox, where hub.yaml has outbox_database)
                                                                           (──▶ connect, where there is a connectors.yaml)
                                                                           (──▶ lake, where a topic has lake: true)
+                                                                          (──▶ sinks, where there is a sinks.yaml)
 """  # noqa: E501
 
 from __future__ import annotations
@@ -167,7 +168,9 @@ def children(settings: Settings) -> list[Child]:
     )
     tree = LiveTree(settings.project.expanduser() / "topics.yaml")
     lake = [own("lake run", "lake")] if any(topic.lake for topic in tree.topics().values()) else []
-    return [*kafka, server, *views, own("check-conformance", "auditor"), *mirrors, *outbox, *connect, *lake]
+    sinks = [own("sink run", "sinks")] if (settings.project.expanduser() / "sinks.yaml").exists() else []
+    auditor = own("check-conformance", "auditor")
+    return [*kafka, server, *views, auditor, *mirrors, *outbox, *connect, *lake, *sinks]
 
 
 def answers_health(base_url: str) -> bool:

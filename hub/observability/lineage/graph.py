@@ -13,7 +13,7 @@ from functools import cached_property
 
 from hub.errors import CallerError, NotFound, nearest
 
-KINDS = ("system", "connector", "topic", "mirror", "view", "store", "group")
+KINDS = ("system", "connector", "sink", "topic", "mirror", "view", "store", "group")
 _NAMED = 10
 
 

@@ -34,19 +34,20 @@ class ViewStorage:
 
 @dataclass(frozen=True, slots=True)
 class ConnectorFlow:
-    """A declared connector: the topics that it writes (``source``) or reads,
-    and the external system at its other end."""
+    """A declared connector, or sink of the hub: the topics that it writes (``source``) or reads, and the
+    external system at its other end."""
 
     name: str
     source: bool
     system: str
     topics: tuple[str, ...]
     owner: str = ""
+    reader: str = ""  # consumer group; "": the one that Kafka Connect gives a sink
 
     @property
     def group(self) -> str:
-        """Consumer group of a sink, as Kafka Connect names it."""
-        return f"connect-{self.name}"
+        """Return the consumer group of a sink."""
+        return self.reader or f"connect-{self.name}"
 
 
 def lineage_of(
@@ -122,7 +123,8 @@ class _Builder:
     ) -> None:
         """Add connectors between their topics and external systems. The lag of a source is not known."""
         for flow in flows:
-            connector, system = self.put("connector", flow.name, flow.owner), self.put("system", flow.system)
+            kind = "sink" if flow.reader else "connector"
+            connector, system = self.put(kind, flow.name, flow.owner), self.put("system", flow.system)
             if flow.source:
                 why = "how late a source is, Kafka Connect does not tell"
                 self.join(LineageEdge(system, connector, False, "UNKNOWN", why))

@@ -36,6 +36,7 @@ SECTIONS = (
     Section("alerts", "Alerts", "/alerts", "a"),
     Section("mirrors", "Mirrors", "/mirrors", "m", True),
     Section("connect", "Connect", "/connect", "k", True),
+    Section("sinks", "Sinks", "/sinks", "i", True),
     Section("cluster", "Cluster", "/cluster", "b", True),
     Section("query", "Query", "/query", "q"),
     Section("workbench", "Workbench", "/workbench", "w"),

@@ -44,6 +44,7 @@ from hub.observability.latency.recorder import LatencyRecorder
 from hub.outbox.note import OutboxNote
 from hub.outbox.note import families as outbox_series
 from hub.replication.status.metrics import families as of_mirrors
+from hub.sinks.note import families as sink_series
 from hub.topics.tree.tree import Slo, TopicSpec
 
 ROOT = Path(__file__).parents[3]
@@ -92,6 +93,7 @@ def exposition() -> str:
             contact_series.family(()),
             *slot_series(()),
             *outbox_series(OutboxNote()),
+            *sink_series([]),
         ],
     ).decode()
     staged.node.stop()

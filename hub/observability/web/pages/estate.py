@@ -23,6 +23,7 @@ from hub.observability.overview.reports import ViewSource
 from hub.observability.web.pages.monitor.completeness import CountedTopics
 from hub.observability.web.pages.monitor.connector import ConnectorDetail
 from hub.observability.web.pages.monitor.mirrors import MirrorFacts
+from hub.observability.web.pages.monitor.sinks import SinkLine
 from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.registry.errors import RequestRefused
 from hub.schema_registry.registry.state_machine import Registry
@@ -100,6 +101,14 @@ class HasConnectors(Protocol):
         """Carry out an action of ``pages.monitor.connector``; return the connector before it."""
 
 
+class HasSinks(Protocol):
+    """Sinks of the project, with their states. Reads files alone."""
+
+    def lines(self) -> Sequence[SinkLine]: ...
+
+    def flows(self, topics: Sequence[str]) -> Sequence[ConnectorFlow]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class LakeTableLine:
     """State of a topic's Iceberg table: WRITING, FAILING (``trouble`` has the reason), STARTING or UNKNOWN.
@@ -139,6 +148,7 @@ class PageSources:
     bootstrap: str = ""
     alerts: HasAlerts | None = None
     connectors: HasConnectors | None = None
+    sinks: HasSinks | None = None
     health: Callable[[], Health] = Health
     processes: Callable[[], Sequence[Process]] = tuple
     canary: Callable[[], Mapping[str, Any] | None] = lambda: None
@@ -147,10 +157,13 @@ class PageSources:
     now_ms: Callable[[], int] = wall_clock_ms
 
     def connector_flows(self) -> Sequence[ConnectorFlow]:
-        """Return the connectors of the lineage, for callers who may read the hub: systems are named."""
-        if self.connectors is None or not may(Action.read, HUB):
+        """Return the connectors and sinks of the lineage, for callers who may read the hub: systems are
+        named."""
+        if not may(Action.read, HUB):
             return ()
-        return self.connectors.flows(self.topics.names())
+        topics = self.topics.names()
+        found = [] if self.connectors is None else [*self.connectors.flows(topics)]
+        return found if self.sinks is None else [*found, *self.sinks.flows(topics)]
 
     def columns_of(self, views: Collection[str]) -> Mapping[str, Columns]:
         """Return ``views.made_of``; nothing while it is unknown."""

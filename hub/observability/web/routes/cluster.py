@@ -1,7 +1,8 @@
-"""[edge] FastAPI: the pages of the cluster, Kafka Connect and mirrors."""
+"""[edge] FastAPI: the pages of the cluster, Kafka Connect, sinks and mirrors."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from urllib.parse import quote
 
 import anyio.to_thread
@@ -12,7 +13,7 @@ from hub.caller import HUB, Action, done_by, may, sees_topic
 from hub.errors import HubError, NotFound
 from hub.observability.web.forms import posted
 from hub.observability.web.pages.estate import HasConnectors, PageSources, ask
-from hub.observability.web.pages.monitor import cluster, connect, mirrors
+from hub.observability.web.pages.monitor import cluster, connect, mirrors, sinks
 from hub.observability.web.pages.monitor.connector import ConnectorPage, connector_page
 from hub.observability.web.routes.page_router import PageRouter, Text
 
@@ -87,6 +88,22 @@ def add_connector(pages: PageRouter, sources: PageSources) -> None:
         except HubError as error:
             return pages.failed(request, error)
         return Response(status_code=303, headers={"Location": f"/connect/{quote(connector, safe='')}"})
+
+
+def sink_routes(sources: PageSources) -> APIRouter:
+    """Return the route of ``/sinks``."""
+    pages = PageRouter(sources, "sinks")
+
+    def shapes(_request: Request, _found: sinks.SinksPage) -> Mapping[str, object]:
+        return {"shapes": sinks.SHOWN_AS}
+
+    @pages.page("/sinks", "monitor/sinks.html", for_programs=True, more=shapes)
+    def sinks_list(request: Request) -> sinks.SinksPage:
+        """Sinks of sinks.yaml, the worst first, with lag and cause. The state is UNKNOWN while no worker of
+        the server's home reports; null: not known."""
+        return sinks.sinks_page(sources.sinks.lines() if sources.sinks is not None else ())
+
+    return pages.routes
 
 
 def mirror_routes(sources: PageSources) -> APIRouter:

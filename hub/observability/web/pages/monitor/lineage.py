@@ -89,6 +89,8 @@ def home_of(node: LineageNode) -> str:
     """Return the address of a node's own page."""
     if node.kind == "mirror" or node.cluster:
         return "/mirrors"
+    if node.kind == "sink":
+        return "/sinks"
     if node.kind in ("connector", "system"):
         return f"/connect/{quote(node.name, safe='')}" if node.kind == "connector" else "/connect"
     if node.kind == "topic":

@@ -1,0 +1,250 @@
+"""[shell] One sink: read a page, select, deliver, commit; after a failure again from the position.
+
+A round opens everything and runs until something fails. The writer has the sink's name, so opening it ends
+the open transaction of an earlier worker and refuses that worker's next commit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from hub.config import Settings
+from hub.errors import Conflict, HubError, HubFault, NotFound
+from hub.kafka import KafkaCluster
+from hub.kafka.writer import KafkaWriter
+from hub.log import Reader, WriterFenced
+from hub.materializers.engine.plans.topics import ensure_dead_letter_topic, largest_records
+from hub.materializers.queries.parser import SqlError
+from hub.materializers.queries.topic_rows import TopicTables
+from hub.record import Positions, Record, TopicPartition
+from hub.runtime import Backoff
+from hub.schema_registry.client.port import SchemaRegistry
+from hub.sinks.events import Delivered, Refused, SinkBatch, dead_letter, group_of
+from hub.sinks.note import SinkNote, SinkStatus
+from hub.sinks.owner import Owners
+from hub.sinks.selection import Selected, Selection, sql_refused
+from hub.sinks.sinks_file import SinkEntry
+from hub.sinks.targets.target import Target, Tell
+from hub.topics.dead_letters.model import DLQ_SUFFIX
+
+log = logging.getLogger(__name__)
+
+PAGE, WEBHOOK_PAGE = 2_000, 250
+_POLL_S, _IDLE_COMMIT_S, _CHECK_S, _REPLACED_S = 0.5, 5.0, 30.0, 60.0
+_QUEUE_KB = 8_192
+
+
+@dataclass(frozen=True, slots=True)
+class SinkParts:
+    """Parts that all sinks of a worker share. ``open_target``: from an entry's name, entry, selection and
+    ``tell`` to its target.
+    """
+
+    settings: Settings
+    cluster: KafkaCluster
+    registry: SchemaRegistry
+    owners: Owners
+    open_target: Callable[[str, SinkEntry, Selection, Tell], Target]
+
+
+@dataclass
+class Sink:
+    """One sink. ``run`` in a thread of its own; ``status`` is read by others."""
+
+    name: str
+    entry: SinkEntry
+    parts: SinkParts
+    status: SinkStatus = field(init=False)
+    _said: str = ""
+
+    def __post_init__(self) -> None:
+        self.status = SinkStatus(SinkNote(self.name))
+
+    def run(self, stop: threading.Event) -> None:
+        """Deliver until ``stop`` is set. Failures are logged, the same one once, and tried again."""
+        backoff = Backoff(0.5, 30.0)
+        while not stop.is_set():
+            began_s = time.monotonic()
+            try:
+                with contextlib.ExitStack() as stack:
+                    _Round(self, stack).run(stop)
+            except WriterFenced:
+                self.trouble("REPLACED", "another worker delivers this sink; it is tried again in a minute")
+                stop.wait(_REPLACED_S)
+            except SqlError as error:
+                self._failed(sql_refused(error), stop, backoff)
+            except HubError as error:
+                if time.monotonic() - began_s > backoff.most_s:
+                    backoff.reset()
+                self._failed(error, stop, backoff)
+            except Exception as error:  # a defect of the hub stops its sink alone, and is shown
+                log.exception("sink %s", self.name)
+                self._failed(HubFault(f"{type(error).__name__}: {error}"), stop, backoff)
+
+    def _failed(self, error: HubError, stop: threading.Event, backoff: Backoff) -> None:
+        self.trouble("FAILING", error.message)
+        stop.wait(backoff.next_s())
+
+    def trouble(self, state: str, why: str) -> None:
+        """Report a state that is not well."""
+        if why != self._said:
+            log.error("sink %s: %s: %s", self.name, state, why)
+            self._said = why
+        self.status.put(state=state, trouble=why)
+
+    def heard(self, why: str) -> None:
+        """Report the trouble of a target that is being retried; "": it takes events."""
+        if why:
+            self.trouble("RETRYING", why)
+        else:
+            self.working()
+
+    def working(self) -> None:
+        """Report that events are delivered."""
+        if self._said:
+            log.info("sink %s: delivers again", self.name)
+            self._said = ""
+        self.status.put(state="DELIVERING", trouble="")
+
+
+class _Round:
+    """One round of a sink, once everything is open."""
+
+    def __init__(self, sink: Sink, stack: contextlib.ExitStack) -> None:
+        self.sink, self.parts, entry = sink, sink.parts, sink.entry
+        self.parts.owners.act(sink.name, entry)
+        self._acted_s = time.monotonic()
+        cluster = self.parts.cluster
+        self.partitions = cluster.partition_counts([entry.source]).get(entry.source)
+        if self.partitions is None:
+            raise NotFound(
+                f'topic "{entry.source}" does not exist',
+                hint="create it (hub topic apply, or the view), or correct `from` in sinks.yaml",
+                code="HUB-1823",
+            )
+        self.group = group_of(sink.name)
+        self.writer = KafkaWriter(cluster, self.group)
+        stack.callback(self.writer.close)
+        tables = TopicTables(cluster, self.parts.registry)
+        self.selection = Selection(entry, tables)
+        stack.callback(self.selection.close)
+        _ = self.selection.columns  # wrong SQL is reported before the first record
+        self.target = self.parts.open_target(sink.name, entry, self.selection, sink.heard)
+        stack.callback(self.target.close)
+        self.committed, at = self._positions()
+        self._commit(Delivered(at), ())
+        self.reader: Reader = cluster.follower(queue_kb=_QUEUE_KB)
+        stack.callback(self.reader.close)
+        self.reader.assign(at)
+        self.at = at
+        # Of each page and partition: place, offset and time of the first record, until it is delivered.
+        self._read: deque[tuple[TopicPartition, int, int]] = deque()
+        self._has_dead_letters = False
+
+    def _positions(self) -> tuple[Positions, Positions]:
+        """Return the positions of the group, and those where reading begins."""
+        source, cluster = self.sink.entry.source, self.parts.cluster
+        group = cluster.group_positions(self.group).of_topics([source])
+        begins, ends = cluster.beginning_offsets([source]), cluster.end_offsets([source])
+        start = ends if self.sink.entry.start == "now" else begins
+        # Partitions that were added to a topic that is read already are read from their first record.
+        fresh = begins if len(group) else start
+        first = Positions({place: group.offsets.get(place, fresh.get(place)) for place, _ in ends})
+        held = self.target.positions(first)
+        check_same_topic(self.sink.name, held, ends)
+        if lost := lost_offsets(held, begins):
+            log.error("sink %s: %d offsets are gone before they were delivered", self.sink.name, lost)
+        return group, Positions({place: max(at, begins.get(place)) for place, at in held})
+
+    def run(self, stop: threading.Event) -> None:
+        """Deliver until ``stop`` is set, or the topic has more partitions. Raises HubError."""
+        limit = WEBHOOK_PAGE if self.sink.entry.webhook is not None else PAGE
+        self.sink.working()
+        idle_s = time.monotonic()
+        while not stop.is_set():
+            records = self.reader.poll(limit, _POLL_S)
+            after = self.reader.position()
+            selected = self._selected(records)
+            batch = SinkBatch(selected.events, self.at, after)
+            delivered = self.target.deliver(batch, stop)
+            self.at = after
+            now_s = time.monotonic()
+            refused = [*selected.refused, *delivered.refused]
+            moved = delivered.positions != self.committed
+            if records or refused or (moved and now_s - idle_s > _IDLE_COMMIT_S):
+                self._commit(delivered, refused)
+                idle_s = now_s
+            self._report(delivered, refused)
+            if now_s - self._acted_s > _CHECK_S and not self._checked():
+                return
+
+    def _selected(self, records: Sequence[Record]) -> Selected:
+        begun: set[int] = set()
+        for record in records:
+            if record.partition not in begun:
+                begun.add(record.partition)
+                self._read.append((record.topic_partition, record.offset, record.timestamp_ms))
+        if self._read and self.sink.status.oldest_ms is None:
+            self.sink.status.oldest_ms = self._read[0][2]
+        return self.selection.select(records) if records else Selected([], [])
+
+    def _checked(self) -> bool:
+        """Check the owner's grants again. Returns False if the topic has other partitions now."""
+        self.parts.owners.act(self.sink.name, self.sink.entry)
+        self._acted_s = time.monotonic()
+        source = self.sink.entry.source
+        return self.parts.cluster.partition_counts([source]).get(source) == self.partitions
+
+    def _commit(self, delivered: Delivered, refused: Sequence[Refused]) -> None:
+        """Append dead-letter records, the target's records and the positions in one transaction."""
+        dead = [dead_letter(each, self.sink.name) for each in refused]
+        if dead and not self._has_dead_letters:
+            source, cluster = self.sink.entry.source, self.parts.cluster
+            largest = largest_records(cluster, [source])[source]
+            ensure_dead_letter_topic(cluster, source + DLQ_SUFFIX, largest, self.parts.settings)
+            self._has_dead_letters = True
+        if not dead and not delivered.records and delivered.positions == self.committed:
+            return
+        groups = {self.group: delivered.positions}
+        self.writer.append_with_groups([*dead, *delivered.records], groups, lambda: None)
+        self.committed = delivered.positions
+
+    def _report(self, delivered: Delivered, refused: Sequence[Refused]) -> None:
+        status = self.sink.status
+        read, positions = self._read, delivered.positions
+        while read and read[0][1] < positions.get(read[0][0]):
+            read.popleft()
+        status.oldest_ms = read[0][2] if read else None
+        status.positions = positions
+        if delivered.events or refused:
+            note = status.note
+            status.put(
+                delivered=note.delivered + delivered.events,
+                refused=note.refused + len(refused),
+                delivered_at_ms=time.time_ns() // 1_000_000,
+            )
+
+
+def check_same_topic(sink: str, held: Positions, ends: Positions) -> None:
+    """Raise Conflict (HUB-1827) if a position is after the end of its partition: the topic was deleted and
+    created again, and its new records would be taken for delivered ones.
+    """
+    for place, at in held:
+        if at > ends.get(place):
+            raise Conflict(
+                f'sink "{sink}": its position {at} in {place.topic} partition {place.partition} is after the '
+                f"end {ends.get(place)}: the topic was created again, or cut",
+                hint="give the sink another name: it then begins as a new one",
+                code="HUB-1827",
+            )
+
+
+def lost_offsets(held: Positions, begins: Positions) -> int:
+    """Return how many offsets retention removed before they were delivered."""
+    return sum(max(0, begins.get(place) - at) for place, at in held)

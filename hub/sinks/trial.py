@@ -1,0 +1,81 @@
+"""[shell] Checks of a sink before it runs: its columns and variables, and the newest event that it takes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+from hub.errors import ConfigError, NotFound
+from hub.log import up_to
+from hub.materializers.queries.parser import SqlError
+from hub.materializers.queries.relations import OutputColumn
+from hub.materializers.queries.topic_rows import TopicTables
+from hub.record import Positions, Record
+from hub.sinks.events import SinkEvent
+from hub.sinks.selection import Selection, sql_refused
+from hub.sinks.sink import SinkParts
+from hub.sinks.sinks_file import SinkEntry, filled
+from hub.sinks.targets.addresses import check_address
+
+_SAMPLED, _SILENT_S = 200, 15.0
+
+
+def check(
+    parts: SinkParts, name: str, entry: SinkEntry, environ: Mapping[str, str] = os.environ
+) -> Sequence[OutputColumn]:
+    """Return the columns of a sink's rows, once its SQL, variables and target are found usable.
+
+    Raises ConfigError, NotFound (HUB-1823), PeerError.
+    """
+    if entry.webhook is not None:
+        filled(name, entry.webhook.secrets[0], environ)
+        url = filled(name, entry.webhook.url, environ)
+        if not parts.settings.sink_link_local:
+            check_address(url)
+    if entry.database is not None:
+        filled(name, entry.database.url, environ)
+    if entry.topic is not None and entry.topic.name not in parts.cluster.described([entry.topic.name]):
+        raise ConfigError(
+            f'topic "{entry.topic.name}" does not exist',
+            hint="add it to topics.yaml and run hub topic apply",
+            code="HUB-1823",
+        )
+    selection = Selection(entry, TopicTables(parts.cluster, parts.registry))
+    try:
+        return selection.columns
+    except SqlError as error:
+        raise sql_refused(error) from None
+    finally:
+        selection.close()
+
+
+def newest_event(parts: SinkParts, entry: SinkEntry) -> SinkEvent:
+    """Return the newest event among the last 200 records of each partition that the sink takes.
+
+    Raises NotFound (HUB-1823) if it takes none of them, ConfigError, PeerError.
+    """
+    cluster, source = parts.cluster, entry.source
+    ends = cluster.end_offsets([source])
+    begins = cluster.beginning_offsets([source])
+    reader = cluster.reader()
+    records: list[Record] = []
+    try:
+        reader.assign(Positions({place: max(begins.get(place), end - _SAMPLED) for place, end in ends}))
+        for page in up_to(ends, reader, _SILENT_S):
+            records += page
+    finally:
+        reader.close()
+    selection = Selection(entry, TopicTables(cluster, parts.registry))
+    try:
+        events = [each for each in selection.select(records).events if each.row is not None]
+    except SqlError as error:
+        raise sql_refused(error) from None
+    finally:
+        selection.close()
+    if not events:
+        raise NotFound(
+            f'topic "{source}" has no record among its last {_SAMPLED} that the sink takes',
+            hint="write one, or correct `where` in sinks.yaml",
+            code="HUB-1823",
+        )
+    return max(events, key=lambda event: event.record.timestamp_ms)
