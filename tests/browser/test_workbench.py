@@ -5,6 +5,7 @@ Real routes, registry node and files. A real Spark computes the rows in one test
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,35 @@ def test_a_read_only_project_shows_the_file_to_commit(bench: Bench, open_page: O
         expect(page.get_by_test_id("diff")).to_contain_text("+view: spent")
     finally:
         bench.previews.why_not = ""
+
+
+def test_a_query_is_completed_explained_followed_and_exported(bench: Bench, open_page: Opener) -> None:
+    page = open_page(f"{bench.url}/query")
+    area = page.get_by_role("textbox", name="Statement")
+    area.fill(f'SELECT order_id FROM "{ORDERS}" WHERE amount_cents > :least AND custo')
+    area.press("End")
+    area.press_sequentially("m")
+    area.press("Enter")
+    expect(area).to_have_value(re.compile("AND customer_id$"))
+    area.press_sequentially(" = 'C-1007'")
+    page.get_by_label(":least").fill("1000")
+    page.get_by_role("button", name="Run").click()
+    answer = page.get_by_test_id("answer")
+    expect(answer.locator("tbody tr").first).to_contain_text("O-")
+    expect(page).to_have_url(re.compile(r"p\.least=1000"))
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="CSV").click()
+    assert saved.value.path().read_text().startswith("order_id")
+    area.fill(f'SELECT order_id FROM "{ORDERS}"')
+    page.get_by_role("button", name="Explain").click()
+    expect(answer).to_contain_text("reads topic")
+    area.fill(f'SELECT order_id FROM "{ORDERS}" EMIT CHANGES FROM BEGINNING')
+    area.press("Control+Enter")
+    expect(answer.locator("tbody tr").last).to_contain_text("O-")
+    expect(answer).to_contain_text("the newest first")
+    page.get_by_role("button", name="Stop").click()
+    expect(answer).to_contain_text(re.compile(r"Stopped after \d+ rows"))
+    judge(page)
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (768, "light"), (390, "dark")])

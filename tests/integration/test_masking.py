@@ -75,6 +75,8 @@ def masked(settings: Settings, kafka: str, tmp_path_factory: pytest.TempPathFact
             "pgwire_port": port,
             "registry_url": None,
             "store_url": None,
+            # A preview is refused before Spark, whose start would take longer than the crawl.
+            "preview_heap_mb": 0,
         }
     )
     own.home.mkdir()
