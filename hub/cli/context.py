@@ -44,11 +44,12 @@ def load_settings(**flags: Any) -> Settings:
     named = given.get("project") or os.environ.get("HUB_PROJECT")
     settings = _read(Path(named or "."), given, {})
     beside = settings.project / ".hub"
-    if named and "home" not in settings.model_fields_set and not _running(settings.home) and _running(beside):
+    unnamed = named and "home" not in settings.model_fields_set
+    if unnamed and not running_at(settings.home) and running_at(beside):
         # The project's hub was started in its folder, and this command runs in another one.
         settings = settings.model_copy(update={"home": beside})
     chosen = named or any((settings.project / name).exists() for name in _OF_A_PROJECT)
-    running = _running(settings.home)
+    running = running_at(settings.home)
     if not running or (chosen and settings.project.resolve() != Path(running["project"])):
         return settings
     return _read(Path(running["project"]), given, running)
@@ -78,7 +79,7 @@ def where_to_find(settings: Settings) -> dict[str, str]:
     }
 
 
-def _running(home: Path) -> Mapping[str, str]:
+def running_at(home: Path) -> Mapping[str, str]:
     """Return the ``where_to_find`` of the running hub of this home; {} if none runs."""
     with suppress(OSError):
         if (home / "hub.pid").stat().st_size:  # do not load psutil for --help, or without a hub

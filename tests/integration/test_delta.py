@@ -7,7 +7,6 @@ import io
 import os
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -17,16 +16,15 @@ import fastavro
 import orjson
 import pyarrow as pa
 import pytest
+from delta_world import ORDERS, TABLES, World, arrow, fold, ordered, recomputed, schema_of
+from differential.view_compare import FoundViews, run_view
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from hub.errors import CallerError, ConfigError, HubFault, PeerError
 from hub.log import MemoryCluster, MemoryWriter, Writer
 from hub.materializers.definition.declared import CHANGELOG_PREFIX
-from hub.materializers.planning.delta_plan import STREAM_KEY, Table
 from hub.materializers.planning.exact_numbers import exact, of_plan
 from hub.materializers.spark import delta_engine
 from hub.materializers.spark.delta.catalog import prepare, row_schema
@@ -35,21 +33,6 @@ from hub.materializers.spark.delta.stage_query import loose
 from hub.materializers.spark.delta.state import DeltaState
 from hub.materializers.spark.delta_engine import DeltaRun
 from hub.record import NewRecord, Positions, Record
-
-ORDERS = Table(
-    "orders",
-    {
-        "order_id": "int", "customer_id": "int", "product": "string", "amount": "decimal(10,2)",
-        "at": "timestamp", "place": "struct<city:string,zip:int>", "tags": "array<string>",
-    },
-    ("order_id",),
-)  # fmt: skip
-CUSTOMERS = Table(
-    "customers", {"id": "bigint", "name": "string", "region": "string", "boss": "bigint"}, ("id",)
-)
-REGIONS = Table("regions", {"code": "string", "title": "string", "country": "string"}, ("code",))
-CLICKS = Table("clicks", {"customer_id": "int", "page": "string"}, STREAM_KEY, "stream")
-TABLES = [ORDERS, CUSTOMERS, REGIONS, CLICKS]
 
 SHAPES: Mapping[str, tuple[Sequence[str], str]] = {
     "inner join by foreign key": (
@@ -271,57 +254,6 @@ SHAPES: Mapping[str, tuple[Sequence[str], str]] = {
 WHOLE = {"share of all", "explode"}
 
 
-@dataclass
-class World:
-    """Tables as they are, and random changes of them."""
-
-    chance: random.Random
-    rows: dict[str, dict[tuple[Any, ...], dict[str, Any]]] = field(default_factory=dict)
-    offset: int = 0
-
-    def __post_init__(self) -> None:
-        self.rows = {table.name: {} for table in TABLES}
-
-    def batch(self, most: int) -> dict[str, list[dict[str, Any]]]:
-        changes: dict[str, list[dict[str, Any]]] = {}
-        tables = self.chance.sample(TABLES, self.chance.randint(1, len(TABLES)))
-        for table in tables:
-            for _ in range(self.chance.randint(1, most)):
-                self.offset += 1
-                row = self.row(table)
-                key = tuple(row[each] for each in table.key)
-                gone = table.kind == "table" and self.chance.random() < 0.3
-                if gone:
-                    row = {name: value if name in table.key else None for name, value in row.items()}
-                    self.rows[table.name].pop(key, None)
-                else:
-                    self.rows[table.name][key] = row
-                changes.setdefault(table.name, []).append({**row, "_deleted": gone, "_order": self.offset})
-        return changes
-
-    def row(self, table: Table) -> dict[str, Any]:
-        some = self.chance
-        customer = some.choice([None, *range(8)])
-        if table is ORDERS:
-            at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=some.randrange(100))
-            city = some.choice([None, "Rome", "Oslo", "Bonn"])
-            tags = some.choice([None, [], ["a"], ["a", "b", None]])
-            return {
-                "order_id": some.randrange(15), "customer_id": customer, "product": some.choice("xyz"),
-                "amount": some.randrange(5000) / 100, "at": at,
-                "place": some.choice([None, {"city": city, "zip": 1}]), "tags": tags,
-            }  # fmt: skip
-        region = some.choice([None, "r1", "r2", "r3"])
-        if table is CUSTOMERS:
-            name = some.choice(["Ann", "Bob", None])
-            return {"id": some.randrange(8), "name": name, "region": region, "boss": customer}
-        if table is REGIONS:
-            code, title = some.choice(["r1", "r2", "r3"]), some.choice("AB")
-            return {"code": code, "title": title, "country": some.choice(["it", "no"])}
-        at_ = {"_topic": "clicks", "_partition": 0, "_offset": self.offset}
-        return {"customer_id": customer, "page": some.choice(["home", "shop"]), **at_}
-
-
 def foreach_batch(
     run: DeltaRun, writer: Writer, positions: Callable[[int], str] = lambda batch_id: ""
 ) -> Callable[[DataFrame, int], None]:
@@ -353,65 +285,6 @@ def tagged(run: DeltaRun, inputs: Mapping[str, DataFrame]) -> DataFrame:
     if union is None:
         raise ConfigError(f'view "{run.plan.view.name}" has no inputs')
     return loose(union)
-
-
-def schema_of(session: SparkSession, table_name: str, changes: bool) -> StructType:
-    (table,) = (each for each in TABLES if each.name == table_name)
-    types = {**table.columns}
-    for each in table.key:
-        types.setdefault(each, {"_partition": "int", "_offset": "bigint"}.get(each, "string"))
-    ddl = ", ".join(f"`{name}` {of}" for name, of in types.items())
-    return session.createDataFrame([], ddl + (", _deleted boolean, _order bigint" if changes else "")).schema
-
-
-def arrow(
-    session: SparkSession, run: DeltaRun | None, table: Table, rows: Sequence[Mapping[str, Any]]
-) -> pa.Table:
-    """Rows as the engine is given them: with what Spark derives."""
-    schema = schema_of(session, table.name, run is not None)
-    shape = to_arrow_schema(schema, timezone="UTC")
-    if "amount" in schema.names:
-        rows = [{**row, "amount": row["amount"] and pa.scalar(row["amount"]).cast(pa.decimal128(10,
-            2)).as_py()} for row in rows]  # fmt: skip
-    made = pa.Table.from_pylist(list(rows), shape)
-    if run is None or not run.derived(table.name):
-        return made
-    return run.with_derived(table.name, session.createDataFrame(made, schema)).toArrow()
-
-
-def fold(view: dict[str, Any], emitted: Emitted) -> None:
-    """Apply rows and tombstones like a store."""
-    seen = (
-        emitted.upserts.column("_record_key").to_pylist() + emitted.deletes.column("_record_key").to_pylist()
-    )
-    assert len(seen) == len(set(seen)), "a key twice in a batch"
-    for row in emitted.upserts.to_pylist():
-        key = row.pop("_record_key")
-        assert view.get(key) != row, "emitted without a change"
-        view[key] = row
-    for key in emitted.deletes.column("_record_key").to_pylist():
-        assert view.pop(key, None) is not None, "deleted what was not there"
-
-
-def recomputed(session: SparkSession, world: World, sql: str) -> list[dict[str, Any]]:
-    """The SQL over the whole tables, by Spark alone."""
-    fresh = session.newSession()
-    fresh.conf.set("spark.sql.shuffle.partitions", "1")
-    fresh.conf.set("spark.sql.codegen.wholeStage", "false")
-    for table in TABLES:
-        made = arrow(session, None, table, list(world.rows[table.name].values()))
-        shown = (
-            fresh.createDataFrame(made)
-            if made.num_rows
-            else fresh.createDataFrame([], schema_of(session, table.name, False))
-        )
-        shown = shown.select(*table.columns)
-        shown.createOrReplaceTempView(table.name)
-    return loose(fresh.sql(sql)).toArrow().to_pylist()
-
-
-def ordered(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    return sorted(repr(sorted(row.items())) for row in rows)
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -446,6 +319,15 @@ def test_what_was_emitted_folds_to_what_the_sql_says(
                 f"after batch {batch_id}: {made.explain()}"
             )
     state.close()
+
+
+def test_random_views_fold_to_what_their_sql_says(spark_session: SparkSession, tmp_path: Path) -> None:
+    """A few of those that ``./run bench differential --views 200`` makes."""
+    found = FoundViews()
+    for number in range(6):
+        run_view(spark_session, f"1:{number}", tmp_path / str(number), found)
+    assert not found.different, "\n".join(found.different)
+    assert found.equal == found.asked == 6
 
 
 JOINED = "SELECT o.order_id, o.product, c.name FROM orders o JOIN customers c ON o.customer_id = c.id"

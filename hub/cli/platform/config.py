@@ -11,7 +11,7 @@ import orjson
 import typer
 from pydantic import BaseModel
 
-from hub.cli.context import load_settings, where_to_find
+from hub.cli.context import load_settings, running_at
 from hub.cli.terminal.output import Output, OutputOption, show, show_one
 from hub.config import Settings, without_credentials
 from hub.errors import nearest
@@ -33,6 +33,7 @@ class Origin(StrEnum):
     """Origin of a setting's value."""
 
     environment = "environment"
+    flag = "command line"
     running = "running hub"
     file = "hub.yaml"
     default = "default"
@@ -92,9 +93,13 @@ def origin_of(settings: Settings, name: str) -> Origin:
         return Origin.default
     file = settings.project / "hub.yaml"
     written = load_mapping(file) if file.exists() else {}
-    found = where_to_find(settings)
-    differs = name in found and str(written.get(name)) != found[name]
-    return Origin.running if differs or name not in written else Origin.file
+    running = running_at(settings.home)
+    if name in running and str(written.get(name)) != running[name]:
+        return Origin.running
+    if name in written:
+        return Origin.file
+    # Embedded Kafka's address follows from its port.
+    return origin_of(settings, "kafka_port") if name == "bootstrap" else Origin.flag
 
 
 def without_secrets(value: Any) -> Any:

@@ -82,6 +82,7 @@ def test_config_says_where_each_value_comes_from(
     assert (rows["http_port"]["value"], rows["http_port"]["from"]) == (9002, "environment")
     assert (rows["lag_objective_s"]["value"], rows["lag_objective_s"]["from"]) == (5.0, "hub.yaml")
     assert rows["spark_heap_mb"]["from"] == "default"
+    assert "running hub" not in {row["from"] for row in rows.values()}, "none runs"
     changed = {row["setting"] for row in shown(capsys, "config", "show", "--changed")}
     assert {"http_port", "lag_objective_s"} <= changed
     assert "spark_heap_mb" not in changed
