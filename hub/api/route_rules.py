@@ -127,6 +127,10 @@ ROUTES: Final[Mapping[str, Mapping[str, RouteRule]]] = {
     # DLQs: the topic is the DLQ itself, which belongs to the topic of its events
     "/dlq": {"GET": LISTED},
     "/dlq/{topic}": {"GET": LISTED},
+    "/dlq/{topic}/replay": {"POST": _TOPIC_OPERATED},
+    "/dlq/{topic}/dismiss": {"POST": _TOPIC_OPERATED},
+    "/dead-letters": {"GET": LISTED},
+    "/api/dead-letters": {"GET": LISTED},
     "/dlq/{topic}/{partition}/{offset}": {"GET": _TOPIC_READ},
     "/dlq/{topic}/{partition}/{offset}/repair": {"POST": _TOPIC_OPERATED},
     "/dlq/{topic}/{partition}/{offset}/replay": {"POST": _TOPIC_OPERATED},

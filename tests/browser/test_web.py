@@ -50,6 +50,7 @@ PAGES = {
     "cluster": "/cluster",
     "settings": f"/topics/{ORDERS}/settings",
     "query": "/query",
+    "workbench": "/workbench",
     "search": "/search?q=order",
     "not found": "/topics/no.such.topic",
     "help": "/help",

@@ -1,4 +1,5 @@
 """The view workbench in a real Chromium: a stranger picks topics, writes SQL, sees rows, saves the view.
+The pages of queries and of dead-letter records beside it.
 
 Real routes, registry node and files. A real Spark computes the rows in one test; the others stage them.
 """
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from browser.conftest import Opener
-from browser.staged_estate import ORDERS, estate
+from browser.staged_estate import ORDERS, V2, estate
 from browser.staged_hub import served
 from patience import patient
 from playwright.sync_api import Page, expect
@@ -30,7 +31,11 @@ from hub.materializers.stores.sql_store import Store
 from hub.materializers.workbench.process import PreviewProcess
 from hub.materializers.workbench.routes import create_router as workbench_routes
 from hub.materializers.workbench.service import Workbench
+from hub.record import NewRecord, Record
 from hub.schema_registry.client.in_process import InProcessRegistry
+from hub.schema_registry.codecs.wire_format import encode, parsed
+from hub.topics.dead_letters.queue import DeadLetters
+from hub.topics.dead_letters.routes import create_router as dead_letter_routes
 
 STATEMENT = f"""CREATE MATERIALIZED VIEW spent AS
 SELECT customer_id, count(*) AS orders, sum(amount_cents) AS cents
@@ -67,9 +72,21 @@ class Bench:
         parts = (self.store, Watcher(self.store), self.queries, topics, folder, 5_000)
         service = QueryService.of(*parts)
         self.app.include_router(query_routes(service))
+        letters = DeadLetters(self.hub.cluster, InProcessRegistry(self.hub.node), lambda _topic: None)
+        self.app.include_router(dead_letter_routes(letters))
         bench = Workbench(service.statements, topics, self.previews, lambda view: f"views.{view}")
         self.app.include_router(workbench_routes(bench))
         self.url = ""
+
+    def refuse(self, value: bytes, reason: str, offset: int) -> None:
+        """Write a dead-letter record of the view, as a materializer does."""
+        said = {"reason": reason, "view": "spent", "topic": ORDERS, "partition": "0", "offset": str(offset)}
+        headers = tuple((f"hub.dlq.{name}", text.encode()) for name, text in said.items())
+        self.hub.cluster.writer().append([NewRecord(f"{ORDERS}.dlq", b"O-1", value, headers, 9_000)])
+
+    def replayed(self) -> list[Record]:
+        logs = self.hub.cluster.logs[ORDERS]
+        return [each for log in logs for each in log if each.header("hub.replay.letter")]
 
     def close(self) -> None:
         self.previews.process.end()
@@ -200,6 +217,55 @@ def test_a_query_is_completed_explained_followed_and_exported(bench: Bench, open
     page.get_by_role("button", name="Stop").click()
     expect(answer).to_contain_text(re.compile(r"Stopped after \d+ rows"))
     judge(page)
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_dead_letters_are_repaired_replayed_and_dismissed_by_cause(
+    bench: Bench, open_page: Opener, width: int
+) -> None:
+    value = encode(2, parsed(V2), {"order_id": "O-1", "customer_id": "C-1", "amount_cents": 1, "note": None})
+    began, offset = len(bench.replayed()), width
+    for number in range(3):
+        bench.refuse(value, "the view's key is null in this event", offset + number)
+    bench.refuse(b"nonsense", "not in the Confluent wire format", offset + 3)
+    page = open_page(f"{bench.url}/dead-letters", width=width)
+    page.get_by_test_id("counts").get_by_role("link", name=ORDERS).click()
+    groups = page.get_by_test_id("groups")
+    expect(groups.locator("details")).to_have_count(2)
+    judge(page)
+    groups.get_by_label("all of framing").check()
+    page.get_by_label("Why").fill("a test event")
+    page.get_by_role("button", name="Dismiss…").click()
+    plan = page.get_by_test_id("plan")
+    expect(plan).to_contain_text("Dismiss 1 record?")
+    expect(plan.get_by_test_id("command")).to_contain_text(f"hub dlq dismiss {ORDERS}.dlq")
+    expect(plan.get_by_test_id("command")).to_contain_text("--why 'a test event'")
+    plan.get_by_test_id("confirm").click()
+    expect(page.get_by_test_id("letters-said")).to_contain_text("1 record dismissed. 3 records")
+    groups.get_by_role("button", name="Show").first.click()
+    event = page.get_by_label("Event, as JSON")
+    expect(event).to_have_value(re.compile("customer_id"))
+    event.fill(event.input_value().replace('"C-1"', '"C-2"'))
+    page.get_by_role("button", name="Check the repair").click()
+    expect(page.get_by_test_id("repair-said")).to_contain_text("It fits.")
+    expect(page.get_by_test_id("repair-said")).to_contain_text("C-2")
+    page.get_by_role("button", name="Repair", exact=True).click()
+    expect(page.get_by_test_id("repair-said")).to_contain_text("It is repaired")
+    judge(page)
+    page.get_by_label("State").select_option("repaired")
+    expect(page.get_by_test_id("letters-said")).to_have_text("1 record")
+    groups.locator("input[data-record]").check()
+    page.get_by_role("button", name="Replay…").click()
+    expect(plan).to_contain_text(f"→ {ORDERS}:0, repaired")
+    plan.get_by_test_id("confirm").click()
+    expect(page.get_by_test_id("letters-said")).to_contain_text("1 record replayed")
+    assert len(bench.replayed()) == began + 1
+    page.get_by_label("State").select_option("open")
+    expect(page.get_by_test_id("letters-said")).to_have_text("2 records")
+    groups.get_by_role("checkbox", name="all of", exact=False).first.check()
+    page.get_by_role("button", name="Dismiss…").click()
+    plan.get_by_test_id("confirm").click()
+    expect(page.get_by_test_id("letters-said")).to_contain_text("2 records dismissed")
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (768, "light"), (390, "dark")])

@@ -233,6 +233,8 @@ POSTED: dict[str, list[Any]] = {
     "/query": [{"sql": sql, "format": form} for sql in SQL for form in ("json", "csv", "ndjson", "arrow")],
     "/api/workbench/plan": [{"sql": sql} for sql in CREATED],
     "/api/workbench/preview": [{"sql": sql} for sql in CREATED],
+    "/dlq/{topic}/replay": [{"records": [[0, 0]], "as_is": True, "dry_run": True}],
+    "/dlq/{topic}/dismiss": [{"records": [[0, 0]], "why": "x"}],
     "/dlq/{topic}/{partition}/{offset}/repair": [{"key": "x", "dry_run": True}],
     "/dlq/{topic}/{partition}/{offset}/replay": [{"as_is": True, "dry_run": True}],
     "/dlq/{topic}/{partition}/{offset}/dismiss": [{"why": "x"}],

@@ -54,6 +54,8 @@ ROUTES_LOGGED: Final[Mapping[str, LoggedRoute]] = {
     "/topics/{topic}/events": _WRITE,
     "/hooks/{name}": _noted(LoggedAction.records_write, "webhook", "name"),
     "/v3/clusters/{cluster}/topics/{topic}/records": _WRITE,
+    "/dlq/{topic}/replay": _LETTER,
+    "/dlq/{topic}/dismiss": _LETTER,
     "/dlq/{topic}/{partition}/{offset}/repair": _LETTER,
     "/dlq/{topic}/{partition}/{offset}/replay": _LETTER,
     "/dlq/{topic}/{partition}/{offset}/dismiss": _LETTER,

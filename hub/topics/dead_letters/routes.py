@@ -23,6 +23,7 @@ from hub.topics.dead_letters.queue import DeadLetters
 
 # Each request reads whole topics in one of the server's threads.
 _MOST_AT_ONCE = 4
+MOST_RECORDS = 500
 MOST_ANSWER_BYTES = 8 << 20
 
 
@@ -62,11 +63,32 @@ class DismissBody(BaseModel):
     undo: bool = False
 
 
+class ManyBody(BaseModel):
+    """Records of one dead-letter topic, as (partition, offset). All are checked before one is changed."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    records: list[tuple[int, int]] = Field(min_length=1, max_length=MOST_RECORDS)
+
+    def places(self, topic: str) -> list[RecordPlace]:
+        return [RecordPlace(topic, partition, offset) for partition, offset in self.records]
+
+
+class ReplayManyBody(ManyBody, ReplayBody):
+    """Records to replay."""
+
+
+class DismissManyBody(ManyBody, DismissBody):
+    """Records to dismiss."""
+
+
 def create_router(letters: DeadLetters) -> APIRouter:
     """Build the dead-letter routes for one cluster."""
     router, api = APIRouter(tags=["dead letters"]), _DeadLetterRoutes(letters)
     router.get("/dlq")(api.counts)
     router.get("/dlq/{topic}")(api.listed)
+    router.post("/dlq/{topic}/replay")(api.replay_many)
+    router.post("/dlq/{topic}/dismiss")(api.dismiss_many)
     router.get("/dlq/{topic}/{partition}/{offset}")(api.shown)
     router.post("/dlq/{topic}/{partition}/{offset}/repair")(api.repair)
     router.post("/dlq/{topic}/{partition}/{offset}/replay")(api.replay)
@@ -168,6 +190,23 @@ class _DeadLetterRoutes:
             place = RecordPlace(topic, partition, offset)
             (row,) = self._letters.dismiss([place], done_by(asked.by), why=asked.why, undo=asked.undo)
         return _json(row)
+
+    def replay_many(self, topic: str, body: ReplayManyBody) -> Response:
+        """Append the events of many records to their original topics; with ``dry_run`` only show where to.
+        Idempotent. One that cannot be replayed refuses all of them."""
+        _require_open([topic])
+        with self._admitted():
+            rows = self._letters.replay(
+                body.places(topic), done_by(body.by), as_is=body.as_is, dry_run=body.dry_run
+            )
+        return _json({"letters": rows})
+
+    def dismiss_many(self, topic: str, body: DismissManyBody) -> Response:
+        """Close many records without a replay."""
+        _require_open([topic])
+        with self._admitted():
+            rows = self._letters.dismiss(body.places(topic), done_by(body.by), why=body.why, undo=body.undo)
+        return _json({"letters": rows})
 
 
 def _require_open(topics: Iterable[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -47,6 +48,11 @@ def topic_routes(sources: PageSources) -> APIRouter:
         """Partitions, replicas, sizes, settings with where each is from.
         Asks Kafka, a few seconds at most."""
         return described(sources.describe(name))
+
+    @pages.page("/dead-letters", "explore/dead_letters.html")
+    def dead_letters(request: Request, topic: Text = "") -> Mapping[str, str]:
+        """The page of dead-letter records, whose values are at ``/dlq``."""
+        return {"topic": topic}
 
     @pages.routes.get("/ui/topics/{name}/settings", include_in_schema=False)
     def settings_part(request: Request, name: str) -> Response:
