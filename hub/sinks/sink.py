@@ -36,7 +36,9 @@ from hub.topics.dead_letters.model import DLQ_SUFFIX
 log = logging.getLogger(__name__)
 
 PAGE, WEBHOOK_PAGE = 2_000, 250
-_POLL_S, _IDLE_COMMIT_S, _CHECK_S, _REPLACED_S = 0.5, 5.0, 30.0, 60.0
+# Transactions that follow each other at once wait for the brokers, so positions alone are committed once a
+# second.
+_POLL_S, _COMMIT_S, _CHECK_S, _REPLACED_S = 0.5, 1.0, 30.0, 60.0
 _QUEUE_KB = 8_192
 
 
@@ -137,6 +139,7 @@ class _Round:
         _ = self.selection.columns  # wrong SQL is reported before the first record
         self.target = self.parts.open_target(sink.name, entry, self.selection, sink.heard)
         stack.callback(self.target.close)
+        self._has_dead_letters = False
         self.committed, at = self._positions()
         self._commit(Delivered(at), ())
         self.reader: Reader = cluster.follower(queue_kb=_QUEUE_KB)
@@ -145,7 +148,6 @@ class _Round:
         self.at = at
         # Of each page and partition: place, offset and time of the first record, until it is delivered.
         self._read: deque[tuple[TopicPartition, int, int]] = deque()
-        self._has_dead_letters = False
 
     def _positions(self) -> tuple[Positions, Positions]:
         """Return the positions of the group, and those where reading begins."""
@@ -166,23 +168,46 @@ class _Round:
         """Deliver until ``stop`` is set, or the topic has more partitions. Raises HubError."""
         limit = WEBHOOK_PAGE if self.sink.entry.webhook is not None else PAGE
         self.sink.working()
-        idle_s = time.monotonic()
+        committed_s = time.monotonic()
+        delivered = Delivered(self.committed)
         while not stop.is_set():
             records = self.reader.poll(limit, _POLL_S)
             after = self.reader.position()
             selected = self._selected(records)
-            batch = SinkBatch(selected.events, self.at, after)
-            delivered = self.target.deliver(batch, stop)
+            refused = list(selected.refused)
+            if self._target_holds_positions and refused:
+                self._bury(refused)
+                refused = []
+            delivered = self.target.deliver(SinkBatch(selected.events, self.at, after), stop, self._bury)
             self.at = after
             now_s = time.monotonic()
-            refused = [*selected.refused, *delivered.refused]
-            moved = delivered.positions != self.committed
-            if records or refused or (moved and now_s - idle_s > _IDLE_COMMIT_S):
+            refused += delivered.refused
+            if delivered.records or refused or now_s - committed_s > _COMMIT_S:
                 self._commit(delivered, refused)
-                idle_s = now_s
+                committed_s = now_s
             self._report(delivered, refused)
             if now_s - self._acted_s > _CHECK_S and not self._checked():
-                return
+                break
+        self._commit(Delivered(delivered.positions), ())
+
+    @property
+    def _target_holds_positions(self) -> bool:
+        """Return whether a crash may leave the target's position past a record that is not written yet."""
+        return self.sink.entry.database is not None or self.sink.entry.files is not None
+
+    def _bury(self, refused: Sequence[Refused]) -> None:
+        """Append dead-letter records now, before the target moves its position past them."""
+        self._ensure_dead_letters()
+        self.writer.append([dead_letter(each, self.sink.name) for each in refused])
+        status = self.sink.status
+        status.put(refused=status.note.refused + len(refused))
+
+    def _ensure_dead_letters(self) -> None:
+        if not self._has_dead_letters:
+            source, cluster = self.sink.entry.source, self.parts.cluster
+            largest = largest_records(cluster, [source])[source]
+            ensure_dead_letter_topic(cluster, source + DLQ_SUFFIX, largest, self.parts.settings)
+            self._has_dead_letters = True
 
     def _selected(self, records: Sequence[Record]) -> Selected:
         begun: set[int] = set()
@@ -204,11 +229,8 @@ class _Round:
     def _commit(self, delivered: Delivered, refused: Sequence[Refused]) -> None:
         """Append dead-letter records, the target's records and the positions in one transaction."""
         dead = [dead_letter(each, self.sink.name) for each in refused]
-        if dead and not self._has_dead_letters:
-            source, cluster = self.sink.entry.source, self.parts.cluster
-            largest = largest_records(cluster, [source])[source]
-            ensure_dead_letter_topic(cluster, source + DLQ_SUFFIX, largest, self.parts.settings)
-            self._has_dead_letters = True
+        if dead:
+            self._ensure_dead_letters()
         if not dead and not delivered.records and delivered.positions == self.committed:
             return
         groups = {self.group: delivered.positions}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from hub.errors import CallerError, NotFound
 from hub.observability.lineage.live_graph import ConnectorFlow
 from hub.observability.web.pages.monitor.connector import ConnectorDetail, ConnectorTask, planned
+from hub.observability.web.pages.monitor.sinks import SinkLine
 
 TRACE = "org.apache.kafka.connect.errors.ConnectException: <b>no</b> index\n\tat a.B.c(B.java:1)"
 
@@ -62,3 +63,28 @@ class StagedConnectors:
         tasks = tuple(replace(task, state=state, trace="") for task in before.tasks)
         self.known[name] = replace(before, state=state, tasks=tasks)
         return before
+
+
+@dataclass
+class StagedSinks:
+    """A sink in each of four states. ``flows``: none, so that the lineage stays that of other tests."""
+
+    def lines(self) -> list[SinkLine]:
+        late = SinkLine("alerts", "DELIVERING", "", "shop.orders", "webhook", "${URL}", "risk")
+        return [
+            SinkLine("archive", "DELIVERING", "", "shop.orders", "files", "exports", "ops", "", 0.0, 0, 77, 0),
+            replace(
+                late,
+                where="amount > 1000 AND country <> 'NO'",
+                lag_s=402.0,
+                lag_records=12_345,
+                delivered=1_000_000,
+                refused=3,
+                late=True,
+            ),
+            SinkLine("ledger", "FAILING", 'table "t" has no column <b>x</b>', "shop.orders", "database", "t"),
+            SinkLine("copies", "UNKNOWN", "no worker reports: hub up", "views.customer_360", "topic", "x.y"),
+        ]
+
+    def flows(self, _topics: Sequence[str]) -> list[ConnectorFlow]:
+        return []

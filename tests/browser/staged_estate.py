@@ -45,7 +45,7 @@ from hub.topics.browse.browse import Browser
 from hub.topics.browse.describe import PartitionFacts, TopicFacts, TopicSetting
 from hub.topics.tree.tree import Slo, TopicSpec
 
-from .staged_connectors import StagedConnectors
+from .staged_connectors import StagedConnectors, StagedSinks
 from .staged_hub import SOURCES, VIEW, StagedHub, customers
 from .staged_ledger import StagedLedger, staged
 
@@ -175,6 +175,7 @@ class StagedEstate(StagedHub):
             saved=lambda: [{"name": "big", "doc": "Big spenders", "sql": "SELECT 1"}],
             alerts=self.alerts,
             connectors=self.connectors,
+            sinks=StagedSinks(),
             bootstrap="127.0.0.1:9092",
             health=lambda: self.health,
             processes=lambda: self.processes,

@@ -45,6 +45,7 @@ from hub.record import Positions, TopicPartition
 from hub.sinks.events import Delivered, Refused, SinkBatch, SinkEvent, halves
 from hub.sinks.sinks_file import DatabaseTarget, filled
 from hub.sinks.targets.column_values import Family, value_for
+from hub.sinks.targets.target import Bury
 
 POSITIONS = "hub_sink_positions"
 _DEAD = (ValueError, TypeError, ArithmeticError)
@@ -89,24 +90,26 @@ class Database:
         self._at = {place: held.get(place, at) for place, at in first}
         return Positions(dict(self._at))
 
-    def deliver(self, batch: SinkBatch, stop: threading.Event) -> Delivered:
+    def deliver(self, batch: SinkBatch, stop: threading.Event, bury: Bury) -> Delivered:
         """See Target."""
         if not batch.events:
             return Delivered(batch.after)
         changes, refused = self._changes(batch.events)
+        if refused:
+            bury(refused)
         try:
             with self._asked(), self._engine.begin() as connection:
                 self._move(connection, batch.after)
                 self._write(connection, changes)
         except _RefusedByDatabase as error:
             if len(batch.events) == 1:
+                bury([Refused(batch.events[0].record, str(error))])
                 self._skip(batch.after)
-                return Delivered(batch.after, 0, [Refused(batch.events[0].record, str(error))])
-            first, second = (self.deliver(half, stop) for half in halves(batch))
-            both = [*first.refused, *second.refused]
-            return Delivered(second.positions, first.events + second.events, both)
+                return Delivered(batch.after)
+            first, second = (self.deliver(half, stop, bury) for half in halves(batch))
+            return Delivered(second.positions, first.events + second.events)
         self._at |= batch.after.offsets
-        return Delivered(batch.after, len(batch.events) - len(refused), refused)
+        return Delivered(batch.after, len(batch.events) - len(refused))
 
     def close(self) -> None:
         self._engine.dispose()

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from hub.backup.storage.object_store import ObjectStore
 from hub.record import Positions, TopicPartition
 from hub.sinks.events import Delivered, SinkBatch, event_text
+from hub.sinks.targets.target import Bury
 
 _NAME = re.compile(r"(?P<topic>[^/]+)/(?P<partition>\d+)/(?P<first>\d{20})-(?P<next>\d{20})\.ndjson(\.gz)?")
 
@@ -62,7 +63,7 @@ class Files:
         self._waiting = {place: WaitingLines(at) for place, at in found.items()}
         return Positions(found)
 
-    def deliver(self, batch: SinkBatch, stop: threading.Event) -> Delivered:
+    def deliver(self, batch: SinkBatch, _stop: threading.Event, _bury: Bury) -> Delivered:
         """See Target. Positions are those of the files, and of partitions without waiting lines."""
         for event in batch.events:
             if not event.left:
@@ -71,10 +72,9 @@ class Files:
                 waiting.events += 1
         size = sum(len(each.text) for each in self._waiting.values())
         now_s = self._clock()
-        if size and self._since_s is None:
-            self._since_s = now_s
+        since_s = self._since_s = now_s if self._since_s is None or not size else self._since_s
         written = 0
-        if size and (size >= self._roll_bytes or now_s - (self._since_s or now_s) >= self._roll_every_s):
+        if size >= self._roll_bytes or (size and now_s - since_s >= self._roll_every_s):
             written = self._roll(batch.after)
         for place, at in batch.after:
             if not self._waiting[place].text:

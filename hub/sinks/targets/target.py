@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from hub.record import Positions
-from hub.sinks.events import Delivered, SinkBatch
+from hub.sinks.events import Delivered, Refused, SinkBatch
+
+Bury = Callable[[Sequence[Refused]], None]
+"""Called with refused records; returns when their dead-letter records are durable. Raises HubError."""
 
 
 class Target(Protocol):
@@ -22,8 +25,11 @@ class Target(Protocol):
         those of ``first``, which it holds from now on if it can.
         """
 
-    def deliver(self, batch: SinkBatch, stop: threading.Event) -> Delivered:
-        """Deliver a batch, which may be empty. Ends early, with fewer positions, when ``stop`` is set."""
+    def deliver(self, batch: SinkBatch, stop: threading.Event, bury: Bury) -> Delivered:
+        """Deliver a batch, which may be empty. Ends early, with fewer positions, when ``stop`` is set.
+
+        ``bury``: a target that holds positions calls it before it moves past records that it refuses.
+        """
 
     def close(self) -> None: ...
 

@@ -17,6 +17,7 @@ from hub.schema_registry.client.port import SchemaRegistry
 from hub.schema_registry.codecs.values import Encoder, encoder_of
 from hub.schema_registry.codecs.wire_format import frame
 from hub.sinks.events import Delivered, Refused, SinkBatch, SinkEvent
+from hub.sinks.targets.target import Bury
 
 
 class OtherTopic:
@@ -36,7 +37,7 @@ class OtherTopic:
             )
         return first
 
-    def deliver(self, batch: SinkBatch, _stop: threading.Event) -> Delivered:
+    def deliver(self, batch: SinkBatch, _stop: threading.Event, _bury: Bury) -> Delivered:
         """See Target."""
         if batch.events and not self._copies:
             self._renew()

@@ -26,7 +26,7 @@ from hub.sinks.events import (
 )
 from hub.sinks.sinks_file import WebhookTarget, filled
 from hub.sinks.targets.addresses import check_address
-from hub.sinks.targets.target import Tell
+from hub.sinks.targets.target import Bury, Tell
 from hub.sinks.targets.webhook_answers import Answer, Verdict, judge
 from hub.topics.tree.tree_file import duration_ms
 from hub.topics.webhooks.signatures import Verification, signed_headers
@@ -64,7 +64,7 @@ class Webhook:
         """See Target: a receiver holds no positions."""
         return first
 
-    def deliver(self, batch: SinkBatch, stop: threading.Event) -> Delivered:
+    def deliver(self, batch: SinkBatch, stop: threading.Event, _bury: Bury) -> Delivered:
         """See Target. Returns when every event was delivered or refused, or ``stop`` is set."""
         events = [each for each in batch.events if not each.left]
         lanes = lanes_of(events, self.target.parallel)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hub.access.live_config import LiveAccess
+from hub.alerts.model.rules import RuleChanges
+from hub.caller import Forbidden
 from hub.errors import ConfigError, Conflict, PeerError
+from hub.masking.shape import MaskRefused
 from hub.materializers.queries.parser import SqlError
+from hub.observability.lineage.live_graph import lineage_of
+from hub.observability.web.pages.monitor.sinks import sinks_page
 from hub.record import Positions, Record, TopicPartition
 from hub.sinks.events import SinkBatch, SinkEvent, event_text, halves, lanes_of, positions_before
 from hub.sinks.note import SinkNote, families, known_rows, pause_sink, write_notes
+from hub.sinks.observe import ProjectSinks, flows_of, observe_sinks
+from hub.sinks.owner import Owners
 from hub.sinks.selection import statement_of
 from hub.sinks.sink import check_same_topic, lost_offsets
 from hub.sinks.sinks_file import SinkEntry, find_circle, load_sinks
@@ -231,3 +241,79 @@ def test_a_sink_that_nobody_reports_is_unknown_and_has_no_sample(tmp_path: Path)
     assert {each.note.state for each in known_rows(tmp_path, tmp_path, 60_000)} == {"UNKNOWN", "PAUSED"}
     values = {family.name: [each.value for each in family.samples] for family in families([a, b])}
     assert values["hub_sink_up"] == [0.0] and values["hub_sink_lag_records"] == [3.0]
+
+
+def test_the_alert_and_the_lineage_of_sinks(tmp_path: Path) -> None:
+    written(
+        tmp_path,
+        "sinks:\n"
+        "  late: {from: x.y, owner: ops, files: {to: f}}\n"
+        "  paused: {from: x.y, topic: {name: x.z}}\n"
+        '  stuck: {from: views.v, database: {url: "${DB}", table: t}}\n'
+        "  wrong: {from: x.y}\n",
+    )
+    states = [SinkNote("late", "DELIVERING", lag_s=301.0), SinkNote("paused", "PAUSED", lag_s=999.0)]
+    write_notes(tmp_path, 1_000, [*states, SinkNote("stuck", "FAILING", "no such column")])
+    rows = known_rows(tmp_path, tmp_path, 1_000)
+    observed = {dict(each.object)["sink"]: each for each in observe_sinks(rows, RuleChanges({})).observations}
+    verdicts = {name: each.verdict for name, each in observed.items()}
+    assert verdicts == {"late": "BAD", "paused": "GOOD", "stuck": "BAD", "wrong": "BAD"}
+    assert "301 s" in observed["late"].summary and observed["stuck"].detail == "no such column"
+    unheard = observe_sinks(known_rows(tmp_path, tmp_path, 90_000), RuleChanges({})).observations
+    assert {str(each.verdict) for each in unheard} == {"UNKNOWN", "BAD"}
+
+    flows = {flow.name: flow for flow in flows_of(rows, ["x.y", "views.v"])}
+    assert flows["stuck"].group == "hub.sink.stuck" and flows["stuck"].system == "database ${DB} t"
+    assert flows["late"].topics == ("x.y",) and "wrong" not in flows
+    graph = lineage_of((), (), {}, flows=list(flows.values()))
+    assert graph.nodes["sink:late"].owner == "ops"
+    assert {edge.target for edge in graph.edges if edge.source == "sink:paused"} == {"system:topic x.z"}
+    page = sinks_page(ProjectSinks(tmp_path, tmp_path).lines())
+    assert [each.state for each in page.sinks] == ["FAILING", "UNKNOWN", "UNKNOWN", "UNKNOWN"]
+    assert page.sinks[1].delivered is None
+
+
+# ---- owners
+
+ACCESS = """\
+users:
+  ana: {groups: [risk]}
+groups:
+  risk: [{role: read, topics: ["shop.**"]}]
+"""
+
+
+def owners(project: Path, access: str, rows: Sequence[Mapping[str, str]] = ()) -> Owners:
+    (project / "access.yaml").write_text(access)
+    return Owners(LiveAccess(project), lambda _asked: list(rows))
+
+
+@pytest.mark.parametrize("owner", ["ana", "risk"])
+def test_a_sink_acts_with_the_grants_of_its_owner(tmp_path: Path, owner: str) -> None:
+    def acted() -> None:
+        found = owners(tmp_path, ACCESS)
+        found.act("s", entry(owner=owner))
+        with pytest.raises(Forbidden, match=r"may not read topic \"hr.pay\""):
+            found.act("s", SinkEntry.model_validate({"from": "hr.pay", "owner": owner, "webhook": WEBHOOK}))
+        with pytest.raises(Forbidden, match=r"may not write topic \"shop.big\""):
+            found.act("s", entry(owner=owner, topic={"name": "shop.big"}))
+        with pytest.raises(ConfigError, match=r'owner "nobody" is no user'):
+            found.act("s", entry(owner="nobody"))
+
+    contextvars.copy_context().run(acted)
+
+
+def test_a_sink_is_refused_while_a_mask_hides_something_from_its_owner(tmp_path: Path) -> None:
+    masked = ACCESS + "masks:\n  - {fields: [email], topics: [shop.orders], as: hashed}\n"
+
+    def acted(seen: str) -> None:
+        rows = [
+            {"what": "grant", "seen": "yes"},
+            {"what": "email", "seen": seen},
+            {"what": "rows", "seen": "all"},
+        ]
+        owners(tmp_path, masked, rows).act("s", entry(owner="ana"))
+
+    contextvars.copy_context().run(acted, "shown")
+    with pytest.raises(MaskRefused, match='"email" of shop.orders is masked'):
+        contextvars.copy_context().run(acted, "hashed")
