@@ -27,6 +27,7 @@ class LoggedAction(StrEnum):
     alert_change = "alert.change"
     outbox_change = "outbox.change"
     lake_change = "lake.change"
+    sink_change = "sink.change"
     hub_change = "hub.change"
     backup = "backup"
     restore = "restore"
@@ -59,6 +60,7 @@ MEANINGS: Final[Mapping[LoggedAction, str]] = {
     LoggedAction.alert_change: "Silences were made or ended, or a channel was tested.",
     LoggedAction.outbox_change: "An outbox was made, retried or forgotten.",
     LoggedAction.lake_change: "Iceberg tables were maintained.",
+    LoggedAction.sink_change: "A sink was paused or resumed, or a record was sent to try it.",
     LoggedAction.hub_change: "Another change.",
     LoggedAction.backup: "Topics, schemas and groups were saved, or saved runs removed.",
     LoggedAction.restore: "A backup was restored.",

@@ -79,6 +79,7 @@ LOGGED: Final[Mapping[str, LoggedCommand]] = {
     **_on(
         LoggedAction.outbox_change, "outbox", "outbox init", "outbox retry", "outbox forget", named="table"
     ),
+    **_on(LoggedAction.sink_change, "sink", "sink pause", "sink resume", "sink test"),
     **_on(LoggedAction.lake_change, "topic", "lake maintain", named="patterns"),
     **_on(LoggedAction.backup, "topic", "backup run", named="patterns"),
     **_on(LoggedAction.backup, "hub", "backup prune", named=""),

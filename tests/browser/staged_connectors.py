@@ -72,7 +72,9 @@ class StagedSinks:
     def lines(self) -> list[SinkLine]:
         late = SinkLine("alerts", "DELIVERING", "", "shop.orders", "webhook", "${URL}", "risk")
         return [
-            SinkLine("archive", "DELIVERING", "", "shop.orders", "files", "exports", "ops", "", 0.0, 0, 77, 0),
+            SinkLine(
+                "archive", "DELIVERING", "", "shop.orders", "files", "exports", "ops", "", 0.0, 0, 77, 0
+            ),
             replace(
                 late,
                 where="amount > 1000 AND country <> 'NO'",
