@@ -16,11 +16,13 @@ import orjson
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import FileResponse, JSONResponse, Response
 
+from hub.caller import HUB, Action, may
 from hub.errors import NotFound
 from hub.observability.cluster.connect import summary
 from hub.observability.export import metrics
 from hub.observability.lag.consumers import LagRow
 from hub.observability.lag.states import LagState
+from hub.observability.overview.first_steps import first_steps
 from hub.observability.overview.overview import Overview, lag_rows
 from hub.observability.overview.reports import ViewSource
 from hub.observability.web.layout import address
@@ -192,4 +194,6 @@ def _facts(overview: Overview) -> dict[str, Any]:
         "now_ms": overview.at_ms,
         "branches": branches(overview.topics),
         "most_connectors": MOST_CONNECTORS,
+        # Who may not operate the hub sees a part of it: it may look empty and be in use.
+        "first_steps": first_steps(overview) if may(Action.operate, HUB) else (),
     }
