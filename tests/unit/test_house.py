@@ -11,7 +11,7 @@ import pytest
 import typer
 
 # Pieces that are too large today. A change may lower these numbers, never raise them.
-LONG_MODULES, LONG_FUNCTIONS, LARGE_CLASSES = 5, 25, 1
+LONG_MODULES, LONG_FUNCTIONS, LARGE_CLASSES = 1, 10, 1
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def test_there_are_no_more_large_pieces_than_before(measures: house_report.Measu
 
 
 # Habits of tests that make refactoring hard or runs slow. As above: a change may lower these numbers.
-PRIVATE_MEMBERS, SLEEPS = 160, 115
+PRIVATE_MEMBERS, SLEEPS = 153, 115
 
 
 def test_tests_use_no_more_private_members_and_sleep_no_more_than_before() -> None:

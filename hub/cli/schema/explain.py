@@ -26,6 +26,21 @@ if TYPE_CHECKING:
 TOPICS_FILE = "topics.yaml"
 
 
+def _known_level(text: str) -> str:
+    """Return the level in capitals. Raises ConfigError with a similar one."""
+    from hub.errors import ConfigError, nearest
+    from hub.schema_registry.model.levels import LEVELS
+
+    level = text.upper()
+    if level not in LEVELS:
+        guess = nearest(level, LEVELS)
+        raise ConfigError(
+            f'"{text}" is not a compatibility level',
+            hint=f'did you mean "{guess}"?' if guess else f"known: {', '.join(LEVELS)}",
+        )
+    return level
+
+
 def explain(
     subject: Annotated[str, typer.Argument(help="A subject, or a topic: retail.orders-value, retail.orders")],
     file: Annotated[
@@ -45,8 +60,6 @@ def explain(
 
     Example: hub schema explain retail.orders-value
     """
-    from hub.errors import ConfigError, nearest
-    from hub.schema_registry.model.levels import LEVELS
     from hub.schema_registry.policy import policy
     from hub.schema_registry.registry.rulebook import Rulebook
     from hub.yaml import is_there
@@ -56,22 +69,14 @@ def explain(
     path = file or project / policy.POLICIES_FILE
     tree = _tree(project / TOPICS_FILE)
     names = [topic.name for topic in tree.topics] if tree is not None else []
-    if file is None and not is_there(path):
+    exists = file is not None or is_there(path)
+    policies = policy.load_policies(path, names) if exists else policy.Policies(topics=names)
+    if not exists:
         note(f"{path} does not exist: no rules but the level. See docs/reference/policies.md")
-        policies = policy.Policies(topics=names)
-    else:
-        policies = policy.load_policies(path, names)
     effective = policies.effective(subject)
-    own = level.upper() if level is not None else None
-    if own is not None and own not in LEVELS:
-        guess = nearest(own, LEVELS)
-        raise ConfigError(
-            f'"{level}" is not a compatibility level',
-            hint=f'did you mean "{guess}"?' if guess else f"known: {', '.join(LEVELS)}",
-        )
     topic = tree.find(effective.topic) if tree is not None else None
-    if own is None and topic is not None:
-        own = topic.compatibility
+    declared = None if topic is None else topic.compatibility
+    own = declared if level is None else _known_level(level)
     rows = [asdict(row) for row in policy.explain(policies, subject, own)]
     # what may be a topic's name may be a subject's as well
     called = [subject, f"{subject}-value"] if subject == effective.topic else [subject]
@@ -81,13 +86,9 @@ def explain(
     what = f'topic "{effective.topic}"' if effective.topic else "no topic"
     note(f'Subject "{subject}": {what}{", its keys" if effective.is_key else ""}. Nodes that hold: {nodes}')
     if output is Output.json:
-        show(
-            [
-                {**row, "violations": [_as_json(each) for each in broken if each.rule == row["rule"]]}
-                for row in rows
-            ],
-            output,
-        )
+        for row in rows:
+            row["violations"] = [_as_json(each) for each in broken if each.rule == row["rule"]]
+        show(rows, output)
         return
     show(rows, output, ("rule", "value", "set_by", "severity", "trail", "place"))
     for each in broken:

@@ -161,12 +161,13 @@ def check(
     Without a registry: hub schema check --against-git origin/main --annotations github
     """
     settings = load_settings()
+    elsewhere = (against is not None) + (against_git is not None) + offline
     if what is not None and len(what) > 1:
         if len(what) > 2:
             raise CallerError(
                 "check takes one folder, or a subject and a file", hint="hub schema check --help"
             )
-        if against is not None or against_git is not None or offline or data or annotations is not None:
+        if elsewhere or data or annotations is not None:
             raise CallerError(
                 "a file under a subject is compared with the registry alone, and by its level",
                 hint="leave out --against, --against-git, --offline, --data and "
@@ -175,26 +176,20 @@ def check(
         _check_one(settings, what[0], Path(what[1]))
         return
     folder = Path(what[0]) if what else None
-    if sum((against is not None, against_git is not None, offline)) > 1:
+    if elsewhere > 1:
         raise CallerError("--against, --against-git and --offline are three ways: give one of them")
-    asks_registry = against is None and against_git is None and not offline
-    if asks_registry:
+    if elsewhere and data:
+        raise CallerError(
+            "--data asks Kafka and the registry: leave out --against, --against-git and --offline"
+        )
+    if elsewhere:
+        made = _offline(settings, folder, against, against_git)
+    else:
         with _registry(settings) as registry:
             made = _online(settings, folder, registry)
             if data:
                 made = _tried(settings, made, registry, None if every else sample)
-    elif data:
-        raise CallerError(
-            "--data asks Kafka and the registry: leave out --against, --against-git and --offline"
-        )
-    else:
-        from hub.schema_registry.folder.plan import plan as planned
-        from hub.schema_registry.folder.rules import rules_of, with_levels
-
-        found, book = _load(settings, folder), _rulebook(settings)
-        state = with_levels(_offline_state(settings, found, against, against_git), found, book)
-        made = planned(found, state, rules_of(book))
-    touches = touched(settings.project, made, settings if readers and asks_registry else None)
+    touches = touched(settings.project, made, settings if readers and not elsewhere else None)
     if annotations is not None:
         for line in annotated(made, touches):
             print(line)
@@ -207,6 +202,17 @@ def check(
 
 
 # ---- the state to compare with
+
+
+def _offline(
+    settings: Settings, folder: Path | None, against: Path | None, against_git: str | None
+) -> FolderPlan:
+    from hub.schema_registry.folder.plan import plan
+    from hub.schema_registry.folder.rules import rules_of, with_levels
+
+    found, book = _load(settings, folder), _rulebook(settings)
+    state = with_levels(_offline_state(settings, found, against, against_git), found, book)
+    return plan(found, state, rules_of(book))
 
 
 def _registry(settings: Settings) -> closing[RemoteRegistry]:

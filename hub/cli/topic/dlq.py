@@ -59,6 +59,16 @@ OffsetsArgument = Annotated[
 ]
 
 
+def _show_counts(rows: list[dict[str, Any]], complete: bool, output: Output) -> None:
+    note_incomplete(complete)
+    if output is Output.json:
+        show(rows, output)
+    elif rows:
+        show([topic_row(row) for row in rows], output, COLUMNS)
+    else:
+        note("no dead-letter records")
+
+
 @app.command("ls")
 def list_letters(
     topic: Annotated[str | None, typer.Argument(help="Only of this topic or view")] = None,
@@ -87,14 +97,7 @@ def list_letters(
     behind = None if after is None else RecordPlace.parse(after)
     found = _open()
     if not (letters or every or reason or behind):
-        rows, complete = found.heaps(topic)
-        note_incomplete(complete)
-        if output is Output.json:
-            show(rows, output)
-        elif rows:
-            show([topic_row(row) for row in rows], output, COLUMNS)
-        else:
-            note("no dead-letter records")
+        _show_counts(*found.heaps(topic), output)
         return
     there = found.reader.topics()
     names = found.resolved(topic) if topic is not None else list(there)
@@ -133,8 +136,7 @@ def repair(
     offsets: OffsetsArgument = None,
     partition: PartitionOption = None,
     set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE", help="Set a field (repeatable)"),
+        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Set a field (repeatable)")
     ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="The whole event, as JSON in this file")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hub.materializers.definition.entity_view import View
     from hub.materializers.definition.sql_view import SqlView
     from hub.materializers.planning.classified import Classified
+    from hub.materializers.progress.late_events import LateEvent
 
 app = typer.Typer(
     help="Views: draft, list, show, validate, explain and test their files, verify their "
@@ -251,8 +252,8 @@ def replay_late(
     Example: hub view replay-late departures_by_hour
     """
     from hub.kafka import own_cluster
-    from hub.materializers.definition.sql_view import SqlView, duration_ms
-    from hub.materializers.progress.late_events import by_window, late_event, needed_ms, window_ms
+    from hub.materializers.definition.sql_view import SqlView
+    from hub.materializers.progress.late_events import by_window, late_event, window_ms
     from hub.schema_registry.client.registry_client import RegistryClient
     from hub.topics.dead_letters.queue import DeadLetters
 
@@ -263,8 +264,6 @@ def replay_late(
             f'view "{view}" is an entity view: no event is late for it',
             hint="its `order` decides, not arrival; hub dlq ls has what could not be taken",
         )
-    from hub.topics.tree.tree import matches
-
     cluster = own_cluster(settings)
     if found.late_topic not in cluster.topics():
         note(f'view "{view}" has no late events: it keeps no watermark, or has not run yet')
@@ -278,7 +277,23 @@ def replay_late(
         note("! there are more than were read: the counts are too small")
     if not events:
         return
-    for name, source in found.sources.items():
+    _note_watermarks(found, events)
+    begins = [
+        tp.topic for tp, offset in cluster.beginning_offsets(sorted({e.topic for e in events})) if offset
+    ]
+    if begins:
+        note(
+            f"! retention has taken the beginning of {', '.join(sorted(set(begins)))}: rows "
+            "of that time would go"
+        )
+
+
+def _note_watermarks(view: SqlView, events: Sequence[LateEvent]) -> None:
+    from hub.materializers.definition.sql_view import duration_ms
+    from hub.materializers.progress.late_events import needed_ms
+    from hub.topics.tree.tree import matches
+
+    for name, source in view.sources.items():
         mine = [event for event in events if matches(source.topic, event.topic)]
         if mine and source.watermark is not None:
             minutes = needed_ms(mine, duration_ms(source.watermark)) // 60_000
@@ -286,18 +301,10 @@ def replay_late(
                 f"source {name}: watermark {source.watermark}; {minutes} minutes would have "
                 f"taken these {len(mine)}"
             )
-    begins = [
-        tp.topic for tp, offset in cluster.beginning_offsets(sorted({e.topic for e in events})) if offset
-    ]
     note(
         "To accept them, write that watermark into the view's file. The hub then computes the view again "
         "from the start of its log, and its rows replace these."
     )
-    if begins:
-        note(
-            f"! retention has taken the beginning of {', '.join(sorted(set(begins)))}: rows "
-            "of that time would go"
-        )
 
 
 def _lasts(view: View) -> dict[str, object]:

@@ -16,16 +16,54 @@ from hub.cli.terminal.progress import counted
 from hub.errors import ConfigError, HubError, NotFound, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hub.config import Settings
     from hub.materializers.definition.entity_view import View
     from hub.materializers.definition.sql_view import SqlView
-    from hub.materializers.golden.cases import Case, CaseResult
+    from hub.materializers.golden.cases import Case, CaseResult, GoldenFile
     from hub.materializers.golden.runner import GoldenRunner
 
 FAILED = 1
 _SLOTS = 2
+
+
+def _golden_files(
+    folder: Path, views: Mapping[str, View | SqlView], wrong: dict[str, ConfigError]
+) -> list[GoldenFile]:
+    """Load the test files; the error of each that cannot be used goes to ``wrong``."""
+    from hub.materializers.golden.cases import golden_files, load_golden
+
+    found = []
+    for path in golden_files(folder):
+        try:
+            found.append(load_golden(path, views))
+        except ConfigError as error:  # of a view that does not load the error is known already
+            wrong.setdefault(path.stem, error)
+    return found
+
+
+def _refuse_functions(views: Iterable[View | SqlView]) -> None:
+    """Raise ConfigError (HUB-2153) for the first view with Python functions."""
+    barred = next((each for each in views if each.transforms is not None), None)
+    if barred is not None:
+        raise ConfigError(
+            f'view "{barred.name}" has Python functions, which are turned off here',
+            hint="they run with your rights; to allow them: HUB_TRANSFORMS=true",
+            code="HUB-2153",
+        )
+
+
+def _show_verdicts(verdicts: Sequence[CaseResult], output: Output) -> None:
+    if output is Output.json:
+        rows = [{"view": v.view, "test": v.case, "passed": v.passed} for v in verdicts]
+        pairs = zip(rows, verdicts, strict=True)
+        show([{**row, "differences": [*verdict.differences]} for row, verdict in pairs], output)
+        return
+    show([{"view": v.view, "test": v.case, "": "ok" if v.passed else "FAILED"} for v in verdicts], output)
+    for verdict in verdicts:
+        for said in verdict.differences:
+            note(f"{verdict.view}, {verdict.case}: {said}")
 
 
 def run_tests(
@@ -46,7 +84,6 @@ def run_tests(
     Example: hub view test customer_360 --only cancelled
     """
     from hub.materializers.definition.load import load_views
-    from hub.materializers.golden.cases import golden_files, load_golden
 
     settings = load_settings()
     folder = project or settings.project
@@ -62,30 +99,19 @@ def run_tests(
             f'view "{view}" has no file in "{folder / "views"}"',
             hint=f'did you mean "{guess}"?' if guess else "hub view validate names those that have",
         )
-    barred = next((each for each in views.values() if each.transforms is not None), None)
-    if barred is not None and not settings.transforms:
-        raise ConfigError(
-            f'view "{barred.name}" has Python functions, which are turned off here',
-            hint="they run with your rights; to allow them: HUB_TRANSFORMS=true",
-            code="HUB-2153",
-        )
-    files = []
-    for path in golden_files(folder):
-        try:
-            files.append(load_golden(path, views))
-        except ConfigError as error:  # of a view that does not load the error is known already
-            wrong.setdefault(path.stem, error)
-    if view in wrong:
-        raise wrong[view]
-    for refused in wrong.values():
-        note(f"left out: {refused.message}" + (f" ({refused.hint})" if refused.hint else ""))
+    if not settings.transforms:
+        _refuse_functions(views.values())
     cases = [
         (file.view, name, case)
-        for file in files
+        for file in _golden_files(folder, views, wrong)
         if view in (None, file.view)
         for name, case in file.tests.items()
         if only.lower() in name.lower()
     ]
+    if view in wrong:
+        raise wrong[view]
+    for refused in wrong.values():
+        note(f"left out: {refused.message}" + (f" ({refused.hint})" if refused.hint else ""))
     if not cases:
         raise NotFound(
             "no test has that name",
@@ -97,24 +123,7 @@ def run_tests(
         for number, each in enumerate(cases, 1):
             verdicts.append(_verdict(runner, *each))
             say(number, len(cases))
-    if output is Output.json:
-        show(
-            [
-                {
-                    "view": each.view,
-                    "test": each.case,
-                    "passed": each.passed,
-                    "differences": [*each.differences],
-                }
-                for each in verdicts
-            ],
-            output,
-        )
-    else:
-        show([{"view": v.view, "test": v.case, "": "ok" if v.passed else "FAILED"} for v in verdicts], output)
-        for verdict in verdicts:
-            for said in verdict.differences:
-                note(f"{verdict.view}, {verdict.case}: {said}")
+    _show_verdicts(verdicts, output)
     failed = sum(not each.passed for each in verdicts)
     left_out = f", {len(wrong)} file{'s' * (len(wrong) > 1)} left out" if wrong else ""
     note(f"{len(verdicts) - failed} passed, {failed} failed{left_out}")

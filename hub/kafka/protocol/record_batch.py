@@ -247,6 +247,9 @@ class BatchLimits:
     merged_bytes: int = 262_144
     largest_bytes: int = 1_048_588
 
+    def is_tiny(self, batch: RecordBatch) -> bool:
+        return batch.count < self.tiny_records and batch.size < self.tiny_bytes
+
 
 DEFAULT_LIMITS = BatchLimits()
 
@@ -293,6 +296,14 @@ class BatchPiece:
     batches: list[RecordBatch]
     rewrite: bool
     size: int
+
+    def has_room(self, batch: RecordBatch, limits: BatchLimits) -> bool:
+        return self.batches[0].codec == batch.codec and self.size + batch.size <= limits.merged_bytes
+
+    def add(self, batch: RecordBatch) -> None:
+        self.batches.append(batch)
+        self.rewrite = True
+        self.size += batch.size
 
     @property
     def first_offset(self) -> int:
@@ -348,21 +359,11 @@ def answer_of(
                 answer.left_out += becomes is not Fate.BEFORE
                 continue
             rewrite = anew or becomes is not _PASS
-            size = batch.size
-            joins = rewrite or (
-                batch.count < limits.tiny_records and size < limits.tiny_bytes and not unpacks_large(batch)
-            )
-            if (
-                joins
-                and open_piece is not None
-                and open_piece.batches[0].codec == batch.codec
-                and open_piece.size + size <= limits.merged_bytes
-            ):
-                open_piece.batches.append(batch)
-                open_piece.rewrite = True
-                open_piece.size += size
+            joins = rewrite or (limits.is_tiny(batch) and not unpacks_large(batch))
+            if joins and open_piece is not None and open_piece.has_room(batch, limits):
+                open_piece.add(batch)
                 continue
-            piece = BatchPiece([batch], rewrite, size)
+            piece = BatchPiece([batch], rewrite, batch.size)
             answer.pieces.append(piece)
             open_piece = piece if joins else None
     except CorruptBatch as error:

@@ -233,12 +233,9 @@ class BoundedRead:
                 break
             try:
                 page = self.reader.poll(POLL_RECORDS, 0.2)
-            except NotFound:
-                raise
             except HubError as error:
-                # A batch that cannot be unpacked is reported and skipped; if the log was truncated meanwhile,
-                # the read ends.
-                if isinstance(error, PeerError) and error.code != _NOT_UNPACKED:
+                # A batch that cannot be unpacked is skipped; if the log was truncated, the read ends.
+                if isinstance(error, NotFound | PeerError) and error.code != _NOT_UNPACKED:
                     raise
                 self.unreadable.append(error.message)
                 if error.code != _NOT_UNPACKED:
@@ -260,10 +257,10 @@ class BoundedRead:
             if self.ended_by:
                 at = {tp: offset for tp, offset in at.items() if offset < windows[tp][1]}
                 break
-            reached = self.reader.position()
-            behind = {tp: reached.get(tp) for tp in at if reached.get(tp) < windows[tp][1]}
-            if len(behind) < len(at):
-                self.reader.assign(Positions(behind))  # do not fetch partitions past the end of their window
+            reached = {tp: self.reader.position().get(tp) for tp in at}
+            behind = {tp: offset for tp, offset in reached.items() if offset < windows[tp][1]}
+            if len(behind) < len(at):  # do not fetch partitions past the end of their window
+                self.reader.assign(Positions(behind))
             at = behind
             if at and self.bytes > 2 * self.bounds.bytes:
                 self.ended_by = "bytes"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from hub.caller import sees_topic
 from hub.errors import HubError, NotFound, PeerError, nearest
 from hub.kafka import KafkaCluster
+from hub.log import TopicDescription
+from hub.record import Positions
 from hub.schema_registry.client.port import SchemaRegistry
 from hub.topics.gateway.producer import Publisher
 from hub.topics.tree.tree import LiveTree, TopicSpec
@@ -33,6 +36,43 @@ class EventBody(BaseModel):
     timestamp_ms: int | None = None
 
 
+def _rows(topics: Mapping[str, TopicDescription], ends: Positions) -> dict[str, dict[str, Any]]:
+    """Return rows of the list by topic, sorted, with the sum of end offsets."""
+    sums: dict[str, int] = dict.fromkeys(topics, 0)
+    for tp, offset in ends:
+        sums[tp.topic] += offset
+    return {
+        name: {
+            "topic": name,
+            "partitions": topic.partitions,
+            "replication_factor": topic.replication_factor,
+            "end_offsets": sums[name],
+        }
+        for name, topic in sorted(topics.items())
+    }
+
+
+def _specs(tree: LiveTree | None) -> tuple[Mapping[str, TopicSpec], dict[str, str]]:
+    """Return the tree's topics by name, and its error as part of an answer."""
+    if tree is None or not tree.path.exists():
+        return {}, {}
+    known = tree.topics()
+    return known, {} if tree.error is None else {"tree_error": tree.error.message}
+
+
+def _one(cluster: KafkaCluster, topic: str) -> dict[str, Any]:
+    """Return a topic's settings and partitions. Raises NotFound with a similar name."""
+    found = cluster.topics()
+    if topic not in found:
+        guess = nearest(topic, filter(sees_topic, found))
+        raise NotFound(f'topic "{topic}" does not exist', hint=f'did you mean "{guess}"?' if guess else None)
+    begin, end = cluster.beginning_offsets([topic]), cluster.end_offsets([topic])
+    partitions = [
+        {"partition": tp.partition, "begin": begin.get(tp), "end": offset} for tp, offset in sorted(end)
+    ]
+    return {"topic": topic, "config": cluster.topic_config([topic])[topic], "partitions": partitions}
+
+
 def create_router(
     cluster: KafkaCluster,
     registry: SchemaRegistry,
@@ -48,58 +88,23 @@ def create_router(
     router = APIRouter(tags=["topics"])
     publisher = Publisher(cluster, registry, schema_age_s=0.0, json_events=True)
     publishing = threading.BoundedSemaphore(_MOST_AT_ONCE)
-
-    tree = None if tree_file is None else LiveTree(tree_file)
-
-    def specs() -> tuple[Mapping[str, TopicSpec], dict[str, str]]:
-        if tree is None or not tree.path.exists():
-            return {}, {}
-        known = tree.topics()
-        return known, {} if tree.error is None else {"tree_error": tree.error.message}
+    specs = partial(_specs, None if tree_file is None else LiveTree(tree_file))
 
     @router.get("/topics")
     def topics() -> Response:
         """List every topic: partitions, replicas, sum of end offsets, and its declarations in the tree."""
         found = {name: topic for name, topic in cluster.topics().items() if sees_topic(name)}
         said, trouble = specs()
-        ends: dict[str, int] = dict.fromkeys(found, 0)
-        for tp, offset in cluster.end_offsets(list(found)):
-            ends[tp.topic] += offset
-        listed = [
-            {
-                "topic": name,
-                "partitions": topic.partitions,
-                "replication_factor": topic.replication_factor,
-                "end_offsets": ends[name],
-                **_described(said.get(name), trouble),
-            }
-            for name, topic in sorted(found.items())
-        ]
-        return _json({"topics": listed, "tree": nested(sorted(found)), **trouble})
+        rows = _rows(found, cluster.end_offsets(list(found)))
+        listed = [{**row, **_described(said.get(name), trouble)} for name, row in rows.items()]
+        return _json({"topics": listed, "tree": nested(list(rows)), **trouble})
 
     @router.get("/topics/{topic}")
     def topic(topic: str) -> Response:
         """One topic with its settings and where each partition begins and ends."""
-        found = cluster.topics()
-        if topic not in found:
-            guess = nearest(topic, filter(sees_topic, found))
-            raise NotFound(
-                f'topic "{topic}" does not exist', hint=f'did you mean "{guess}"?' if guess else None
-            )
-        begin, end = cluster.beginning_offsets([topic]), cluster.end_offsets([topic])
+        found = _one(cluster, topic)
         said, trouble = specs()
-        partitions = [
-            {"partition": tp.partition, "begin": begin.get(tp), "end": offset} for tp, offset in sorted(end)
-        ]
-        return _json(
-            {
-                "topic": topic,
-                "config": cluster.topic_config([topic])[topic],
-                "partitions": partitions,
-                **_described(said.get(topic), trouble),
-                **trouble,
-            }
-        )
+        return _json({**found, **_described(said.get(topic), trouble), **trouble})
 
     @router.post("/topics/{topic}/records")
     def publish(topic: str, body: EventBody) -> Response:
