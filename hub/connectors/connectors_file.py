@@ -78,7 +78,7 @@ def _name(text: str) -> str:
 
 class ConnectorSpec(BaseModel):
     """A connector. Values of ``config`` go to Connect as texts;
-    ``secrets`` says where a worker finds a secret."""
+    ``secrets`` has the place where a worker finds each secret."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 

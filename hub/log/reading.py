@@ -1,4 +1,4 @@
-"""[shell] Read a topic: up to an end, as a whole, or from its beginning on for ever in a thread."""
+"""[shell] Read a topic: up to an end, as a whole, or continuously in a thread."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def between(start: Positions, end: Positions, reader: Reader, silent_s: float) -
 
 @dataclass
 class TopicFollower:
-    """Thread that reads a topic from its beginning and goes on for ever; after an error it begins again.
+    """Thread that reads a topic from its beginning without end; after an error it begins again.
     ``start`` before use, ``stop`` after.
 
     ``begin`` is called at each beginning with the topic's end, and returns what takes the records: it is

@@ -122,7 +122,7 @@ class ReplicationConnection:
             self._guarded(self._connection.consume_input)
 
     def confirm(self, lsn: int, now_ms: int) -> None:
-        """Tell the server that everything before ``lsn`` is safe: it may remove that part of its log."""
+        """Confirm everything before ``lsn`` to the server: it may remove that part of its log."""
         status = _STATUS.pack(b"r", lsn, lsn, lsn, (now_ms - EPOCH_MS) * 1000, 0)
         self._guarded(lambda: self._connection.put_copy_data(status))
         self._flush(time.monotonic() + self._timeout_s)

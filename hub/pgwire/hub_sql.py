@@ -116,7 +116,7 @@ def _plain_table(statement: ParsedStatement, table: exp.Table, saved: Mapping[st
     if schema is None:
         return
     if schema.name not in (VIEWS, TOPICS, QUERIES):
-        return  # the compiler says that a topic's name stands in double quotes
+        return  # the compiler's error asks for double quotes around a topic's name
     if schema.name == QUERIES:
         if table.name not in saved:
             raise statement.error(

@@ -33,7 +33,7 @@ class TopicFacts:
 
 @dataclass(frozen=True, slots=True)
 class ReadRange:
-    """Offsets [first, end) of one partition to read. ``saved``: what they are appended to. ``reason``: why
+    """Offsets [first, end) of one partition to read. ``saved``: the range that they continue. ``reason``: why
     the partition is read from its start again; "" when it continues.
     """
 

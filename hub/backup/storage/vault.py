@@ -65,7 +65,7 @@ class Vault:
             raise UnreadableBackup(
                 f'backup object "{segment.name}" was changed: its SHA-256 is not that of the manifest'
                 f" (offsets {segment.first} to {segment.next - 1})",
-                hint="the storage damaged it: restore it from a copy of the backup",
+                hint="the storage corrupted it: restore it from a copy of the backup",
             )
         return self._sealer.open(segment.name, sealed)
 

@@ -65,12 +65,11 @@ def explain(
     from hub.yaml import is_there
 
     settings = load_settings()
-    project = settings.project
-    path = file or project / policy.POLICIES_FILE
-    tree = _tree(project / TOPICS_FILE)
-    names = [topic.name for topic in tree.topics] if tree is not None else []
+    path = file or settings.project / policy.POLICIES_FILE
+    tree = _tree(settings.project / TOPICS_FILE)
+    owners = {each.name: each.owner for each in tree.topics} if tree is not None else {}
     exists = file is not None or is_there(path)
-    policies = policy.load_policies(path, names) if exists else policy.Policies(topics=names)
+    policies = policy.load_policies(path, owners) if exists else policy.Policies(topics=owners)
     if not exists:
         note(f"{path} does not exist: no rules but the level. See docs/reference/policies.md")
     effective = policies.effective(subject)
@@ -80,7 +79,6 @@ def explain(
     rows = [asdict(row) for row in policy.explain(policies, subject, own)]
     # what may be a topic's name may be a subject's as well
     called = [subject, f"{subject}-value"] if subject == effective.topic else [subject]
-    owners = {each.name: each.owner for each in tree.topics} if tree is not None else {}
     broken = _broken(settings, Rulebook(policies, owners), called, registered)
     nodes = " > ".join(effective.trail) or "none"
     what = f'topic "{effective.topic}"' if effective.topic else "no topic"

@@ -13,11 +13,11 @@ from hub.cli.http import get
 from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
 from hub.cli.view.golden import run_tests
 from hub.cli.view.new import new_view
-from hub.cli.view.schemas_source import schemas_of
+from hub.cli.view.schemas_source import declared_view, schemas_of
 from hub.cli.view.show import in_words, show_view, snapshot_group_summary, stores_in_short, versions_in_short
 from hub.cli.view.verify import verify_view
 from hub.cli.view.versions import apply_version, drop_version, plan_view, recompute, rewind, rollback
-from hub.errors import CallerError, ConfigError, HubError, NotFound, nearest
+from hub.errors import CallerError, ConfigError, HubError, NotFound
 
 if TYPE_CHECKING:
     from hub.config import Settings
@@ -158,20 +158,6 @@ def _analyzed(
     return said, refused
 
 
-def _declared(folder: Path, name: str) -> View | SqlView:
-    """Load a view of the project by its name. Raises NotFound with a similar name, ConfigError."""
-    from hub.materializers.definition.load import load_view, view_files
-
-    files = {file.stem: file for file in view_files(folder)}
-    if name not in files:
-        guess = nearest(name, files)
-        raise NotFound(
-            f'view "{name}" has no file in "{folder / "views"}"',
-            hint=f'did you mean "{guess}"?' if guess else "hub view validate names those that have",
-        )
-    return load_view(files[name])
-
-
 def _entity_report(folder: Path, view: View) -> dict[str, Any]:
     from hub.materializers.definition.schema_impact import columns_read
 
@@ -215,7 +201,7 @@ def explain(
     from hub.materializers.planning.validation import unchecked
 
     folder = project or load_settings().project
-    found = _declared(folder, view)
+    found = declared_view(folder, view)
     schemas, unknown = schemas_of(folder, found)
     if isinstance(found, SqlView):
         told = _view_report(found, schemas) | _grouped(folder, found)
@@ -258,7 +244,7 @@ def replay_late(
     from hub.topics.dead_letters.queue import DeadLetters
 
     settings = load_settings()
-    found = _declared(project or settings.project, view)
+    found = declared_view(project or settings.project, view)
     if not isinstance(found, SqlView):
         raise CallerError(
             f'view "{view}" is an entity view: no event is late for it',

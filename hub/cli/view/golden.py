@@ -13,7 +13,8 @@ import typer
 from hub.cli.context import load_settings
 from hub.cli.terminal.output import Output, OutputOption, note, show
 from hub.cli.terminal.progress import counted
-from hub.errors import ConfigError, HubError, NotFound, nearest
+from hub.cli.view.schemas_source import without_file
+from hub.errors import ConfigError, HubError, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -94,11 +95,7 @@ def run_tests(
     if view in wrong:
         raise wrong[view]
     if view is not None and view not in views:
-        guess = nearest(view, views)
-        raise NotFound(
-            f'view "{view}" has no file in "{folder / "views"}"',
-            hint=f'did you mean "{guess}"?' if guess else "hub view validate names those that have",
-        )
+        raise without_file(view, views, folder)
     if not settings.transforms:
         _refuse_functions(views.values())
     cases = [

@@ -1,13 +1,13 @@
-"""[edge] Schemas of a view's sources, read from the project's folder ``schemas``, without a registry."""
+"""[edge] A view of the project, and the schemas of its sources from the folder ``schemas``; no registry."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hub.errors import ConfigError
+from hub.errors import ConfigError, NotFound, nearest
 
 if TYPE_CHECKING:
     from hub.materializers.definition.entity_view import View
@@ -15,6 +15,25 @@ if TYPE_CHECKING:
     from hub.schema_registry.compat.resolved_schema import SchemaSource
     from hub.schema_registry.folder.files import Folder, SchemaFile
     from hub.topics.tree.tree import TopicSpec
+
+
+def declared_view(folder: Path, name: str) -> View | SqlView:
+    """Load a view of the project by its name. Raises NotFound with a similar name, ConfigError."""
+    from hub.materializers.definition.load import load_view, view_files
+
+    files = {file.stem: file for file in view_files(folder)}
+    if name not in files:
+        raise without_file(name, files, folder)
+    return load_view(files[name])
+
+
+def without_file(name: str, known: Iterable[str], folder: Path) -> NotFound:
+    """Return the error for a view that has no file, with a similar name."""
+    guess = nearest(name, known)
+    return NotFound(
+        f'view "{name}" has no file in "{folder / "views"}"',
+        hint=f'did you mean "{guess}"?' if guess else "hub view validate names those that have",
+    )
 
 
 def schemas_of(folder: Path, view: View | SqlView) -> tuple[dict[str, Any], list[str]]:

@@ -27,7 +27,7 @@ FROM pg_replication_slots WHERE slot_name = %s
 
 
 def read_slot(slot: WatchedSlot) -> SlotState:
-    """Return the slot's state; unknown, with the reason, when the database does not tell it."""
+    """Return the slot's state; unknown, with the reason, when the database does not answer."""
     if slot.missing:
         why = f"the server does not have {slot.missing}"
         return SlotState(slot.connector, slot.slot, slot.owner, why)

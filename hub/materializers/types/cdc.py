@@ -40,7 +40,7 @@ class NotAnEnvelope(ValueError):
 
 
 def not_an_envelope(view: str, source: str, error: NotAnEnvelope) -> ConfigError:
-    """Return the error for a source that says ``cdc: debezium`` and whose topic has other events."""
+    """Return the error for a source with ``cdc: debezium`` whose topic has other events."""
     return ConfigError(
         f'view "{view}": source "{source}": cdc: debezium: {error}',
         hint="leave `cdc` out, or give the events an envelope: no ExtractNewRecordState in the connector",

@@ -85,7 +85,7 @@ _VISIBLE_KINDS = (
 _PRIVILEGES = (
     "table column any_column schema database sequence tablespace server foreign_data_wrapper language"
 )
-# DuckDB's own functions that clients use by the same name, beside its operators and aggregates.
+# DuckDB's own functions that clients use by the same name, besides its operators and aggregates.
 OWN_FUNCTIONS: Final = frozenset(
     [
         "abs",

@@ -52,7 +52,7 @@ def ready(status: str) -> bytes:
 
 
 def negotiate(options: Sequence[str]) -> bytes:
-    """Tell that protocol 3.0 is spoken, and which options are unknown."""
+    """Answer with protocol version 3.0 and the names of unknown options."""
     return framed(b"v", struct.pack("!ii", 0, len(options)) + b"".join(map(text, options)))
 
 

@@ -104,7 +104,7 @@ class Terminate:
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """A message of a COPY that failed, which the protocol says to skip."""
+    """Message of a failed COPY, which the protocol skips."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class _Body:
 
     def take(self, count: int) -> bytes:
         if count < 0 or self._at + count > len(self._body):
-            raise ProtocolError("a message that is shorter than it says")
+            raise ProtocolError("a message that is shorter than its length field")
         found, self._at = self._body[self._at : self._at + count], self._at + count
         return found
 
@@ -166,7 +166,7 @@ class _Body:
 
     def end(self) -> None:
         if self._at != len(self._body):
-            raise ProtocolError("a message that is longer than it says")
+            raise ProtocolError("a message that is longer than its length field")
 
 
 def startup_packet(body: bytes) -> Startup | EncryptionRequest | CancelRequest:

@@ -58,7 +58,7 @@ def _matches(
     given: Iterable[bytes], secrets: Iterable[bytes], signed: bytes, algorithm: str = "sha256"
 ) -> bool:
     expected = [_digest(secret, signed, algorithm) for secret in secrets]
-    # All are compared: the time does not tell which of them matched.
+    # All are compared, so the duration does not reveal which of them matched.
     return sum(hmac.compare_digest(one, other) for one in given for other in expected) > 0
 
 
