@@ -1,2 +1,5 @@
-"""[edge] Reading: ``query.py`` hub query, ``sql.py`` hub sql with ``sql_session.py`` and ``sql_shell.py``,
-``watch.py`` hub watch."""
+"""[edge] Reading: ``query.py`` hub query, ``sql.py`` hub sql, ``watch.py`` hub watch.
+
+The shell of ``hub sql`` is ``sql_shell.py``, with ``sql_session.py`` (the server), ``sql_output.py``,
+``sql_listings.py`` and ``sql_completion.py``.
+"""

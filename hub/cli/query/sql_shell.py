@@ -11,18 +11,19 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from hub.cli.query import push_rows
+from hub.cli.query.sql_completion import completer
+from hub.cli.query.sql_listings import Listing, relation_rows, saved_query_rows, topic_rows, view_rows
+from hub.cli.query.sql_output import ShellOutput
 from hub.cli.query.sql_session import Session, StatementRefused
 from hub.cli.terminal.rows import RowFormat, cell, footer, printable, rendered
 from hub.errors import CallerError, HubError, nearest
 
 if TYPE_CHECKING:
-    from prompt_toolkit.completion import Completer
     from prompt_toolkit.input import Input
     from prompt_toolkit.output import Output
 
@@ -65,24 +66,21 @@ class Shell:
         self.parameters = dict(parameters or {})
         self.expanded = self.timing = False
         self.last: str | None = None
-        self._out = out if out is not None else sys.stdout
-        self._err = err if err is not None else sys.stderr
-        self._file: TextIO | None = None
+        self.out = ShellOutput(out or sys.stdout, err or sys.stderr)
         self._sleep = sleep
-        self._at_terminal = False
         self._files = 0
         self._commands: dict[str, Callable[[list[str]], None]] = {
             "d": self._describe,
-            "dt": self._topics,
-            "dq": self._saved,
+            "dt": lambda _: self._table(topic_rows(self.session)),
+            "dq": lambda _: self._table(saved_query_rows(self.session)),
             "x": self._toggle("expanded", "Records"),
             "timing": self._toggle("timing", "Timing"),
-            "o": self._into,
+            "o": self.out.into,
             "i": self._include,
             "set": self._set,
             "unset": self._unset,
             "watch": self._watch,
-            "?": lambda _: self._say(_HELP.strip("\n")),
+            "?": lambda _: self.out.say(_HELP.strip("\n")),
             "q": self._quit,
         }
 
@@ -96,7 +94,7 @@ class Shell:
             self._point(error)
             raise
         finally:
-            self._close_file()
+            self.out.close()
 
     def _lines(self, text: str) -> None:
         from hub.materializers.queries.parser import is_complete, statements
@@ -122,7 +120,7 @@ class Shell:
         from prompt_toolkit.lexers import PygmentsLexer
         from pygments.lexers.sql import PostgresLexer
 
-        self._at_terminal = True
+        self.out.interactive = True
         prompt: PromptSession[str] = PromptSession(
             "hub=> ",
             multiline=True,
@@ -136,7 +134,7 @@ class Shell:
             input=input_,
             output=output,
         )
-        self._say(r'Statements end with ";". \? helps, \d shows what there is, \q leaves.')
+        self.out.say(r'Statements end with ";". \? helps, \d shows what there is, \q leaves.')
         while True:
             try:
                 text = prompt.prompt().strip()
@@ -147,12 +145,12 @@ class Shell:
             try:
                 self.entered(text)
             except KeyboardInterrupt:
-                self._remark("Stopped.")
+                self.out.remark("Stopped.")
             except SystemExit:
                 break
             except HubError as error:
                 self._show(error)
-        self._close_file()
+        self.out.close()
 
     def entered(self, text: str) -> None:
         """Execute an entered text: a command, or statements. Raises HubError; SystemExit for ``\\q``."""
@@ -184,22 +182,21 @@ class Shell:
         started = time.monotonic()
         answer = self.session.ask(f"EXPLAIN {sql}" if kind == "change" and self.dry_run else sql, given)
         took_ms = (time.monotonic() - started) * 1000
-        at_terminal = self._file is None and self._out.isatty()
-        self._write(rendered(answer, self.form, expanded=self.expanded, at_terminal=at_terminal))
+        at_terminal = self.out.is_at_terminal
+        self.out.write(rendered(answer, self.form, expanded=self.expanded, at_terminal=at_terminal))
         for line in footer(answer, timing_ms=took_ms if self.timing else None):
-            if self.form is RowFormat.table and self._at_terminal:
-                self._write(f"{line}\n")
+            if self.form is RowFormat.table and self.out.interactive:
+                self.out.write(f"{line}\n")
             elif line.startswith(("Scanned", "Cut", "Not up to date", "Time")) or answer.get("more"):
-                self._remark(line)
+                self.out.remark(line)
 
     def _follow(self, sql: str, parameters: Mapping[str, str]) -> None:
         """Print the rows of a push query until its end, or Ctrl-C. Raises HubError."""
         for line, is_data in push_rows.lines(self.session.follow(sql, parameters), self.form):
             if is_data:
-                at_terminal = self._file is None and self._out.isatty()
-                self._write(f"{printable(line) if at_terminal else line}\n")
+                self.out.write(f"{printable(line) if self.out.is_at_terminal else line}\n")
             else:
-                self._remark(line)
+                self.out.remark(line)
 
     def command(self, text: str) -> None:
         r"""Execute a line that begins with a backslash. Raises HubError; SystemExit for ``\q``."""
@@ -217,86 +214,24 @@ class Shell:
         found(words)
 
     def _describe(self, words: list[str]) -> None:
-        if not words:
-            views = self.session.tables()["views"]
-            rows = [
-                {"view": each["view"], "columns": len(each["columns"]), "indexes": ", ".join(each["indexes"])}
-                for each in views
-            ]
-            self._table(("view", "columns", "indexes"), rows)
-            return
-        name = words[0].strip('"')
-        views = {each["view"]: each for each in self.session.tables()["views"]}
-        if name in views:
-            view = views[name]
-            indexes = set(view["indexes"])
-            hidden = {each["name"] for each in view["hidden"]}
-            rows = [
-                {
-                    "column": each["name"],
-                    "type": each["type"],
-                    "": "key"
-                    if each["name"] == "key"
-                    else "index"
-                    if each["name"] in indexes
-                    else "not in *"
-                    if each["name"] in hidden
-                    else "",
-                }
-                for each in (*view["columns"], *view["hidden"])
-            ]
-        else:
-            known = [each["topic"] for each in self.session.topics()]
-            if name not in known:
-                guess = nearest(name, [*views, *known])
-                raise CallerError(
-                    f'no view and no topic "{name}"',
-                    hint=f'did you mean "{guess}"?' if guess else r"\d and \dt list them",
-                )
-            topic = self.session.topic(name)
-            rows = [
-                {"column": each["name"], "type": each["type"], "": note}
-                for part, note in (("columns", ""), ("hidden", "not in *"))
-                for each in topic[part]
-            ]
-        self._table(("column", "type", ""), rows)
+        name = words[0].strip('"') if words else None
+        self._table(view_rows(self.session) if name is None else relation_rows(self.session, name))
 
-    def _topics(self, _words: list[str]) -> None:
-        rows = [
-            {"topic": each["topic"], "partitions": each["partitions"], "records": each["end_offsets"]}
-            for each in self.session.topics()
-        ]
-        self._table(("topic", "partitions", "records"), rows)
-
-    def _saved(self, _words: list[str]) -> None:
-        rows = [
-            {"query": each["query"], "parameters": ", ".join(each["parameters"]), "doc": each["doc"]}
-            for each in self.session.saved()
-        ]
-        self._table(("query", "parameters", "doc"), rows)
-
-    def _table(self, names: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
+    def _table(self, listing: Listing) -> None:
+        names, rows = listing
         columns = [
             {"name": name, "type": "long" if rows and isinstance(rows[0][name], int) else "string"}
             for name in names
         ]
-        self._write(rendered({"columns": columns, "rows": rows}, self.form))
+        self.out.write(rendered({"columns": columns, "rows": rows}, self.form))
 
     def _toggle(self, name: str, said: str) -> Callable[[list[str]], None]:
         def toggle(words: list[str]) -> None:
             wanted = {"on": True, "off": False}.get(words[0] if words else "", not getattr(self, name))
             setattr(self, name, wanted)
-            self._remark(f"{said}: {'on' if wanted else 'off'}.")
+            self.out.remark(f"{said}: {'on' if wanted else 'off'}.")
 
         return toggle
-
-    def _into(self, words: list[str]) -> None:
-        self._close_file()
-        if words:
-            try:
-                self._file = Path(words[0]).expanduser().open("w", encoding="utf-8")
-            except OSError as error:
-                raise CallerError(f'file "{words[0]}" cannot be written: {error.strerror}') from None
 
     def _include(self, words: list[str]) -> None:
         if len(words) != 1:
@@ -316,7 +251,7 @@ class Shell:
     def _set(self, words: list[str]) -> None:
         if not words:
             for name, value in self.parameters.items():
-                self._say(f"{name} = {cell(value)}")
+                self.out.say(f"{name} = {cell(value)}")
             return
         if not words[0].isidentifier():
             raise CallerError(
@@ -336,52 +271,24 @@ class Shell:
         except ValueError:
             raise CallerError(f'\\watch: "{words[0]}" is not a number of seconds') from None
         while True:
-            self._say(f"{time.strftime('%a %H:%M:%S')} (every {seconds:g} s; Ctrl-C ends)")
+            self.out.say(f"{time.strftime('%a %H:%M:%S')} (every {seconds:g} s; Ctrl-C ends)")
             self.run(self.last)
             self._sleep(seconds)
 
     def _quit(self, _words: list[str]) -> None:
         raise SystemExit(0)
 
-    # ---- text out
-
-    def _write(self, text: str) -> None:
-        stream = self._file or self._out
-        try:
-            stream.write(text)
-            stream.flush()
-        except OSError as error:
-            if self._file is None:
-                raise
-            self._close_file()
-            raise CallerError(f'file "{stream.name}" cannot be written: {error.strerror}') from None
-
-    def _say(self, text: str) -> None:
-        self._out.write(f"{text}\n")
-        self._out.flush()
-
-    def _remark(self, text: str) -> None:
-        stream = self._out if self._at_terminal else self._err
-        stream.write(f"{text}\n")
-        stream.flush()
-
     def _show(self, error: HubError) -> None:
         if isinstance(error, StatementRefused):
             self._point(error)
-        self._remark(f"Error {error.code}: {cell(error.message)}")
+        self.out.remark(f"Error {error.code}: {cell(error.message)}")
         if error.hint:
-            self._remark(f"Hint: {cell(error.hint)}")
+            self.out.remark(f"Hint: {cell(error.hint)}")
 
     def _point(self, error: StatementRefused) -> None:
         if error.caret:
             shown, _, pointer = error.caret.partition("\n")
-            self._remark(f"{cell(shown)}\n{cell(pointer)}")
-
-    def _close_file(self) -> None:
-        if self._file is not None:
-            with suppress(OSError):
-                self._file.close()
-            self._file = None
+            self.out.remark(f"{cell(shown)}\n{cell(pointer)}")
 
 
 def history_file() -> Path:
@@ -452,113 +359,3 @@ def _keys() -> Any:
             buffer.insert_text("\n")
 
     return bindings
-
-
-_WORDS = """SELECT FROM WHERE GROUP BY ORDER HAVING LIMIT OFFSET JOIN LEFT RIGHT FULL CROSS INNER ON USING AS WITH UNION
-ALL EXCEPT INTERSECT DISTINCT AND OR NOT IN IS NULL LIKE ILIKE BETWEEN EXISTS CASE WHEN THEN ELSE END CAST INTERVAL
-TIMESTAMP DATE ASC DESC NULLS FIRST LAST OVER PARTITION ROWS FILTER TRUE FALSE EMIT CHANGES BEGINNING SUBSCRIBE CREATE
-REPLACE MATERIALIZED VIEW DROP SHOW VIEWS TOPICS DESCRIBE EXPLAIN"""  # noqa: E501
-_KEYWORDS = tuple(_WORDS.split())
-_BEFORE_TABLES = ("from", "join")
-
-
-def completer(session: Session) -> Completer:
-    """Completes commands, tables behind FROM and JOIN, columns of the statement's tables, functions,
-    keywords."""
-    from prompt_toolkit.completion import Completer, Completion
-
-    class SqlCompleter(Completer):
-        def get_completions(self, document: Any, complete_event: Any) -> Iterable[Completion]:
-            before = document.text_before_cursor
-            try:
-                found = proposals(session, before, document.text)
-            except HubError:
-                return  # no server, no names
-            for word, start, meta in found:
-                yield Completion(word, start_position=-start, display_meta=meta)
-
-    return SqlCompleter()
-
-
-def proposals(session: Session, before: str, whole: str) -> list[tuple[str, int, str]]:
-    """Return completions as (text, number of characters before the cursor to replace, kind), for a cursor
-    after ``before``.
-    """
-    if before.lstrip().startswith("\\"):
-        return _of_command(session, before.lstrip())
-    word = re.search(r'("[^"]*|[\w.]*)$', before)
-    typed = word.group(0) if word else ""
-    tables = {
-        each["view"]: [column["name"] for column in each["columns"]] for each in session.tables()["views"]
-    }
-    earlier = re.findall(r"\w+", before[: len(before) - len(typed)])
-    if earlier and earlier[-1].lower() in _BEFORE_TABLES:
-        names = [(name, "view") for name in tables]
-        names += [(f'"{each["topic"]}"', "topic") for each in session.topics()]
-        return _matching(names, typed, loose=True)
-    named = _tables_named(whole)
-    if "." in typed and not typed.startswith('"'):
-        alias, _, part = typed.rpartition(".")
-        table = named.get(alias, alias)
-        return _matching([(each, "column") for each in _columns(session, tables, table)], part)
-    columns = [(each, "column") for table in named.values() for each in _columns(session, tables, table)]
-    functions = [(f"{each}(", "function") for each in session.tables()["functions"]]
-    keywords = [(each, "") for each in _KEYWORDS]
-    return _matching([*dict(columns).items(), *functions, *keywords], typed)
-
-
-def _of_command(session: Session, text: str) -> list[tuple[str, int, str]]:
-    name, blank, rest = text.partition(" ")
-    if not blank:
-        known = (
-            "\\d",
-            "\\dt",
-            "\\dq",
-            "\\watch",
-            "\\set",
-            "\\unset",
-            "\\x",
-            "\\timing",
-            "\\o",
-            "\\i",
-            "\\q",
-            "\\?",
-        )
-        return [(each, len(name), "") for each in known if each.startswith(name)]
-    if name == "\\d":
-        names = [(each["view"], "view") for each in session.tables()["views"]]
-        names += [(each["topic"], "topic") for each in session.topics()]
-        return _matching(names, rest)
-    return []
-
-
-def _tables_named(text: str) -> dict[str, str]:
-    """Tables of a statement that may not be finished, by alias and by name."""
-    found = {}
-    for table, alias in re.findall(
-        r'\b(?:from|join|,)\s+("[^"]+"|\w+)(?:\s+(?:as\s+)?(\w+))?', text, re.IGNORECASE
-    ):
-        name = table.strip('"')
-        found[name] = name
-        if alias and alias.upper() not in _KEYWORDS:
-            found[alias] = name
-    return found
-
-
-def _columns(session: Session, views: Mapping[str, list[str]], table: str) -> list[str]:
-    if table in views:
-        return list(views[table])
-    if table in {each["topic"] for each in session.topics()}:
-        return [each["name"] for each in session.topic(table)["columns"]]
-    return []
-
-
-def _matching(
-    names: Iterable[tuple[str, str]], typed: str, *, loose: bool = False
-) -> list[tuple[str, int, str]]:
-    part = typed.lstrip('"').lower()
-    return [
-        (name, len(typed), meta)
-        for name, meta in names
-        if name.strip('"').lower().startswith(part) or (loose and part and part in name.lower())
-    ]

@@ -20,8 +20,9 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from hub.cli.query.sql import sql
+from hub.cli.query.sql_completion import proposals
 from hub.cli.query.sql_session import Session, StatementRefused
-from hub.cli.query.sql_shell import Shell, history_file, proposals
+from hub.cli.query.sql_shell import Shell, history_file
 from hub.cli.terminal.rows import RowFormat, cell, footer, rendered, width
 from hub.errors import CallerError
 from hub.home_key import OWN, make_key, own_password

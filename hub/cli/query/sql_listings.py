@@ -1,0 +1,59 @@
+"""[edge] Rows of the shell's listings: views, topics, saved queries, columns of one of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hub.cli.query.sql_session import Session
+from hub.errors import CallerError, nearest
+
+# Names of the columns, and the rows.
+Listing = tuple[tuple[str, ...], list[dict[str, Any]]]
+
+
+def view_rows(session: Session) -> Listing:
+    rows = [
+        {"view": each["view"], "columns": len(each["columns"]), "indexes": ", ".join(each["indexes"])}
+        for each in session.tables()["views"]
+    ]
+    return ("view", "columns", "indexes"), rows
+
+
+def topic_rows(session: Session) -> Listing:
+    rows = [
+        {"topic": each["topic"], "partitions": each["partitions"], "records": each["end_offsets"]}
+        for each in session.topics()
+    ]
+    return ("topic", "partitions", "records"), rows
+
+
+def saved_query_rows(session: Session) -> Listing:
+    rows = [
+        {"query": each["query"], "parameters": ", ".join(each["parameters"]), "doc": each["doc"]}
+        for each in session.saved()
+    ]
+    return ("query", "parameters", "doc"), rows
+
+
+def relation_rows(session: Session, name: str) -> Listing:
+    """Return the columns of a view or a topic. Raises CallerError with a similar name."""
+    views = {each["view"]: each for each in session.tables()["views"]}
+    if name in views:
+        found = views[name]
+    else:
+        known = [each["topic"] for each in session.topics()]
+        if name not in known:
+            guess = nearest(name, [*views, *known])
+            raise CallerError(
+                f'no view and no topic "{name}"',
+                hint=f'did you mean "{guess}"?' if guess else r"\d and \dt list them",
+            )
+        found = session.topic(name)
+    notes = dict.fromkeys((each["name"] for each in found["hidden"]), "not in *")
+    if name in views:
+        notes |= dict.fromkeys(found["indexes"], "index") | {"key": "key"}
+    rows = [
+        {"column": each["name"], "type": each["type"], "": notes.get(each["name"], "")}
+        for each in (*found["columns"], *found["hidden"])
+    ]
+    return ("column", "type", ""), rows
