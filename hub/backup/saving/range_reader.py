@@ -58,7 +58,7 @@ class Taken(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RangeCursor:
-    """Progress of one range. ``corrupt_at``: offset of a damaged batch, which is read a second time; -1:
+    """Progress of one range. ``corrupt_at``: offset of a corrupt batch, which is read a second time; -1:
     none.
     ``empty``: answers without a batch, one after the other.
     """
@@ -79,7 +79,7 @@ class RangeCursor:
 def next_cursor(
     cursor: RangeCursor, answer: FetchedPartition, *, whole: bool
 ) -> tuple[RangeCursor, CorruptBatch | None]:
-    """Return the cursor after an answer, and the damaged batch that ends the range. ``whole``: the partition
+    """Return the cursor after an answer, and the corrupt batch that ends the range. ``whole``: the partition
     was first in its request, so that an empty answer means that there is nothing.
     """
     if answer.next_offset > cursor.position:

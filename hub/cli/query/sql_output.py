@@ -1,4 +1,4 @@
-"""[edge] Where the shell of ``hub sql`` writes: data to the terminal or a file, remarks beside them."""
+"""[edge] Output of the shell of ``hub sql``: data to the terminal or a file, and remarks."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def _check_open(found: TrackedDeadLetter, doing: str) -> None:
         at = found.letter.at
         raise Conflict(
             f"dead-letter record {at} is {found.state} already, it cannot be {doing}",
-            hint="hub dlq show lists by whom and when"
+            hint="hub dlq show has its author and time"
             + (f"; hub dlq dismiss --undo {at.named}" if found.state == "dismissed" else ""),
             code="HUB-1918",
         )
