@@ -55,6 +55,7 @@ SECONDS = {
     "integration/test_cut.py": 75,
     "integration/test_backup.py": 40,
     "integration/test_lake.py": 45,
+    "integration/test_sinks.py": 45,
     "integration/test_full_disk.py": 74,
     "integration/test_mirror_failover.py": 80,
     "integration/test_mirror_registries.py": 75,

@@ -53,6 +53,7 @@ OPEN = {
 REFUSED = {
     "/cluster": "hub: true",
     "/connect": "hub: true",
+    "/sinks": "hub: true",
     "/mirrors": "hub: true",
     f"/topics/{HIDDEN}": HIDDEN,
     f"/topics/{HIDDEN}/settings": HIDDEN,
@@ -170,7 +171,7 @@ def test_from_a_page_that_is_refused_keys_lead_on(chromium: Browser, site: Site)
     page = signed_in(chromium, site, "ana")
     page.goto(f"{site.url}/topics")
     expect(page.locator("[data-go]").first).to_be_attached()
-    for address in ("/mirrors", "/cluster", "/connect"):  # nothing leads to where it is refused
+    for address in ("/mirrors", "/cluster", "/connect", "/sinks"):  # nothing leads to where it is refused
         expect(page.locator(f"a[href='{address}']")).to_have_count(0)
     page.goto(f"{site.url}/mirrors")
     expect(page.get_by_test_id("refused")).to_be_visible()

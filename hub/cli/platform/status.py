@@ -22,6 +22,7 @@ from hub.observability.lag.states import LEVEL, LagState, Level
 from hub.observability.overview.overview import RUNNING
 from hub.outbox.note import read_note as read_outbox_note
 from hub.outbox.relay_state import RelayState, relay_state
+from hub.sinks.note import BAD, SinkRow, known_rows
 from hub.supervisor import RunningHub, running_hub
 from hub.topics.tree.tree import LiveTree
 
@@ -75,7 +76,9 @@ def status(
         relay = relay_state(read_outbox_note(home, now_ms), declared=declared)
         local = [processes(hub), *outbox(relay, runs=hub is not None)]
         wanted = sorted(name for name, topic in tree.topics().items() if topic.lake)
-        tables = lake(wanted, read_note(home, now_ms)) if wanted else ()
+        tables = [*sinks(known_rows(settings.project, home, now_ms))]
+        if wanted:
+            tables += lake(wanted, read_note(home, now_ms))
         try:
             overview = http.get("/api/overview", timeout_s=_TIMEOUT_S)
             rows = http.get("/api/lag", timeout_s=_TIMEOUT_S)
@@ -112,6 +115,21 @@ def lake(topics: Sequence[str], known: LakeNote | None) -> list[Part]:
     written = sum(each is not None and each.state == "WRITING" for each in found)
     state = PartState.ok if written == len(topics) else PartState.warn
     return [Part("lake", state, f"{written} of {len(topics)} Iceberg tables are written", "hub lake ls")]
+
+
+def sinks(rows: Sequence[SinkRow]) -> list[Part]:
+    """Return the line of the sinks; none without any."""
+    if not rows:
+        return []
+    bad = [each.note.sink for each in rows if each.note.state in BAD or each.is_late]
+    if bad:
+        return [Part("sinks", PartState.bad, f"late or not delivering: {_some(bad)}", "hub sink ls")]
+    unknown = [each.note.sink for each in rows if each.note.state == "UNKNOWN"]
+    if unknown:
+        return [Part("sinks", PartState.unknown, f"not reported: {_some(unknown)}", "hub sink ls")]
+    delivering = sum(each.note.state == "DELIVERING" for each in rows)
+    state = PartState.ok if delivering == len(rows) else PartState.warn
+    return [Part("sinks", state, f"{delivering} of {len(rows)} sinks deliver", "hub sink ls")]
 
 
 def outbox(relay: RelayState, *, runs: bool) -> list[Part]:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hub.access.live_config import LiveAccess
 from hub.alerts.model.rules import RuleChanges
 from hub.caller import Forbidden
+from hub.cli.platform import status
 from hub.errors import ConfigError, Conflict, PeerError
 from hub.masking.shape import MaskRefused
 from hub.materializers.queries.parser import SqlError
@@ -317,3 +318,18 @@ def test_a_sink_is_refused_while_a_mask_hides_something_from_its_owner(tmp_path:
     contextvars.copy_context().run(acted, "shown")
     with pytest.raises(MaskRefused, match='"email" of shop.orders is masked'):
         contextvars.copy_context().run(acted, "hashed")
+
+
+def test_hub_status_has_a_line_for_sinks(tmp_path: Path) -> None:
+    assert status.sinks(known_rows(tmp_path, tmp_path, 1_000)) == []
+    written(tmp_path, "sinks:\n  a: {from: x.y, files: {to: f}}\n  b: {from: x.y, files: {to: g}}\n")
+
+    def line(*states: SinkNote) -> tuple[str, str]:
+        write_notes(tmp_path, 1_000, states)
+        (part,) = status.sinks(known_rows(tmp_path, tmp_path, 1_000))
+        return part.state.value, part.found
+
+    assert line(SinkNote("a", "DELIVERING"), SinkNote("b", "DELIVERING")) == ("OK", "2 of 2 sinks deliver")
+    assert line(SinkNote("a", "DELIVERING"), SinkNote("b", "PAUSED")) == ("WARN", "1 of 2 sinks deliver")
+    assert line(SinkNote("a", "DELIVERING")) == ("UNKNOWN", "not reported: b")
+    assert line(SinkNote("a", "RETRYING"), SinkNote("b")) == ("BAD", "late or not delivering: a")

@@ -97,11 +97,14 @@ def test_a_row_that_the_table_refuses_is_buried_before_the_position_passes_it(ur
         raise PeerError("Kafka does not answer")
 
     with pytest.raises(PeerError):
-        database.deliver(SinkBatch(events, at(0), at(4)), STOP, away)
+        database.deliver(SinkBatch(events[:2], at(0), at(2)), STOP, away)
     database.close()
     again = opened(url)
-    assert again.positions(at(0)) == at(0)
-    again.deliver(SinkBatch(events, at(0), at(4)), STOP, buried)
+    assert again.positions(at(0)) == at(1)  # behind "a", before the row that is not buried
+    with pytest.raises(PeerError):
+        again.deliver(SinkBatch(events[2:3], at(1), at(3)), STOP, away)
+    assert again.positions(at(0)) == at(1)
+    again.deliver(SinkBatch(events[1:], at(1), at(4)), STOP, buried)
     again.close()
     assert {each.record.offset for each in buried} == {1, 2}
     assert rows(url) == [("a", 1), ("d", 4)]
