@@ -71,6 +71,7 @@ SECONDS = {
     "integration/test_mirror_first_commit.py": 48,
     "integration/test_pgwire.py": 45,
     "integration/test_masking.py": 50,
+    "integration/test_access_log.py": 40,
     "faults/test_registry_nodes.py": 44,
     "integration/test_alerts.py": 44,
     "integration/test_large_batches.py": 80,

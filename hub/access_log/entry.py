@@ -20,6 +20,8 @@ from hub.access_log.actions import LoggedAction, Result
 from hub.errors import HubFault
 
 TOPIC: Final = "_hub.access_log"
+# Header with the account of a command that signs in by the key of the home.
+ACCOUNT_HEADER: Final = "Hub-Account"
 _TYPE: Final = "hub.access."
 _MOST_TEXT = 4_000  # characters of a text; SQL statements are the longest
 _MOST_LINES = 100  # of a list, such as the steps of a plan

@@ -8,9 +8,6 @@ name, without their values.
 from __future__ import annotations
 
 import functools
-import getpass
-import os
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -157,11 +154,13 @@ def _logged(path: str, spec: LoggedCommand, callback: Callable[..., Any]) -> Cal
 @contextmanager
 def _log_of(settings: Settings, path: str, spec: LoggedCommand, given: Mapping[str, Any]) -> Iterator[None]:
     from hub.access_log.entry import Entry, Who, new_id
+    from hub.cli.http import account
 
     named = given.get(spec.named)
     name = ", ".join(map(str, named)) if isinstance(named, list | tuple) else str(named or "")
     options = sorted(each for each, value in given.items() if value and each not in (spec.named, "output"))
-    who = Who(_account(), "cli", socket.gethostname())
+    user, _, machine = account().partition("@")
+    who = Who(user, "cli", machine)
     detail = {"command": f"hub {path}", "options": options}
     entry = Entry(spec.action, Result.started, who, _now_ms(), spec.kind, name, new_id(), detail)
     current = _CommandLog(open_log(settings), entry)
@@ -200,13 +199,6 @@ def open_log(settings: Settings) -> AccessLog:
     )
     log.start()
     return log
-
-
-def _account() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())
 
 
 def _now_ms() -> int:

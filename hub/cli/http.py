@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import getpass
+import os
+import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import httpx2
 
+from hub.access_log.entry import ACCOUNT_HEADER
 from hub.cli.context import load_settings
 from hub.errors import CallerError, NotFound, PeerError
+
+
+def account() -> str:
+    """Return the account of the operating system and the machine, such as ``ana@laptop``."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        name = str(os.getuid())
+    return f"{name}@{socket.gethostname()}".encode("ascii", "replace").decode()
 
 
 def base_url() -> str:
@@ -17,10 +30,10 @@ def base_url() -> str:
 
 
 def asking() -> dict[str, str]:
-    """Return the header that authenticates requests to the hub: HUB_TOKEN, else the key of the hub's home if
-    this account may read it.
+    """Return the headers that authenticate requests to the hub: HUB_TOKEN, else the key of the hub's home if
+    this account may read it. With the key, the access log gets the name of the account.
     """
-    return load_settings().authorization
+    return {**load_settings().authorization, ACCOUNT_HEADER: account()}
 
 
 def who_asks() -> str | None:

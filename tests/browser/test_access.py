@@ -109,6 +109,15 @@ def test_a_page_that_stays_open_leads_to_the_sign_in_page_when_its_session_has_g
     sign_in(opened, "root")
     expect(opened).to_have_url(f"{url}/")
 
+    opened.get_by_test_id("who").click()
+    opened.get_by_role("link", name="access log").click()
+    log = opened.get_by_test_id("access-log")
+    expect(log.get_by_role("alert")).to_contain_text("Kafka")
+    log.get_by_label("Action").select_option("topic.change")
+    log.get_by_role("button", name="Search").click()
+    expect(opened).to_have_url(f"{url}/access-log?by=&action=topic.change&on=&result=&since=24h")
+    assert not [each for each in Axe().run(opened).response["violations"] if each["impact"] != "minor"]
+
 
 NOT_KNOWN = ("/topics", "/lag", "/lineage", "/completeness", "/cluster")
 SAID_OF_NOTHING = (

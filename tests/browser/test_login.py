@@ -55,7 +55,14 @@ oidc:
         patch.setattr(app_module, "REGISTRY_WAIT_S", 0.1)
         patch.setenv(VARIABLE, SECRET)
         app = create_app(
-            Settings(project=folder, home=home, bootstrap="127.0.0.1:1", kafka_timeout_s=0.2, http_port=1)
+            Settings(
+                project=folder,
+                home=home,
+                bootstrap="127.0.0.1:1",
+                kafka_timeout_s=0.2,
+                http_port=1,
+                access_log=False,  # it refuses changes while Kafka is away
+            )
         )
         with served(app) as address:
             yield address

@@ -18,7 +18,7 @@ from hub.access.authenticate import AuthenticatedCaller, AuthRequest
 from hub.access.decide import ANONYMOUS
 from hub.access.live_config import AccessRules
 from hub.access_log.actions import LoggedAction, Result
-from hub.access_log.entry import Entry, Who, new_id
+from hub.access_log.entry import ACCOUNT_HEADER, Entry, Who, new_id
 from hub.access_log.request import NOTES, RequestNotes
 from hub.access_log.writer import AccessLog, NotLogged
 from hub.api.auditing.route_actions import LoggedRoute, logged_route, object_name
@@ -192,6 +192,9 @@ class LoggedRequest:
         self._id = self._id or new_id()
         who = Who(self.known.who.name, self.known.way, self.asked.address)
         about = {"method": self.method, "route": self.template, **detail}
+        # The hub's own processes are trusted to name the account that runs a command.
+        if self.known.who.kind == "own" and (named := self.asked.headers.get(ACCOUNT_HEADER.lower())):
+            about["account"] = named[0][:200]
         return Entry(action, result, who, _now_ms(), kind, name, self._id, about)
 
     # ---- changes

@@ -192,7 +192,9 @@ def _cluster() -> KafkaCluster:
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
     """Return an entry as a line of the table."""
     way = f" ({row['way']})" if row["way"] not in ("nobody", "") else ""
-    about = {name: value for name, value in row["detail"].items() if name not in ("method", "signature")}
+    about = {
+        name: value for name, value in row["detail"].items() if value and name not in ("method", "signature")
+    }
     if row["count"] > 1:
         about["times"] = row["count"]
     return {

@@ -28,7 +28,7 @@ from hub.api.auditing.request_log import FirstUses, RequestLog
 from hub.api.auditing.route_actions import logged_route
 from hub.api.auditing.statement_log import DatabaseLog
 from hub.api.guard import AuthenticationContext, Guard
-from hub.api.route_rules import ROUTES
+from hub.api.route_rules import ROUTES, rule_of
 from hub.caller import Unauthenticated
 from hub.log import MemoryCluster
 from hub.schema_registry.http.access_rules import RULES
@@ -61,9 +61,9 @@ class World:
         door = AuthenticationContext(LiveAccess(folder), folder)
         self.log = AccessLog(self.cluster, LogSigner(b"k" * 32), "server", timeout_s=patient(5.0))
         door.request_log = RequestLog(self.log)
-        self.guard = Guard(self._app, door)
+        self.guard = Guard(self.answer, door)
 
-    async def _app(self, scope: Any, receive: Any, send: Any) -> None:
+    async def answer(self, scope: Any, receive: Any, send: Any) -> None:
         self.answered += 1
         if scope["type"] == "websocket":
             await send({"type": "websocket.accept"})
@@ -72,6 +72,8 @@ class World:
             note_sql(lambda: "SELECT ?", ["shop.orders"])
         await send({"type": "http.response.start", "status": self.status, "headers": []})
         await send({"type": "http.response.body", "body": b""})
+
+    async def send(self, _message: Any) -> None: ...
 
     async def ask(self, method: str, path: str, user: str = "root", password: str = PASSWORD) -> int:
         value = b"Basic " + base64.b64encode(f"{user}:{password}".encode())
@@ -232,6 +234,17 @@ def test_statements_of_postgres_protocol(tmp_path: Path) -> None:
         ("sql", "ok"),
         ("sql", "denied"),
     ]
+
+
+@pytest.mark.parametrize(("kind", "shown"), [("own", "ana@laptop"), ("user", None)])
+def test_only_the_hubs_own_commands_name_an_account(tmp_path: Path, kind: str, shown: str | None) -> None:
+    asked = AuthRequest({"hub-account": ["ana@laptop"]}, {}, "10.0.0.7")
+    scope = {"type": "http", "method": "POST", "path": "/connect/x/restart"}
+    with world(tmp_path) as made:
+        known = AuthenticatedCaller(Principal("someone", kind), "password")
+        logged = RequestLog(made.log).request(rule_of(scope["path"], "POST"), known, asked, scope)
+        asyncio.run(logged.run(made.answer, scope, None, made.send))
+    assert {each.entry.detail.get("account") for each in made.entries(action="connector.*")} == {shown}
 
 
 def test_a_use_counts_once_in_ten_minutes() -> None:
