@@ -132,10 +132,9 @@ class Guard:
                 known = await self.door.authenticator.known(asked, rules)
             rule, given, _ = self._admitted(found, known, scope, asked, rules)
         except HubError as error:
-            return await self._refuse(
-                error, known, rules, scope, receive, send, self._log(found, known, scope)
-            )
-        logged = self._log(found, known, scope)
+            logged = self._log(found, known, asked, scope)
+            return await self._refuse(error, known, rules, scope, receive, send, logged)
+        logged = self._log(found, known, asked, scope)
         caller = None if rule.whole else rules.caller(known.who, can_leave=known.way == "session")
         if logged is not None and caller is not None:
             caller = noting(caller, rules)
@@ -152,14 +151,15 @@ class Guard:
             ASKER.reset(share)
 
     def _log(
-        self, found: MatchedRoute | None, known: AuthenticatedCaller, scope: Scope
+        self, found: MatchedRoute | None, known: AuthenticatedCaller, asked: AuthRequest, scope: Scope
     ) -> LoggedRequest | None:
         log = self.door.active_log
-        return None if log is None else log.request(found, known, auth_request_of(scope), scope)
+        return None if log is None else log.request(found, known, asked, scope)
 
     async def _uncontrolled(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request without an access.yaml: refuse only forged cross-site requests of browsers."""
-        logged, asked = self._log(self._rule(scope), NOBODY, scope), auth_request_of(scope)
+        asked = auth_request_of(scope)
+        logged = self._log(self._rule(scope), NOBODY, asked, scope)
         share = ASKER.set(_asker(NOBODY, asked))
         try:
             if method_of(scope) not in _SAFE:

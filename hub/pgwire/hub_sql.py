@@ -66,7 +66,7 @@ def hub_query(
         limit = exp.Limit(expression=fetch.args.get("count") or exp.Literal.number(1))
         fetch.replace(limit)
     assert isinstance(tree, exp.Query)
-    return HubQuery(ParsedStatement(statement.text, tree), parameters)
+    return HubQuery(ParsedStatement(statement.text, tree, statement.tokens), parameters)
 
 
 def _number_parameter(

@@ -9,7 +9,8 @@ backtracks: ``t JOIN t JOIN t …`` takes a time that doubles with each word, so
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -76,10 +77,11 @@ class SqlError(CallerError):
 
 @dataclass(frozen=True, slots=True)
 class ParsedStatement:
-    """One SELECT (or a UNION of them) and its source text."""
+    """One SELECT (or a UNION of them), its source text, and the tokens of the text where they are known."""
 
     text: str
     tree: exp.Query
+    tokens: Sequence[Token] = field(default=(), repr=False, compare=False)
 
     def error(
         self,
@@ -181,7 +183,7 @@ def parse(text: str) -> ParsedStatement:
     if not isinstance(tree, exp.Select | exp.SetOperation | exp.Subquery):
         raise error_at(text, "only SELECT is answered here", 0, code="HUB-1443")
     _within_limits(text, tree)
-    return ParsedStatement(text, tree)
+    return ParsedStatement(text, tree, tokens)
 
 
 def placeholders_in(tree: exp.Expr) -> list[str]:
@@ -229,15 +231,16 @@ _NAME_SHOWN = re.compile(r"[\w.$-]{1,249}")
 _LITERALS = frozenset(each for each in TokenType if each.name.endswith(("STRING", "NUMBER")))
 
 
-def without_literals(text: str) -> str:
+def without_literals(text: str, tokens: Sequence[Token] = ()) -> str:
     """Return a statement with ``?`` for each literal, and without comments, for logs. A quoted name with
     characters that names rarely have becomes ``?`` too: values are at times written in the wrong quotes.
+    ``tokens``: of the text, if they are known.
 
     >>> without_literals("SELECT email FROM v WHERE id = 'C-1' AND n > 5 -- of Ann")
     'SELECT email FROM v WHERE id = ? AND n > ?'
     """
     try:
-        tokens = tokens_of(text[:MOST_CHARACTERS])
+        tokens = tokens or tokens_of(text[:MOST_CHARACTERS])
     except SqlError:
         return "?"
     words = []

@@ -131,7 +131,7 @@ class QueryService:
         running = running or RunningQuery(self.deadline(body.timeout_ms))
         deadline = running.deadline
         statement = statement or parse(body.sql)
-        note_sql(lambda: without_literals(body.sql), tables_of(statement))
+        note_sql(lambda: without_literals(statement.text, statement.tokens), tables_of(statement))
         since_ms = since_of_text(body.since)
         with self.gate.admitted():
             call = QueryCall(
