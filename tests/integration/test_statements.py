@@ -110,6 +110,26 @@ def test_a_view_is_created_followed_and_dropped(shop: Pipeline) -> None:
     assert not file.exists()
 
 
+def test_the_workbench_computes_the_rows_that_a_view_will_have(shop: Pipeline) -> None:
+    create = (
+        "CREATE MATERIALIZED VIEW statement_tried AS\n"
+        f'SELECT customer, sum(cents) AS cents FROM "{TOPIC}" WHERE cents IN (5, 250) GROUP BY customer'
+    )
+    answer = httpx2.post(
+        f"{shop.url}/api/workbench/preview", json={"sql": create, "events": 200}, timeout=patient(240)
+    )
+    assert answer.is_success, answer.text
+    found = answer.json()
+    assert found["rows"] == [
+        {"key": "bob", "row": {"customer": "bob", "cents": 250}},
+        {"key": "cy", "row": {"customer": "cy", "cents": 5}},
+    ]
+    assert not (shop.views / "statement_tried.yaml").exists()
+    body = {"sql": create.replace("sum(cents)", "sum(cent)")}
+    wrong = httpx2.post(f"{shop.url}/api/workbench/plan", json=body)
+    assert wrong.status_code == 400 and wrong.json()["line"] == "2"
+
+
 def test_an_agent_lists_describes_and_queries_and_changes_nothing(shop: Pipeline) -> None:
     server = StdioServerParameters(
         command=sys.executable,

@@ -112,7 +112,7 @@ class PreviewProcess:
         context = multiprocessing.get_context("spawn")
         tasks, theirs = context.Pipe()
         process = context.Process(
-            target=compute_previews, args=(self._settings, theirs), name="previews", daemon=True
+            target=compute_previews, args=(_sendable(self._settings), theirs), name="previews", daemon=True
         )
         process.start()
         theirs.close()
@@ -135,6 +135,11 @@ class PreviewProcess:
         if self._process is not None and self._process.is_alive():
             self._process.kill()
         self.end()
+
+
+def _sendable(settings: Settings) -> Settings:
+    """Return the settings as an instance that pickle takes: those of a project have a class of their own."""
+    return Settings.model_construct(**{name: getattr(settings, name) for name in Settings.model_fields})
 
 
 def _answer_within(tasks: Connection, seconds: float) -> object:
