@@ -585,13 +585,13 @@ def test_kafka_away_is_said_with_its_address() -> None:
 def test_asking_a_kafka_that_is_away_leaves_nothing_behind() -> None:
     """A monitor asks again and again for as long as the outage lasts."""
     nowhere = KafkaCluster(f"127.0.0.1:{free_pair()}", 0.3)
-    before = {thread.ident for thread in threading.enumerate()}
+    before = set(threading.enumerate())  # not their numbers, which threads that begin get again
     for _ in range(3):
         with pytest.raises(PeerError):
             nowhere.group_offsets(["anyone"])
 
     def left() -> list[str]:
-        return [thread.name for thread in threading.enumerate() if thread.ident not in before]
+        return [thread.name for thread in threading.enumerate() if thread not in before]
 
     # One looks after all clients of the cluster while they fail, and ends with the cluster.
     assert left() == ["kafka-contact"]
