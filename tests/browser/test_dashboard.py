@@ -234,6 +234,7 @@ def test_the_keyboard_reaches_everything_in_reading_order(hub: StagedHub, open_p
         "Query",
         "Workbench",
         "Help",
+        "Undecodable events",
         "Alerts",
         VIEW,
         "7 topics, all up to",
