@@ -78,11 +78,16 @@ def write_text(path: Path, text: str) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f".{path.name}.new")
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)
+        replace_bytes(path, text.encode())
     except OSError as error:
         raise not_written(path, error) from None
+
+
+def replace_bytes(path: Path, content: bytes) -> None:
+    """Write a whole file at once: a reader sees the former content or the new one. Raises OSError."""
+    draft = path.with_name(f".{path.name}.new")
+    draft.write_bytes(content)
+    draft.replace(path)
 
 
 def not_written(path: Path, error: OSError) -> ConfigError:

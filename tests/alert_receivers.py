@@ -44,6 +44,21 @@ def until(done: Callable[[], bool], seconds: float, told: Callable[[], str] = la
 
 
 @contextmanager
+def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """Serve HTTP on a free port by this handler; the base URL."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(5)
+
+
+@contextmanager
 def webhook() -> Iterator[Webhook]:
     """A real HTTP server on a free port."""
     known = Webhook()
@@ -63,17 +78,9 @@ def webhook() -> Iterator[Webhook]:
 
         def log_message(self, *_: object) -> None: ...
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    known.url = f"http://127.0.0.1:{server.server_address[1]}/hook"
-    try:
+    with served(Handler) as url:
+        known.url = f"{url}/hook"
         yield known
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(5)
 
 
 @dataclass

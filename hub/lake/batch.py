@@ -13,7 +13,7 @@ from hub.lake.rows import rows_of
 from hub.lake.schemas import Rejected, TopicSchemas
 from hub.log import Reader, Unreadable
 from hub.record import NewRecord, Positions, Record, TopicPartition
-from hub.topics.dead_letters.model import DLQ_SUFFIX
+from hub.topics.dead_letters.model import dead_letter
 
 MOST_ROWS, MOST_BYTES = 200_000, 64_000_000
 _POLL = 5_000
@@ -90,23 +90,9 @@ def take(batch: LakeBatch, records: Sequence[Record], schemas: TopicSchemas, sch
         try:
             decoded.append(schemas.decoded(record))
         except Rejected as rejected:
-            batch.dead.append(dead_letter(record, str(rejected)))
+            batch.dead.append(dead_letter(record, str(rejected), WRITER))
     if decoded:
         table, unfit = rows_of(decoded, schema)
-        batch.dead += [dead_letter(record, reason) for record, reason in unfit]
+        batch.dead += [dead_letter(record, reason, WRITER) for record, reason in unfit]
         batch.tables.append(table)
         batch.rows += table.num_rows
-
-
-def dead_letter(record: Record, reason: str) -> NewRecord:
-    """Return the record for ``<topic>.dlq``, with the event's own bytes and headers."""
-    about = {
-        "reason": reason,
-        "view": WRITER,
-        "topic": record.topic,
-        "partition": str(record.partition),
-        "offset": str(record.offset),
-        "timestamp": str(record.timestamp_ms),
-    }
-    headers = tuple((f"hub.dlq.{name}", text.encode()) for name, text in about.items())
-    return NewRecord(record.topic + DLQ_SUFFIX, record.key, record.value, (*record.headers, *headers))

@@ -6,7 +6,6 @@ A note that is older than ``STALE_MS`` does not count: its values are unknown.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, Literal
 import orjson
 from prometheus_client.core import Metric
 
+from hub.files import replace_bytes
 from hub.metrics.gauges import gauge
 
 FILE = "lake.json"
@@ -54,12 +54,9 @@ class LakeNote:
 
 def write_note(home: Path, note: LakeNote) -> None:
     """Write the note. A full disk does not stop the writer."""
-    path = home / FILE
-    new = path.with_suffix(".new")
     body = {"at_ms": note.at_ms, "topics": [each.as_json() for each in note.topics.values()]}
     with contextlib.suppress(OSError):
-        new.write_bytes(orjson.dumps(body))
-        os.replace(new, path)
+        replace_bytes(home / FILE, orjson.dumps(body))
 
 
 def read_note(home: Path, now_ms: int) -> LakeNote | None:

@@ -7,7 +7,6 @@ values are unknown.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import orjson
 from prometheus_client.core import Metric
 
+from hub.files import replace_bytes
 from hub.metrics.gauges import gauge
 
 FILE = "outbox.json"
@@ -55,10 +55,8 @@ class NoteFile:
         if note.state == self._last.state and note.at_ms - self._last.at_ms < 1_000:
             return
         self._last = note
-        new = self._path.with_suffix(".new")
         with contextlib.suppress(OSError):
-            new.write_bytes(orjson.dumps(asdict(note)))
-            os.replace(new, self._path)
+            replace_bytes(self._path, orjson.dumps(asdict(note)))
 
 
 def read_note(home: Path, now_ms: int) -> OutboxNote | None:

@@ -11,7 +11,6 @@ from zlib import crc32
 import orjson
 
 from hub.record import NewRecord, Positions, Record
-from hub.topics.dead_letters.model import DLQ_SUFFIX
 
 _LATEST_MS = 253_402_300_799_999
 
@@ -123,18 +122,3 @@ def halves(batch: SinkBatch) -> tuple[SinkBatch, SinkBatch]:
         between[event.record.topic_partition] = event.record.offset + 1
     at = Positions(between)
     return SinkBatch(first, batch.before, at), SinkBatch(second, at, batch.after)
-
-
-def dead_letter(refused: Refused, sink: str) -> NewRecord:
-    """Return the record for ``<topic>.dlq``, with the event's own bytes and headers."""
-    record = refused.record
-    about = {
-        "reason": refused.reason[:1_000],
-        "view": f"sink {sink}",
-        "topic": record.topic,
-        "partition": str(record.partition),
-        "offset": str(record.offset),
-        "timestamp": str(record.timestamp_ms),
-    }
-    headers = tuple((f"hub.dlq.{name}", text.encode()) for name, text in about.items())
-    return NewRecord(record.topic + DLQ_SUFFIX, record.key, record.value, (*record.headers, *headers))

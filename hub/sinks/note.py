@@ -6,7 +6,6 @@ A note that is older than ``STALE_MS`` says nothing of the present: its values a
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -16,7 +15,7 @@ import orjson
 from prometheus_client.core import Metric
 
 from hub.errors import CallerError, ConfigError
-from hub.files import read_bytes
+from hub.files import read_bytes, replace_bytes
 from hub.metrics.gauges import gauge
 from hub.record import Positions
 from hub.sinks.sinks_file import SINKS_FILE, SinkEntry, load_sinks
@@ -73,7 +72,7 @@ class SinkRow:
 def write_notes(home: Path, at_ms: int, notes: Iterable[SinkNote]) -> None:
     """Write the notes. A full disk does not stop the worker."""
     with contextlib.suppress(OSError):
-        _write(home / FILE, {"at_ms": at_ms, "sinks": [asdict(each) for each in notes]})
+        replace_bytes(home / FILE, orjson.dumps({"at_ms": at_ms, "sinks": [asdict(each) for each in notes]}))
 
 
 def read_notes(home: Path, now_ms: int) -> Mapping[str, SinkNote] | None:
@@ -124,19 +123,13 @@ def pause_sink(home: Path, name: str, *, paused: bool) -> None:
     """Pause or resume a sink. Raises CallerError (HUB-1829) if the home cannot be written."""
     names = paused_sinks(home) | {name} if paused else paused_sinks(home) - {name}
     try:
-        _write(home / PAUSED_FILE, sorted(names))
+        replace_bytes(home / PAUSED_FILE, orjson.dumps(sorted(names)))
     except OSError as error:
         raise CallerError(
             f'the home folder "{home}" cannot be written: {error.strerror}',
             hint="run the command as the user of the worker",
             code="HUB-1829",
         ) from None
-
-
-def _write(path: Path, body: object) -> None:
-    new = path.with_suffix(".new")
-    new.write_bytes(orjson.dumps(body))
-    os.replace(new, path)
 
 
 def families(rows: Sequence[SinkRow]) -> Iterable[Metric]:

@@ -22,16 +22,16 @@ from hub.log import Reader, WriterFenced
 from hub.materializers.engine.plans.topics import ensure_dead_letter_topic, largest_records
 from hub.materializers.queries.parser import SqlError
 from hub.materializers.queries.topic_rows import TopicTables
-from hub.record import Positions, Record, TopicPartition
+from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.runtime import Backoff
 from hub.schema_registry.client.port import SchemaRegistry
-from hub.sinks.events import Delivered, Refused, SinkBatch, dead_letter, group_of
+from hub.sinks.events import Delivered, Refused, SinkBatch, group_of
 from hub.sinks.note import SinkNote, SinkStatus
 from hub.sinks.owner import Owners
 from hub.sinks.selection import Selected, Selection, sql_refused
 from hub.sinks.sinks_file import SinkEntry
 from hub.sinks.targets.target import Target, Tell
-from hub.topics.dead_letters.model import DLQ_SUFFIX
+from hub.topics.dead_letters.model import DLQ_SUFFIX, dead_letter
 
 log = logging.getLogger(__name__)
 
@@ -198,9 +198,13 @@ class _Round:
     def _bury(self, refused: Sequence[Refused]) -> None:
         """Append dead-letter records now, before the target moves its position past them."""
         self._ensure_dead_letters()
-        self.writer.append([dead_letter(each, self.sink.name) for each in refused])
+        self.writer.append(self._dead_letters(refused))
         status = self.sink.status
         status.put(refused=status.note.refused + len(refused))
+
+    def _dead_letters(self, refused: Sequence[Refused]) -> list[NewRecord]:
+        reader = f"sink {self.sink.name}"
+        return [dead_letter(each.record, each.reason[:1_000], reader) for each in refused]
 
     def _ensure_dead_letters(self) -> None:
         if not self._has_dead_letters:
@@ -228,7 +232,7 @@ class _Round:
 
     def _commit(self, delivered: Delivered, refused: Sequence[Refused]) -> None:
         """Append dead-letter records, the target's records and the positions in one transaction."""
-        dead = [dead_letter(each, self.sink.name) for each in refused]
+        dead = self._dead_letters(refused)
         if dead:
             self._ensure_dead_letters()
         if not dead and not delivered.records and delivered.positions == self.committed:

@@ -15,11 +15,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
+from alert_receivers import served
 from lake_world import framed
 from pipeline import records_of, wait_until
 from postgres import Postgres
@@ -88,17 +89,9 @@ def receiver() -> Iterator[Receiver]:
 
         def log_message(self, *_: object) -> None: ...
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    known.url = f"http://127.0.0.1:{server.server_address[1]}/hook"
-    try:
+    with served(Handler) as url:
+        known.url = f"{url}/hook"
         yield known
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(5)
 
 
 @dataclass

@@ -26,7 +26,7 @@ from typing import Literal, NamedTuple
 import orjson
 
 from hub.errors import CallerError
-from hub.record import Headers, NewRecord, TopicPartition
+from hub.record import Headers, NewRecord, Record, TopicPartition
 from hub.topics.conformance.rules import PRODUCER_HEADER, UNKNOWN
 
 ACTIONS_TOPIC = "_hub.dlq"
@@ -204,3 +204,19 @@ def known(letter: DeadLetter, topic_id: str, ledger: Ledger) -> TrackedDeadLette
     """Attach the recorded action to a dead-letter record. Actions for another ``topic_id`` are ignored."""
     entry = ledger.get(letter.at)
     return TrackedDeadLetter(letter, entry if entry is not None and entry.topic_id == topic_id else None)
+
+
+def dead_letter(record: Record, reason: str, reader: str) -> NewRecord:
+    """Return the record for ``<topic>.dlq``, with the event's own bytes and headers.
+    ``reader``: what cannot use the event, in the header that views have their names in.
+    """
+    about = {
+        "reason": reason,
+        "view": reader,
+        "topic": record.topic,
+        "partition": str(record.partition),
+        "offset": str(record.offset),
+        "timestamp": str(record.timestamp_ms),
+    }
+    headers = tuple((f"hub.dlq.{name}", text.encode()) for name, text in about.items())
+    return NewRecord(record.topic + DLQ_SUFFIX, record.key, record.value, (*record.headers, *headers))
