@@ -23,7 +23,7 @@ from hub.log import MemoryCluster
 from hub.materializers.queries.answering.service import QueryService
 from hub.materializers.queries.executor import QueryExecutor
 from hub.materializers.queries.topic_rows import TopicTables
-from hub.materializers.serving.subscriptions import Watcher
+from hub.materializers.serving.watcher import Watcher
 from hub.materializers.stores.sql_store import Store
 from hub.pgwire.catalog.engine import Catalogs
 from hub.pgwire.queries import PgQueries

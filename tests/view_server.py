@@ -20,7 +20,7 @@ from hub.api.app import on_hub_error
 from hub.api.http import BoundedHttp
 from hub.errors import HubError
 from hub.materializers.serving.routes import create_router
-from hub.materializers.serving.subscriptions import Watcher
+from hub.materializers.serving.watcher import Watcher
 
 PATIENCE_S = patient(60.0)
 

@@ -52,7 +52,7 @@ from hub.materializers.queries.http import routes as query_routes
 from hub.materializers.queries.topic_rows import TopicTables
 from hub.materializers.serving import routes as view_routes
 from hub.materializers.serving.fast_path import FastPath, FastReads
-from hub.materializers.serving.subscriptions import Watcher
+from hub.materializers.serving.watcher import Watcher
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.versions import routes as version_routes
 from hub.materializers.workbench import routes as workbench_routes

@@ -39,7 +39,7 @@ from hub.materializers.progress.latency import PREFIX as LATENCY
 from hub.materializers.progress.latency import latest_event
 from hub.materializers.queries.saved_queries import readable, shows_all_of
 from hub.materializers.serving.row_counts import RowCounts
-from hub.materializers.serving.subscriptions import Watcher
+from hub.materializers.serving.watcher import Watcher
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.verification import metrics as verification_metrics
 from hub.observability.cluster import contact_series, health_series

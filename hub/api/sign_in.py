@@ -4,6 +4,7 @@ and the page of tokens and sessions."""
 from __future__ import annotations
 
 import time
+from functools import partial
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Request
@@ -125,23 +126,7 @@ def _note(door: AuthenticationContext, session: str, name: str, way: str, addres
 def _add_tokens(router: APIRouter, door: AuthenticationContext) -> None:
     """Add the page of tokens that people make."""
 
-    def page(error: HubError | None = None, made: str = "") -> Response:
-        status = 200 if error is None else 400 if type(error) is CallerError else status_of(error)
-        seen = [] if door.access.rules is None else visible(door.tokens)
-        caller = CALLER.get()
-        may_make = caller is not None and caller.is_person
-        sessions = visible_sessions(door.sessions, door.ended)
-        rows = [(each, shown_grants(each.grants)) for each in seen]
-        return html(
-            "frame/tokens.html",
-            status,
-            rows=rows,
-            error=error,
-            made=made,
-            may_make=may_make,
-            now_s=time.time(),
-            sessions=sessions,
-        )
+    page = partial(_tokens_page, door)
 
     @router.get("/tokens", include_in_schema=False)
     def tokens() -> Response:
@@ -183,6 +168,26 @@ def _add_tokens(router: APIRouter, door: AuthenticationContext) -> None:
         except HubError as error:
             return page(error)
         return RedirectResponse("/tokens", 303)
+
+
+def _tokens_page(door: AuthenticationContext, error: HubError | None = None, made: str = "") -> Response:
+    """Return the page of tokens and sessions, with an error, or with the token ``made``: it is shown once."""
+    status = 200 if error is None else 400 if type(error) is CallerError else status_of(error)
+    seen = [] if door.access.rules is None else visible(door.tokens)
+    caller = CALLER.get()
+    may_make = caller is not None and caller.is_person
+    sessions = visible_sessions(door.sessions, door.ended)
+    rows = [(each, shown_grants(each.grants)) for each in seen]
+    return html(
+        "frame/tokens.html",
+        status,
+        rows=rows,
+        error=error,
+        made=made,
+        may_make=may_make,
+        now_s=time.time(),
+        sessions=sessions,
+    )
 
 
 def _page(rules: AccessRules, next: str, name: str = "", error: HubError | None = None) -> Response:

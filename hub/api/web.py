@@ -33,7 +33,7 @@ from hub.materializers.definition.declared import changelog_of
 from hub.materializers.progress.store_reports import stores_of
 from hub.materializers.queries.saved_queries import load_queries, readable
 from hub.materializers.serving.descriptions import stored
-from hub.materializers.serving.subscriptions import Watcher
+from hub.materializers.serving.watcher import Watcher
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.versions.routes import view_versions
 from hub.materializers.versions.versions import PREFIX

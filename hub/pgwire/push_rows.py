@@ -20,7 +20,7 @@ from hub.materializers.queries.push.service import OpenPush, PushQueries
 from hub.materializers.queries.push.statement import PushStatement
 from hub.materializers.queries.relations import OutputColumn, Value
 from hub.materializers.queries.running import RunningQuery
-from hub.materializers.serving.subscriptions import SubscriptionEvent
+from hub.materializers.serving.subscription_events import SubscriptionEvent
 from hub.pgwire.results import ResultSpool, fields_of
 
 _OF_VIEW = (OutputColumn("_change", "string"), OutputColumn("_key", "string"))

@@ -16,7 +16,7 @@ from playwright.sync_api import expect
 
 from hub.api.dashboard import StoreViews
 from hub.materializers.serving.routes import create_router as view_routes
-from hub.materializers.serving.subscriptions import Watcher
+from hub.materializers.serving.watcher import Watcher
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.stores.store import RowVersion, ViewBatch
 from hub.observability.export.routes import create_router

@@ -23,7 +23,7 @@ from hub.materializers.queries.answering.service import QueryService
 from hub.materializers.queries.executor import QueryExecutor
 from hub.materializers.queries.http.routes import create_router as query_routes
 from hub.materializers.queries.topic_rows import TopicTables
-from hub.materializers.serving.subscriptions import Watcher
+from hub.materializers.serving.watcher import Watcher
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.stores.store import RowVersion, ViewBatch
 from hub.observability.web.pages.estate import LakeTableLine, NodeSchemas

@@ -347,7 +347,8 @@ def test_a_slow_reader_is_told_and_one_that_does_not_read_is_let_go_and_resumes(
     server: Server, transport: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hub.materializers.serving.reader_pace._SLOW_S", 0.2)
-    monkeypatch.setattr("hub.materializers.serving.subscriptions._PAGE", 50)
+    monkeypatch.setattr("hub.materializers.serving.subscriptions.PAGE", 50)
+    monkeypatch.setattr("hub.materializers.serving.watcher.PAGE", 50)
     wide = (
         "x" * 1_500_000
     )  # a page has 75 MB: more than sockets (tcp_rmem: 33 MB) and libraries hold between them

@@ -227,9 +227,8 @@ BUGS: dict[str, Bug] = {
     ),
     "subscribers are not told of deletes": Bug(
         _PUSH,
-        'yield SubscriptionEvent(\n                "delete" if',
-        "if row.values is None:\n                continue\n            "
-        'yield SubscriptionEvent(\n                "delete" if',
+        'name: Name = "delete" if',
+        'if row.values is None:\n                    continue\n                name: Name = "delete" if',
         _KILLS,
         ("Subscriber", *_ROWS),
     ),
@@ -250,8 +249,8 @@ BUGS: dict[str, Bug] = {
     ),
     "a subscriber that comes back misses what came meanwhile": Bug(
         _PUSH,
-        "if fresh and after is None:",
-        "if after is None:",
+        "elif self.fresh:",
+        "else:",
         ("kill -9 server",),
         ("Subscriber", *_ROWS),
     ),

@@ -11,7 +11,7 @@ import pytest
 import typer
 
 # Pieces that are too large today. A change may lower these numbers, never raise them.
-LONG_MODULES, LONG_FUNCTIONS, LARGE_CLASSES = 0, 9, 0
+LONG_MODULES, LONG_FUNCTIONS, LARGE_CLASSES = 0, 0, 0
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import typer
 
 from hub.cli.audited import planned
 from hub.cli.context import load_settings
-from hub.cli.schema.folder_output import Annotations, _head, _places, annotated, show_changes
+from hub.cli.schema.folder_output import Annotations, _head, _places, show_changes, show_checked
 from hub.cli.schema.impact import topic_of, touched
 from hub.cli.terminal.output import Output, OutputOption, note, show_one
 from hub.cli.terminal.progress import counted
@@ -163,25 +163,11 @@ def check(
     settings = load_settings()
     elsewhere = (against is not None) + (against_git is not None) + offline
     if what is not None and len(what) > 1:
-        if len(what) > 2:
-            raise CallerError(
-                "check takes one folder, or a subject and a file", hint="hub schema check --help"
-            )
-        if elsewhere or data or annotations is not None:
-            raise CallerError(
-                "a file under a subject is compared with the registry alone, and by its level",
-                hint="leave out --against, --against-git, --offline, --data and "
-                "--annotations, or check a folder",
-            )
+        _refuse_for_one(what, bool(elsewhere or data or annotations is not None))
         _check_one(settings, what[0], Path(what[1]))
         return
+    _refuse_together(elsewhere, data)
     folder = Path(what[0]) if what else None
-    if elsewhere > 1:
-        raise CallerError("--against, --against-git and --offline are three ways: give one of them")
-    if elsewhere and data:
-        raise CallerError(
-            "--data asks Kafka and the registry: leave out --against, --against-git and --offline"
-        )
     if elsewhere:
         made = _offline(settings, folder, against, against_git)
     else:
@@ -190,15 +176,32 @@ def check(
             if data:
                 made = _tried(settings, made, registry, None if every else sample)
     touches = touched(settings.project, made, settings if readers and not elsewhere else None)
-    if annotations is not None:
-        for line in annotated(made, touches):
-            print(line)
-    if annotations is None or output is Output.json:
-        show_changes(made, touches, output)
+    show_checked(made, touches, annotations, output)
     if made.refused:
         note(f"{len(made.refused)} of {len(made.items)} subjects are refused.")
         raise typer.Exit(1)
     note("All may follow.")
+
+
+def _refuse_for_one(what: Sequence[str], others: bool) -> None:
+    """Raise CallerError for a subject and a file with more arguments, or with options of folders."""
+    if len(what) > 2:
+        raise CallerError("check takes one folder, or a subject and a file", hint="hub schema check --help")
+    if others:
+        raise CallerError(
+            "a file under a subject is compared with the registry alone, and by its level",
+            hint="leave out --against, --against-git, --offline, --data and --annotations, or check a folder",
+        )
+
+
+def _refuse_together(elsewhere: int, data: bool) -> None:
+    """Raise CallerError for options that exclude each other; ``elsewhere``: how many name another state."""
+    if elsewhere > 1:
+        raise CallerError("--against, --against-git and --offline are three ways: give one of them")
+    if elsewhere and data:
+        raise CallerError(
+            "--data asks Kafka and the registry: leave out --against, --against-git and --offline"
+        )
 
 
 # ---- the state to compare with
@@ -388,6 +391,3 @@ def _tried(settings: Settings, made: FolderPlan, registry: RemoteRegistry, sampl
                 item = _refused(item, [("STORED_EVENTS", what, "keep what they have: see the reasons")])
         items.append(item)
     return replace(made, items=tuple(items))
-
-
-# ---- what is printed

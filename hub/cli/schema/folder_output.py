@@ -114,6 +114,17 @@ def as_json(item: Item, found: Touched) -> dict[str, object]:
     }
 
 
+def show_checked(
+    made: FolderPlan, found: Mapping[str, Touched], annotations: Annotations | None, output: Output
+) -> None:
+    """Print a check's findings, as annotations of a CI system if these are wanted."""
+    if annotations is not None:
+        for line in annotated(made, found):
+            print(line)
+    if annotations is None or output is Output.json:
+        show_changes(made, found, output)
+
+
 def annotated(made: FolderPlan, found: Mapping[str, Touched]) -> Iterator[str]:
     """Yield GitHub's workflow commands: an error per reason, a warning per impact, a notice per reader. Paths
     are relative to the current folder.

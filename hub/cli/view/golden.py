@@ -84,37 +84,11 @@ def run_tests(
 
     Example: hub view test customer_360 --only cancelled
     """
-    from hub.materializers.definition.load import load_views
-
     settings = load_settings()
     folder = project or settings.project
     wrong: dict[str, ConfigError] = {}
-    views = {
-        each.name: each for each in load_views(folder, lambda path, error: wrong.update({path.stem: error}))
-    }
-    if view in wrong:
-        raise wrong[view]
-    if view is not None and view not in views:
-        raise without_file(view, views, folder)
-    if not settings.transforms:
-        _refuse_functions(views.values())
-    cases = [
-        (file.view, name, case)
-        for file in _golden_files(folder, views, wrong)
-        if view in (None, file.view)
-        for name, case in file.tests.items()
-        if only.lower() in name.lower()
-    ]
-    if view in wrong:
-        raise wrong[view]
-    for refused in wrong.values():
-        note(f"left out: {refused.message}" + (f" ({refused.hint})" if refused.hint else ""))
-    if not cases:
-        raise NotFound(
-            "no test has that name",
-            hint=f'a test is a file in "{folder / "views" / "tests"}": docs/how-to/test-a-view.md shows one',
-            code="HUB-1416",
-        )
+    views = _views(settings, folder, view, wrong)
+    cases = _cases(folder, views, view, only, wrong)
     with golden_runner(settings, folder, views) as runner, counted("testing") as say:
         verdicts = []
         for number, each in enumerate(cases, 1):
@@ -126,6 +100,57 @@ def run_tests(
     note(f"{len(verdicts) - failed} passed, {failed} failed{left_out}")
     if failed or (wrong and view is None):
         raise typer.Exit(FAILED)
+
+
+def _views(
+    settings: Settings, folder: Path, asked: str | None, wrong: dict[str, ConfigError]
+) -> dict[str, View | SqlView]:
+    """Return the project's views by name; files that cannot be used go to ``wrong``.
+
+    Raises ConfigError or NotFound about the view asked for, and about functions where they are turned off.
+    """
+    from hub.materializers.definition.load import load_views
+
+    views = {
+        each.name: each for each in load_views(folder, lambda path, error: wrong.update({path.stem: error}))
+    }
+    if asked in wrong:
+        raise wrong[asked]
+    if asked is not None and asked not in views:
+        raise without_file(asked, views, folder)
+    if not settings.transforms:
+        _refuse_functions(views.values())
+    return views
+
+
+def _cases(
+    folder: Path,
+    views: dict[str, View | SqlView],
+    asked: str | None,
+    only: str,
+    wrong: dict[str, ConfigError],
+) -> list[tuple[str, str, Case]]:
+    """Return view, name and case of each test asked for; files that cannot be used go to ``wrong`` and are
+    named. Raises NotFound without any test.
+    """
+    cases = [
+        (file.view, name, case)
+        for file in _golden_files(folder, views, wrong)
+        if asked in (None, file.view)
+        for name, case in file.tests.items()
+        if only.lower() in name.lower()
+    ]
+    if asked in wrong:
+        raise wrong[asked]
+    for refused in wrong.values():
+        note(f"left out: {refused.message}" + (f" ({refused.hint})" if refused.hint else ""))
+    if not cases:
+        raise NotFound(
+            "no test has that name",
+            hint=f'a test is a file in "{folder / "views" / "tests"}": docs/how-to/test-a-view.md shows one',
+            code="HUB-1416",
+        )
+    return cases
 
 
 def _verdict(runner: GoldenRunner, view: str, name: str, case: Case) -> CaseResult:

@@ -245,7 +245,10 @@ class QueryClassifier:
                 "one aggregation by key: each event gives the key's new state; state is kept for every key",
                 "",
             )
-        call, name = calls[0]
+        return self._windowed(*calls[0], scope, base)
+
+    def _windowed(self, call: exp.Expr, name: str, scope: Scope, base: QueryShape) -> QueryShape:
+        """Return the shape of an aggregate by the window ``call``, a function ``name``."""
         argument = call.expressions[0] if call.expressions else None
         time = self.query.origin(scope, argument)
         source = self.query.view.sources[time.source] if time is not None else None

@@ -5,7 +5,10 @@ fast_path.py                [edge]  rows by key, answered before the routes
 descriptions.py             [core]  a view as lists and pages describe it
 pull_query.py               [core]  filters, order, fields and cursors
 read_your_writes.py         [core]  checks that a store covers a caller's write
+token_waits.py              [shell] the wait for it
 subscriptions.py            [shell] a snapshot, then every change, to any number of subscribers
+subscription_events.py      [core]  their requests, events and positions
+watcher.py                  [shell] polls the store for applies, and wakes them
 held_keys.py reader_pace.py [core]  keys that a subscriber may have, and its pace
 masked_changes.py           [shell] changes as their subscriber sees them
 subscription_transport.py   [edge]  server-sent events and WebSocket messages

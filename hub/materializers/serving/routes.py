@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,7 @@ from fastapi import APIRouter, Header, Query, Request, Response, WebSocket
 from starlette.datastructures import QueryParams
 
 from hub.caller import CALLER, seen_view, sees_view, shows_keys
-from hub.errors import CallerError, HubError, NotFound, PeerError, nearest
+from hub.errors import CallerError, NotFound, PeerError, nearest
 from hub.masking.shape import OPEN, SeenShape
 from hub.materializers.progress.view_states import Newest
 from hub.materializers.serving.descriptions import describe, known_views, no_rows_yet
@@ -35,18 +36,18 @@ from hub.materializers.serving.read_your_writes import (
     CATCHING_UP_HEADER,
     POSITION_HEADER,
     CatchingUp,
-    row_covers,
     wanted,
 )
 from hub.materializers.serving.row_counts import RowCounts
-from hub.materializers.serving.subscription_transport import ServerSentEvents, over_websocket
-from hub.materializers.serving.subscriptions import (
+from hub.materializers.serving.subscription_events import (
     SubscriptionEvent,
     SubscriptionRequest,
-    Watcher,
     parse_event_id,
-    subscribe,
 )
+from hub.materializers.serving.subscription_transport import ServerSentEvents, over_websocket
+from hub.materializers.serving.subscriptions import subscribe
+from hub.materializers.serving.token_waits import covering, topics_of
+from hub.materializers.serving.watcher import Watcher
 from hub.materializers.stores.columns import plain_type
 from hub.materializers.stores.sql.tables import ViewTable
 from hub.materializers.stores.sql_store import Store
@@ -54,7 +55,6 @@ from hub.materializers.stores.store import RowVersion
 from hub.materializers.verification.verification_status import rows_of
 from hub.record import Positions
 from hub.shares import Shares
-from hub.tracing import ACTIVE, spans
 
 _LONGEST_WAIT_MS = 60_000
 # Limit of subscribers: each one queries the store after every apply.
@@ -78,26 +78,53 @@ def create_router(
     ``shares``: of subscriptions.
     """
     router = APIRouter(tags=["views"])
-    counts = RowCounts(store)
+    routes = _Routes(store, watcher, query_timeout_ms, newest, catching_up, shares, RowCounts(store))
+    router.get("/views")(routes.views)
+    router.get("/api/audit/views")(routes.audits)
+    router.get("/views/{view}")(routes.rows)
+    router.get("/views/{view}/changes")(routes.changes)
+    router.websocket("/views/{view}/changes")(routes.changes_over_websocket)
+    router.get("/views/{view}/{key:path}")(routes.by_key)
+    return router
 
-    @router.get("/views")
-    def views() -> Response:
+
+@dataclass(frozen=True, slots=True)
+class _Routes:
+    """The handlers of one store's routes; the fields are the arguments of ``create_router``."""
+
+    store: Store
+    watcher: Watcher
+    query_timeout_ms: int
+    newest: Newest
+    catching_up: CatchingUp
+    shares: Shares | None
+    counts: RowCounts
+
+    def views(self) -> Response:
         """List every view with its state, rows, freshness and sources."""
-        told = newest(store.progress())
+        told = self.newest(self.store.progress())
         return _json(
-            {"views": [describe(counts, name, told) for name in known_views(store, told) if sees_view(name)]}
+            {
+                "views": [
+                    describe(self.counts, name, told)
+                    for name in known_views(self.store, told)
+                    if sees_view(name)
+                ]
+            }
         )
 
-    @router.get("/api/audit/views")
-    def audits() -> Response:
+    def audits(self) -> Response:
         """Show for every view and store whether its rows are the fold of its changelog, differences first.
         Differing keys are shown only to callers who may read the view."""
-        told = newest(store.progress())
+        told = self.newest(self.store.progress())
         return _json({"views": rows_of(told, time.time_ns() // 1_000_000, sees_view, shows_keys)})
 
-    @router.get("/views/{view}")
     async def rows(
-        view: str, request: Request, hub_position: str | None = Header(None), timeout_ms: int | None = None
+        self,
+        view: str,
+        request: Request,
+        hub_position: str | None = Header(None),
+        timeout_ms: int | None = None,
     ) -> Response:
         """Rows in key order, filtered on declared indexes:
         ``?city=Oslo&points.gte=100&limit=50&after=<next>``.
@@ -108,7 +135,7 @@ def create_router(
         is 503 with the lag. The header Hub-Catching-Up names the view while it reads a backlog of its topics:
         rows of later events are missing.
         """
-        table = await anyio.to_thread.run_sync(_table, store, view, newest)
+        table = await self._table(view)
         types = _types(table)
         filters = [each.as_tuple() for each in _filters(table, request.query_params, _OWN)]
         shape = await anyio.to_thread.run_sync(seen_view, view)
@@ -121,33 +148,38 @@ def create_router(
         text = request.query_params.get("after")
         after, written = after_of(text)
         place = parse_cursor(view, None if written else text, order) if order else None
-        token = wanted(written or hub_position, await _topics(store, view), view)
-        _, covered = await _wait(store, watcher, view, None, token, _timeout(timeout_ms))
+        token = wanted(written or hub_position, await topics_of(self.store, view), view)
+        _, covered = await covering(self.store, self.watcher, view, None, token, self._timeout(timeout_ms))
         cursor: str | None
         if order:
             sorting = [(each.column, each.descending) for each in order]
-            pairs = await anyio.to_thread.run_sync(store.ordered, view, filters, limit + 1, sorting, place)
+            pairs = await anyio.to_thread.run_sync(
+                self.store.ordered, view, filters, limit + 1, sorting, place
+            )
             found = [row for row, _ in pairs]
             cursor = cursor_of(order, pairs[limit - 1][1]) if len(pairs) > limit else None
         else:
-            found = await anyio.to_thread.run_sync(store.select, view, filters, limit + 1, after)
+            found = await anyio.to_thread.run_sync(self.store.select, view, filters, limit + 1, after)
             cursor = next_of(found[limit - 1].key) if len(found) > limit else None
         page = [_shown(row, fields, shape) for row in found[:limit]]
         answer = _json({"rows": page, "next": cursor}, covered)
-        if behind := await anyio.to_thread.run_sync(catching_up, (view,)):
+        if behind := await anyio.to_thread.run_sync(self.catching_up, (view,)):
             answer.headers[CATCHING_UP_HEADER] = ",".join(behind)
         return answer
 
-    async def opened(
-        view: str, query: QueryParams, snapshot: bool, covered: bool, last: str | None
+    async def _table(self, view: str) -> ViewTable:
+        return await anyio.to_thread.run_sync(_table, self.store, view, self.newest)
+
+    async def _opened(
+        self, view: str, query: QueryParams, snapshot: bool, covered: bool, last: str | None
     ) -> AsyncGenerator[SubscriptionEvent, None]:
         """Open a subscription; raises its errors before the response begins, while a status can still be
         sent.
         """
-        table = await anyio.to_thread.run_sync(_table, store, view, newest)
-        if shares is not None:
-            shares.require()
-        if sum(watcher.subscribers_by_view().values()) >= _MOST_SUBSCRIBERS:
+        table = await self._table(view)
+        if self.shares is not None:
+            self.shares.require()
+        if sum(self.watcher.subscribers_by_view().values()) >= _MOST_SUBSCRIBERS:
             raise PeerError(
                 f"server: {_MOST_SUBSCRIBERS} subscribers follow views already",
                 hint="try again later, or ask another server on the same store",
@@ -156,11 +188,11 @@ def create_router(
         parse_event_id(last)
         filters = tuple(_filters(table, query, _OWN_OF_CHANGES))
         request = await anyio.to_thread.run_sync(_request, table, filters, snapshot, covered)
-        events = subscribe(store, watcher, request, last)
-        return events if shares is None else _counted(events, shares)
+        events = subscribe(self.store, self.watcher, request, last)
+        return events if self.shares is None else _counted(events, self.shares)
 
-    @router.get("/views/{view}/changes")
     async def changes(
+        self,
         view: str,
         request: Request,
         snapshot: bool = True,
@@ -172,10 +204,10 @@ def create_router(
         is:
         ``?key=C-1``, ``?city=Oslo&points.gte=100``. A WebSocket on the same path receives the same events."""
         last = last_event_id_header or last_event_id
-        return ServerSentEvents(await opened(view, request.query_params, snapshot, covered, last))
+        return ServerSentEvents(await self._opened(view, request.query_params, snapshot, covered, last))
 
-    @router.websocket("/views/{view}/changes")
     async def changes_over_websocket(
+        self,
         socket: WebSocket,
         view: str,
         snapshot: bool = True,
@@ -184,10 +216,10 @@ def create_router(
     ) -> None:
         """Send changes as JSON messages ``{"event", "id", "data"}``."""
         last = last_event_id or socket.headers.get("last-event-id")
-        await over_websocket(socket, await opened(view, socket.query_params, snapshot, covered, last))
+        await over_websocket(socket, await self._opened(view, socket.query_params, snapshot, covered, last))
 
-    @router.get("/views/{view}/{key:path}")
     async def by_key(
+        self,
         view: str,
         key: str,
         request: Request,
@@ -205,11 +237,12 @@ def create_router(
         shape.require("GET by key")
         shape.refuse_columns(["key"], "look up by")
         token_text = after or hub_position
-        token = wanted(token_text, await _topics(store, view) if token_text else frozenset(), view)
+        token = wanted(token_text, await topics_of(self.store, view) if token_text else frozenset(), view)
+        limit_s = self._timeout(timeout_ms)
         try:
-            row, covered = await _wait(store, watcher, view, key, token, _timeout(timeout_ms))
+            row, covered = await covering(self.store, self.watcher, view, key, token, limit_s)
         except NotFound:
-            await anyio.to_thread.run_sync(_table, store, view, newest)  # raises with the nearest name
+            await self._table(view)  # raises with the nearest name
             raise
         if row is not None and shape.rows and not shape.admits({"key": row.key, **(row.values or {})}):
             row = None  # as if it were not there
@@ -221,16 +254,14 @@ def create_router(
         if fields is None:
             shape.refused_columns(row.values)
             return _json(_shown(row, None, shape), covered)
-        table = await anyio.to_thread.run_sync(_table, store, view)
+        table = await anyio.to_thread.run_sync(_table, self.store, view)
         wanted_fields = fields_of(view, fields, _types(table))
         shape.refused_columns(wanted_fields or ())
         return _json(_shown(row, wanted_fields, shape), covered)
 
-    def _timeout(timeout_ms: int | None) -> float:
-        wait_ms = query_timeout_ms if timeout_ms is None else max(0, timeout_ms)
+    def _timeout(self, timeout_ms: int | None) -> float:
+        wait_ms = self.query_timeout_ms if timeout_ms is None else max(0, timeout_ms)
         return min(wait_ms, _LONGEST_WAIT_MS) / 1000
-
-    return router
 
 
 async def _counted(
@@ -281,93 +312,6 @@ def _filters(table: ViewTable, query: QueryParams, own: tuple[str, ...]) -> list
 
 def _types(table: ViewTable) -> dict[str, str]:
     return {name: plain_type(kind) for name, kind in table.types.items()}
-
-
-async def wait_for(store: Store, watcher: Watcher, views: Sequence[str], token: str, deadline: float) -> None:
-    """Wait until each view covers its part of the token; ``deadline`` is of time.monotonic().
-
-    Raises PeerError with the lag, CallerError when the token concerns none of them.
-    """
-    concerned: dict[str, Positions] = {}
-    refusal: CallerError | None = None
-    for view in views:
-        try:
-            concerned[view] = wanted(token, await _topics(store, view), view)
-        except CallerError as error:
-            refusal = error
-    if refusal is not None and not concerned:
-        raise refusal
-    for view, positions in concerned.items():
-        await _wait(store, watcher, view, None, positions, deadline - time.monotonic())
-
-
-async def _wait(
-    store: Store, watcher: Watcher, view: str, key: str | None, token: Positions, timeout_s: float
-) -> tuple[RowVersion | None, Positions]:
-    """Return the key's row (None without a key) once the store covers the token, and the positions covered
-    then.
-
-    Raises PeerError with the lag.
-    """
-    known = spans()
-    if known is None:
-        return await _covering(store, watcher, view, key, token, timeout_s)
-    span = known.start(f"wait {view}", "internal", parent=ACTIVE.get(), attributes={"hub.view": view})
-    error = "_OTHER"
-    try:
-        found = await _covering(store, watcher, view, key, token, timeout_s)
-        error = ""
-        return found
-    except HubError as failed:
-        error = failed.code or type(failed).__name__
-        raise
-    finally:
-        span.end(error)
-
-
-async def _covering(
-    store: Store, watcher: Watcher, view: str, key: str | None, token: Positions, timeout_s: float
-) -> tuple[RowVersion | None, Positions]:
-    deadline = time.monotonic() + timeout_s
-    row: RowVersion | None = None
-    while True:
-        seen = watcher.generation
-        if key is not None:
-            row, covered = await anyio.to_thread.run_sync(store.read, view, key)
-        else:
-            covered = await anyio.to_thread.run_sync(store.positions, view, "source")
-        sources = row.sources if row is not None else None
-        if covered.covers(token) or row_covers(sources, token):
-            return row, covered
-        remaining = deadline - time.monotonic()
-        if remaining <= 0:
-            raise _behind(view, covered, token)
-        await watcher.wait(seen, min(remaining, 1.0))
-
-
-def _behind(view: str, covered: Positions, token: Positions) -> PeerError:
-    missing = covered.behind(token)
-    lag = ", ".join(
-        f"{tp.topic}:{tp.partition} is at {covered.get(tp)} of {offset} ({offset - covered.get(tp)} to go)"
-        for tp, offset in missing
-    )
-    error = PeerError(
-        f'view "{view}" does not cover the write yet: {lag}',
-        hint="ask again, or with a longer timeout_ms; hub lag shows whether the view is running",
-        code="HUB-3050",
-    )
-    error.details = {"position": str(covered), "missing": str(missing)}
-    return error
-
-
-async def _topics(store: Store, view: str) -> frozenset[str]:
-    """Return the topics that the view reads, as reported: those of its last batch, and the patterns of its
-    file.
-    """
-    told = await anyio.to_thread.run_sync(store.progress)
-    progress: Mapping[str, Any] = told.get(f"progress:{view}", {})
-    state: Mapping[str, Any] = told.get(f"state:{view}", {})
-    return frozenset({*progress.get("sources", {}), *state.get("sources", {}).values()})
 
 
 def _table(store: Store, view: str, newest: Newest = dict) -> ViewTable:

@@ -24,7 +24,7 @@ from fastapi.responses import StreamingResponse
 from starlette.types import Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from hub.materializers.serving.subscriptions import SubscriptionEvent
+from hub.materializers.serving.subscription_events import SubscriptionEvent
 
 SEND_S = 30.0
 _TOGETHER = 16_384  # bytes of events sent in one piece: a piece costs more than the events in it

@@ -254,16 +254,7 @@ def start(
             for given in plan.inputs
         ]
         union = functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
-        writing = loose(union).writeStream.queryName(plan.view.table)
-        with _FIRST:
-            writing = writing.foreachBatch(delta.take)
-        writing = writing.option("checkpointLocation", str(plan.checkpoint))
-        trigger = (
-            writing.trigger(availableNow=True)
-            if mode == "bulk"
-            else writing.trigger(processingTime=f"{settings.trigger_ms} milliseconds")
-        )
-        delta.query = trigger.start()
+        delta.query = _written(union, delta, settings, mode)
     except AnalysisException as error:
         state.close()
         raise refused(plan.view, error) from None
@@ -271,6 +262,18 @@ def start(
         state.close()
         raise
     return delta
+
+
+def _written(union: DataFrame, delta: DeltaQuery, settings: Settings, mode: Mode) -> StreamingQuery:
+    """Start the query that gives each batch of the union to ``delta``."""
+    plan = delta.plan
+    writing = loose(union).writeStream.queryName(plan.view.table)
+    with _FIRST:
+        writing = writing.foreachBatch(delta.take)
+    writing = writing.option("checkpointLocation", str(plan.checkpoint))
+    if mode == "bulk":
+        return writing.trigger(availableNow=True).start()
+    return writing.trigger(processingTime=f"{settings.trigger_ms} milliseconds").start()
 
 
 def _shares(

@@ -131,6 +131,73 @@ class Wait(NamedTuple):
 Marks = dict[int, PositionMark]
 
 
+@dataclass(slots=True)
+class _Totals:
+    """Sums and extremes over the partitions of a topic; the fields are those of ``LagReading``."""
+
+    now_ms: int
+    known: bool = False
+    past: bool = False
+    position: int = 0
+    end: int = 0
+    records: int = 0
+    lost: int = 0
+    rewound: int = 0
+    low_s: float = 0.0
+    high_s: float = 0.0
+    unbounded: bool = False
+    likely_s: float = 0.0
+    idle_s: float = 0.0
+    idle_partition: int | None = None
+    headroom: int | None = None
+    basis: str = "arrival"
+
+    def count(self, mark: PositionMark, end: int, about: PartitionState) -> int:
+        """Count a partition, and return the offset of the first record that may wait in it."""
+        committed = position = mark.position
+        self.known = True
+        self.position += committed
+        self.end += end
+        self.past = self.past or committed > end
+        self.rewound += mark.high - committed
+        if about.beginning is not None and committed < about.beginning:
+            self.lost += about.beginning - committed
+            position = about.beginning
+        return about.skipped(position)
+
+    def count_waiting(self, wait: Wait, high_s: float | None, likely_s: float | None, basis: str) -> None:
+        """Count a partition in which records wait, the oldest for up to ``high_s``, probably ``likely_s``."""
+        self.records += wait.end - wait.position
+        self.low_s = max(self.low_s, wait.low_s)
+        if high_s is None:
+            self.unbounded = True
+        else:
+            self.high_s = max(self.high_s, high_s)
+            self.likely_s = max(self.likely_s, (wait.low_s + high_s) / 2 if likely_s is None else likely_s)
+        self.basis = basis
+        if wait.idle_s > self.idle_s:
+            self.idle_s, self.idle_partition = wait.idle_s, wait.partition
+
+    def reading(self, partitions: int, retention_s: float | None) -> LagReading:
+        return LagReading(
+            self.now_ms,
+            self.position,
+            self.end,
+            self.records,
+            self.low_s,
+            None if self.unbounded and self.records else self.high_s,
+            self.lost,
+            self.rewound,
+            self.idle_s,
+            self.idle_partition if partitions > 1 else None,
+            self.headroom,
+            retention_s,
+            self.basis,
+            self.likely_s,
+            self.past,
+        )
+
+
 def measure(
     topic: str,
     positions: Mapping[int, int],
@@ -146,12 +213,7 @@ def measure(
     Updates ``marks`` and appends the partitions in which records wait to ``waits``. A single pass: a large
     estate has hundreds of thousands of these pairs.
     """
-    known = past = False
-    total = end_sum = records = lost = rewound = 0
-    low_s, high_s, likely_s, unbounded = 0.0, 0.0, 0.0, False
-    idle_s, idle_partition = 0.0, None
-    headroom: int | None = None
-    basis = "arrival"
+    totals = _Totals(now_ms)
     for partition, committed in positions.items():
         ring = rings.get(partition)
         if not ring:
@@ -159,69 +221,39 @@ def measure(
         newest = ring[-1]
         if now_ms - newest.still_ms > STALE_MS:
             return None
-        known = True
-        total += committed
-        end_sum += newest.end
-        past = past or committed > newest.end
-        mark = marks.get(partition)
-        if mark is None:
-            mark = marks[partition] = PositionMark(committed, now_ms, committed)
-        elif mark.position != committed:
-            mark.position, mark.since_ms = committed, now_ms
-            mark.high = max(mark.high, committed)
-        elif mark.since_ms > now_ms:  # the local clock was set back
-            mark.since_ms = now_ms
-        mark.high = max(committed, min(mark.high, newest.end))  # nothing past the end was ever read
-        rewound += mark.high - committed
+        mark = _moved(marks, partition, committed, newest.end, now_ms)
         about = partitions.get(partition, NOTHING_KNOWN)
-        beginning = about.beginning
-        position = committed
-        if beginning is not None and committed < beginning:
-            lost += beginning - committed
-            position = beginning
-        position = about.skipped(position)
+        position = totals.count(mark, newest.end, about)
         if position >= newest.end:
             # Nothing waits as of the last poll; later arrivals are unknown.
-            high_s = max(high_s, (now_ms - newest.still_ms) / 1000)
+            totals.high_s = max(totals.high_s, (now_ms - newest.still_ms) / 1000)
             continue
-        records += newest.end - position
         polled = arrival(ring, position)
-        found, by = oldest(polled, about.answers, position, facts, newest.end)
-        low, high, likely = found.waited(position, now_ms)
-        low_s = max(low_s, low)
-        if high is None:
-            unbounded = True
-        else:
-            high_s = max(high_s, high)
-            likely_s = max(likely_s, (low + high) / 2 if likely is None else likely)
-        if by != basis:
-            basis = by
+        found, basis = oldest(polled, about.answers, position, facts, newest.end)
+        low_s, high_s, likely_s = found.waited(position, now_ms)
         # Time for which it was observed both waiting and not moving.
         still_s = (now_ms - max(mark.since_ms, polled.until_ms or now_ms)) / 1000
-        if still_s > idle_s:
-            idle_s, idle_partition = still_s, partition
-        if beginning is not None and (headroom is None or position - beginning < headroom):
-            headroom = position - beginning
-        waits.append(Wait(topic, partition, committed, position, newest.end, low, still_s))
-    if not known:
-        return None
-    return LagReading(
-        now_ms,
-        total,
-        end_sum,
-        records,
-        low_s,
-        None if unbounded and records else high_s,
-        lost,
-        rewound,
-        idle_s,
-        idle_partition if len(positions) > 1 else None,
-        headroom,
-        facts.retention_s,
-        basis,
-        likely_s,
-        past,
-    )
+        wait = Wait(topic, partition, committed, position, newest.end, low_s, still_s)
+        totals.count_waiting(wait, high_s, likely_s, basis)
+        if about.beginning is not None:
+            headroom = position - about.beginning
+            totals.headroom = headroom if totals.headroom is None else min(totals.headroom, headroom)
+        waits.append(wait)
+    return totals.reading(len(positions), facts.retention_s) if totals.known else None
+
+
+def _moved(marks: Marks, partition: int, committed: int, end: int, now_ms: int) -> PositionMark:
+    """Return the partition's mark in ``marks``, moved to the committed position."""
+    mark = marks.get(partition)
+    if mark is None:
+        mark = marks[partition] = PositionMark(committed, now_ms, committed)
+    elif mark.position != committed:
+        mark.position, mark.since_ms = committed, now_ms
+        mark.high = max(mark.high, committed)
+    elif mark.since_ms > now_ms:  # the local clock was set back
+        mark.since_ms = now_ms
+    mark.high = max(committed, min(mark.high, end))  # nothing past the end was ever read
+    return mark
 
 
 def question(wait: Wait, ring: Ring, about: PartitionState, facts: LagTopicFacts, now_ms: int) -> int | None:

@@ -8,9 +8,10 @@ fails is left out and named in ``missing``.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from hub.caller import sees_topic
@@ -98,13 +99,7 @@ def describe(
     Raises NotFound with the nearest name, PeerError if the cluster does not answer at all.
     """
     deadline = time.monotonic() + wait_s
-    try:
-        replicas = cluster.replicas(name)
-    except NotFound:
-        guess = nearest(name, filter(sees_topic, cluster.topics()))
-        raise NotFound(
-            f'topic "{name}" does not exist', hint=f'did you mean "{guess}"?' if guess else "hub topic ls"
-        ) from None
+    replicas = _replicas(name, cluster)
     numbers = [each.partition for each in replicas]
     missing: list[str] = []
     executor = ThreadPoolExecutor(6, thread_name_prefix="describe")
@@ -118,15 +113,7 @@ def describe(
         schemas = executor.submit(_subjects, registry, name)
         groups = executor.submit(_groups, cluster, name, deadline - wait_s / 4)
 
-        def took(future: Future[T], what: str) -> T | None:
-            try:
-                return future.result(max(0.0, deadline - time.monotonic()))
-            except TimeoutError:
-                missing.append(f"{what}: no answer within {wait_s:g} s")
-            except HubError as error:
-                missing.append(f"{what}: {error.message}")
-            return None
-
+        took = partial(_answer, wait_s, deadline, missing)
         settings = took(config, "settings") or {}
         begins = took(begin, "first offsets") or Positions()
         ends = took(end, "end offsets") or Positions()
@@ -163,6 +150,28 @@ def origin(key: str, found: ConfigValue, spec: TopicSpec | None) -> str:
     return (
         f"tree: {by}" if same_setting(wanted, found.value) else f"set manually (tree: {by} declares {wanted})"
     )
+
+
+def _answer(wait_s: float, deadline: float, missing: list[str], future: Future[T], what: str) -> T | None:
+    """Return the answer, or None without one until the deadline; the reason goes to ``missing``."""
+    try:
+        return future.result(max(0.0, deadline - time.monotonic()))
+    except TimeoutError:
+        missing.append(f"{what}: no answer within {wait_s:g} s")
+    except HubError as error:
+        missing.append(f"{what}: {error.message}")
+    return None
+
+
+def _replicas(name: str, cluster: KafkaCluster) -> Sequence[PartitionReplicas]:
+    """Return the topic's partitions. Raises NotFound with the nearest name that the caller may see."""
+    try:
+        return cluster.replicas(name)
+    except NotFound:
+        guess = nearest(name, filter(sees_topic, cluster.topics()))
+        raise NotFound(
+            f'topic "{name}" does not exist', hint=f'did you mean "{guess}"?' if guess else "hub topic ls"
+        ) from None
 
 
 def _partition(

@@ -25,8 +25,10 @@ from hub.client.requests import Reply
 from hub.materializers.changelog.record import GENERATION_SHIFT
 from hub.materializers.serving import subscriptions
 from hub.materializers.serving.pull_query import Condition
+from hub.materializers.serving.subscription_events import SubscriptionEvent, SubscriptionRequest
 from hub.materializers.serving.subscription_transport import as_message, as_sse
-from hub.materializers.serving.subscriptions import SubscriptionEvent, SubscriptionRequest, Watcher, subscribe
+from hub.materializers.serving.subscriptions import subscribe
+from hub.materializers.serving.watcher import Watcher
 from hub.record import Positions
 
 STREAM = (
@@ -164,7 +166,8 @@ class Lines:
 def test_a_copy_ends_equal_to_the_table_whatever_is_cut_where_and_nothing_is_told_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr(subscriptions, "_PAGE", 3)
+    monkeypatch.setattr(subscriptions, "PAGE", 3)
+    monkeypatch.setattr("hub.materializers.serving.watcher.PAGE", 3)
     monkeypatch.setattr("hub.materializers.serving.held_keys.HeldKeys.__init__.__defaults__", (4,))
     monkeypatch.setattr(subscriptions, "_HEARTBEAT_S", 0.01)
     chance = random.Random(seed)

@@ -17,7 +17,7 @@ from sql_cases import DECIMAL, schema
 from hub.api.app import on_hub_error
 from hub.errors import HubError
 from hub.materializers.serving.routes import create_router
-from hub.materializers.serving.subscriptions import Watcher
+from hub.materializers.serving.watcher import Watcher
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.stores.store import RowVersion, ViewBatch
 from hub.record import Positions

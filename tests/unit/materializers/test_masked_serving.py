@@ -22,7 +22,9 @@ from hub.errors import HubError, PeerError
 from hub.materializers.serving.fast_path import FastPath, FastReads
 from hub.materializers.serving.held_keys import HeldKeys
 from hub.materializers.serving.routes import create_router
-from hub.materializers.serving.subscriptions import SubscriptionEvent, SubscriptionRequest, Watcher, subscribe
+from hub.materializers.serving.subscription_events import SubscriptionEvent, SubscriptionRequest
+from hub.materializers.serving.subscriptions import subscribe
+from hub.materializers.serving.watcher import Watcher
 
 FACTS = KnownFacts(views={"v": ViewFacts({"city": (), "points": ()}, (), ())})
 POINTS = {"fields": ["points"], "views": ["v"], "as": "hashed"}

@@ -20,15 +20,15 @@ from hub.errors import CallerError, PeerError
 from hub.materializers.serving import reader_pace, subscriptions
 from hub.materializers.serving.held_keys import HeldKeys
 from hub.materializers.serving.pull_query import Condition
-from hub.materializers.serving.subscription_transport import ServerSentEvents, as_message, as_sse
-from hub.materializers.serving.subscriptions import (
+from hub.materializers.serving.subscription_events import (
     SubscriberPosition,
     SubscriptionEvent,
     SubscriptionRequest,
-    Watcher,
     parse_event_id,
-    subscribe,
 )
+from hub.materializers.serving.subscription_transport import ServerSentEvents, as_message, as_sse
+from hub.materializers.serving.subscriptions import subscribe
+from hub.materializers.serving.watcher import Watcher
 from hub.materializers.stores.sql.queries import ChangedRows, Filter
 from hub.materializers.stores.sql_store import Store
 from hub.record import Positions
@@ -239,8 +239,8 @@ def test_a_busy_neighbour_does_not_silence_the_sign_of_life(
 def test_the_watcher_wakes_for_what_others_apply_and_asks_nothing_while_they_rest(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(subscriptions, "_POLL_S", 0.001)
-    monkeypatch.setattr(subscriptions, "_GATHER_S", 0.001)
+    monkeypatch.setattr("hub.materializers.serving.watcher._POLL_S", 0.001)
+    monkeypatch.setattr("hub.materializers.serving.watcher._GATHER_S", 0.001)
     reader = Store(bench.store.url)  # the applier writes from a process of its own
     watcher, asked = Watcher(reader), 0
     stamp = reader.feed.stamp
@@ -275,8 +275,8 @@ def test_the_watcher_wakes_for_what_others_apply_and_asks_nothing_while_they_res
 def test_changes_that_follow_a_change_at_once_are_told_together(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(subscriptions, "_POLL_S", 0.001)
-    monkeypatch.setattr(subscriptions, "_GATHER_S", 2.0)
+    monkeypatch.setattr("hub.materializers.serving.watcher._POLL_S", 0.001)
+    monkeypatch.setattr("hub.materializers.serving.watcher._GATHER_S", 2.0)
     reader = Store(bench.store.url)
     watcher = Watcher(reader)
 

@@ -19,7 +19,7 @@ from hub.caller import CALLER, Action, Caller, Decision, Forbidden, Resource
 from hub.errors import CallerError
 from hub.materializers.queries.parser import SqlError, parse
 from hub.materializers.queries.push.statement import push_statement
-from hub.materializers.serving.subscriptions import SubscriptionEvent
+from hub.materializers.serving.subscription_events import SubscriptionEvent
 
 Step = Callable[[SubscriptionEvent], object]
 

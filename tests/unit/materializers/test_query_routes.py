@@ -31,7 +31,7 @@ from hub.materializers.queries.parser import SqlError
 from hub.materializers.queries.running import RunningQuery
 from hub.materializers.queries.topic_rows import TopicTables
 from hub.materializers.serving import routes
-from hub.materializers.serving.subscriptions import Watcher
+from hub.materializers.serving.watcher import Watcher
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.stores.store import RowVersion, ViewBatch
 from hub.record import NewRecord, Positions

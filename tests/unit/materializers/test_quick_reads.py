@@ -17,7 +17,7 @@ from hub.api.app import on_hub_error
 from hub.errors import HubError
 from hub.materializers.serving.fast_path import FastPath, FastReads
 from hub.materializers.serving.routes import create_router
-from hub.materializers.serving.subscriptions import Watcher
+from hub.materializers.serving.watcher import Watcher
 from hub.materializers.stores.prepared_postgres import PostgresReads
 
 

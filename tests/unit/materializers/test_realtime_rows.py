@@ -16,7 +16,7 @@ from hub.api.app import on_hub_error
 from hub.errors import HubError
 from hub.materializers.serving.read_your_writes import row_covers
 from hub.materializers.serving.routes import create_router
-from hub.materializers.serving.subscriptions import Watcher
+from hub.materializers.serving.watcher import Watcher
 from hub.record import NewRecord, Positions
 from hub.schema_registry.codecs.wire_format import encode, parsed
 

@@ -27,7 +27,9 @@ from hub.log import MemoryReader
 from hub.materializers.changelog.record import GENERATION_SHIFT
 from hub.materializers.progress.records import Progress
 from hub.materializers.serving.routes import create_router
-from hub.materializers.serving.subscriptions import SubscriptionRequest, Watcher, subscribe
+from hub.materializers.serving.subscription_events import SubscriptionRequest
+from hub.materializers.serving.subscriptions import subscribe
+from hub.materializers.serving.watcher import Watcher
 from hub.materializers.stores.store import RowVersion, StoreRefused, ViewBatch
 from hub.record import NewRecord, Positions
 

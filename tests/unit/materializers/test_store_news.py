@@ -21,7 +21,7 @@ from hub.materializers.progress.records import PROGRESS_TOPIC
 from hub.materializers.progress.store_reports import StorePosition, StoreReport, StoreState, gone
 from hub.materializers.progress.store_watch import ServerFacts, StoreWatch
 from hub.materializers.serving import routes
-from hub.materializers.serving.subscriptions import Watcher
+from hub.materializers.serving.watcher import Watcher
 from hub.materializers.stores.sql_store import Store
 from hub.record import NewRecord, Positions
 

@@ -25,7 +25,9 @@ from hub.materializers.definition.sql_view import SqlView
 from hub.materializers.engine.plans.fingerprints import sql_fingerprint
 from hub.materializers.planning.classify import classify
 from hub.materializers.progress.records import PROGRESS_TOPIC, Progress, ViewState
-from hub.materializers.serving.subscriptions import SubscriptionRequest, Watcher, subscribe
+from hub.materializers.serving.subscription_events import SubscriptionRequest
+from hub.materializers.serving.subscriptions import subscribe
+from hub.materializers.serving.watcher import Watcher
 from hub.materializers.spark.formats.decode import Input
 from hub.materializers.stores.sql.scans import compared_table
 from hub.materializers.stores.sql_store import Store

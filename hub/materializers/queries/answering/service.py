@@ -39,8 +39,8 @@ from hub.materializers.queries.statements.service import Statements
 from hub.materializers.queries.topic_rows import ScannedRange, TopicTables
 from hub.materializers.serving.descriptions import no_rows_yet
 from hub.materializers.serving.read_your_writes import CatchingUp
-from hub.materializers.serving.routes import wait_for
-from hub.materializers.serving.subscriptions import Watcher
+from hub.materializers.serving.token_waits import wait_for
+from hub.materializers.serving.watcher import Watcher
 from hub.materializers.snapshot_groups.in_store import CommonSnapshot
 from hub.materializers.stores.sql_store import Store
 from hub.record import Positions

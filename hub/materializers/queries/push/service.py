@@ -23,7 +23,8 @@ from hub.materializers.queries.push.view_changes import ViewChanges
 from hub.materializers.queries.relations import OutputColumn, Value
 from hub.materializers.queries.running import TakeRows, take_rows
 from hub.materializers.queries.topic_rows import TopicTables
-from hub.materializers.serving.subscriptions import SubscriptionEvent, Watcher, parse_event_id
+from hub.materializers.serving.subscription_events import SubscriptionEvent, parse_event_id
+from hub.materializers.serving.watcher import Watcher
 from hub.materializers.stores.sql_store import Store
 from hub.record import Positions
 

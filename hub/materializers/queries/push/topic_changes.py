@@ -24,7 +24,7 @@ from hub.materializers.queries.push.statement import PushStatement
 from hub.materializers.queries.relations import OutputColumn, Value
 from hub.materializers.queries.running import QueryAnswer, RunningQuery, TakeRows, take_rows
 from hub.materializers.queries.topic_rows import TopicTables
-from hub.materializers.serving.subscriptions import SubscriptionEvent
+from hub.materializers.serving.subscription_events import SubscriptionEvent
 from hub.record import Positions, Record
 
 T = TypeVar("T")

@@ -19,12 +19,9 @@ from hub.materializers.queries.push.statement import KEY_COLUMN, PushStatement, 
 from hub.materializers.queries.relations import Value
 from hub.materializers.queries.running import RunningQuery, TakeRows, take_rows
 from hub.materializers.serving.held_keys import HeldKeys
-from hub.materializers.serving.subscriptions import (
-    SubscriptionEvent,
-    SubscriptionRequest,
-    Watcher,
-    subscribe,
-)
+from hub.materializers.serving.subscription_events import SubscriptionEvent, SubscriptionRequest
+from hub.materializers.serving.subscriptions import subscribe
+from hub.materializers.serving.watcher import Watcher
 from hub.materializers.stores.sql_store import Store
 
 T = TypeVar("T")
