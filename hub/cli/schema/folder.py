@@ -164,8 +164,7 @@ def check(
     elsewhere = (against is not None) + (against_git is not None) + offline
     if what is not None and len(what) > 1:
         _refuse_for_one(what, bool(elsewhere or data or annotations is not None))
-        _check_one(settings, what[0], Path(what[1]))
-        return
+        return _check_one(settings, what[0], Path(what[1]))
     _refuse_together(elsewhere, data)
     folder = Path(what[0]) if what else None
     if elsewhere:
@@ -177,10 +176,13 @@ def check(
                 made = _tried(settings, made, registry, None if every else sample)
     touches = touched(settings.project, made, settings if readers and not elsewhere else None)
     show_checked(made, touches, annotations, output)
+    note(
+        f"{len(made.refused)} of {len(made.items)} subjects are refused."
+        if made.refused
+        else "All may follow."
+    )
     if made.refused:
-        note(f"{len(made.refused)} of {len(made.items)} subjects are refused.")
         raise typer.Exit(1)
-    note("All may follow.")
 
 
 def _refuse_for_one(what: Sequence[str], others: bool) -> None:
