@@ -56,10 +56,7 @@ def plan(
     Exit code 0: nothing to do; 2: changes; 1: something is refused. Example: hub schema plan schemas --data
     """
     settings = load_settings()
-    with _registry(settings) as registry:
-        made = _online(settings, folder, registry)
-        if data:
-            made = _tried(settings, made, registry, None if every else sample)
+    made = _registered(settings, folder, data, None if every else sample)
     show_changes(made, touched(settings.project, made, settings if readers else None), output)
     raise typer.Exit(made.exit_code)
 
@@ -164,25 +161,20 @@ def check(
     elsewhere = (against is not None) + (against_git is not None) + offline
     if what is not None and len(what) > 1:
         _refuse_for_one(what, bool(elsewhere or data or annotations is not None))
-        return _check_one(settings, what[0], Path(what[1]))
+        _check_one(settings, what[0], Path(what[1]))
+        return
     _refuse_together(elsewhere, data)
     folder = Path(what[0]) if what else None
     if elsewhere:
         made = _offline(settings, folder, against, against_git)
     else:
-        with _registry(settings) as registry:
-            made = _online(settings, folder, registry)
-            if data:
-                made = _tried(settings, made, registry, None if every else sample)
+        made = _registered(settings, folder, data, None if every else sample)
     touches = touched(settings.project, made, settings if readers and not elsewhere else None)
     show_checked(made, touches, annotations, output)
-    note(
-        f"{len(made.refused)} of {len(made.items)} subjects are refused."
-        if made.refused
-        else "All may follow."
-    )
     if made.refused:
+        note(f"{len(made.refused)} of {len(made.items)} subjects are refused.")
         raise typer.Exit(1)
+    note("All may follow.")
 
 
 def _refuse_for_one(what: Sequence[str], others: bool) -> None:
@@ -218,6 +210,13 @@ def _offline(
     found, book = _load(settings, folder), _rulebook(settings)
     state = with_levels(_offline_state(settings, found, against, against_git), found, book)
     return plan(found, state, rules_of(book))
+
+
+def _registered(settings: Settings, folder: Path | None, data: bool, sample: int | None) -> FolderPlan:
+    """Return the plan against the registry; with ``data``, tried on stored events: ``sample``, None: all."""
+    with _registry(settings) as registry:
+        made = _online(settings, folder, registry)
+        return _tried(settings, made, registry, sample) if data else made
 
 
 def _registry(settings: Settings) -> closing[RemoteRegistry]:
