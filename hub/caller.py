@@ -83,16 +83,16 @@ class Decision:
 
 @dataclass(frozen=True)
 class Caller:
-    """A caller. ``name`` is empty while nobody is signed in. ``can_leave``: a browser session, which can be
-    ended. ``for_others``: the hub's own command line, which names its user. ``is_person``: signed
-    in themselves, not by one of their tokens. ``shape``: a topic or view as they see it; ``is_masked``:
-    whether that may be less than everything.
+    """A caller. ``name`` is empty while nobody is signed in. ``way``: how they signed in, as
+    hub.access.authenticate names it (``session``, ``token``, …). ``for_others``: the hub's own command line,
+    which names its user. ``is_person``: signed in themselves, not by one of their tokens. ``shape``: a topic
+    or view as they see it; ``is_masked``: whether that may be less than everything.
     """
 
     name: str
     groups: frozenset[str]
     decide: Callable[[Action, Resource], Decision] = field(repr=False)
-    can_leave: bool = False
+    way: str = ""
     for_others: bool = False
     is_person: bool = False
     shape: Callable[[Resource], SeenShape] = field(default=lambda _what: OPEN, repr=False)

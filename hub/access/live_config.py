@@ -67,13 +67,13 @@ class AccessRules:
                 self._known[key] = found
         return found
 
-    def caller(self, who: Principal, *, can_leave: bool = False) -> Caller:
+    def caller(self, who: Principal, *, way: str = "") -> Caller:
         """Return the caller as the rest of the hub sees it."""
         return Caller(
             who.name,
             who.groups,
             lambda action, what: self.decide(who, action, what),
-            can_leave=can_leave,
+            way=way,
             for_others=who.kind == "own",
             is_person=who.kind in ("user", "proxy", "oidc") and not who.by_token,
             shape=lambda what: self.shape(who, what),

@@ -38,7 +38,7 @@ def add_docs(app: FastAPI) -> None:
         document = app.openapi()
         abouts = {each["name"]: each.get("description", "") for each in document.get("tags", ())}
         groups = [(tag, abouts.get(tag, ""), found) for tag, found in grouped(document).items()]
-        return html("frame/docs.html", title=document["info"]["title"], groups=groups)
+        return html("frame/docs.html", section="api", title=document["info"]["title"], groups=groups)
 
 
 def grouped(document: Mapping[str, Any]) -> dict[str, list[ApiOperation]]:

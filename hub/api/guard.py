@@ -135,7 +135,7 @@ class Guard:
             logged = self._log(found, known, asked, scope)
             return await self._refuse(error, known, rules, scope, receive, send, logged)
         logged = self._log(found, known, asked, scope)
-        caller = None if rule.whole else rules.caller(known.who, can_leave=known.way == "session")
+        caller = None if rule.whole else rules.caller(known.who, way=known.way)
         if logged is not None and caller is not None:
             caller = noting(caller, rules)
         share, before = ASKER.set(_asker(known, asked)), CALLER.set(caller)

@@ -7,6 +7,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from hub.errors import NotFound
 from hub.help.pages import INDEX, HelpPage, contents, image, page
+from hub.observability.web.layout import breadcrumbs
 from hub.observability.web.page import html
 
 
@@ -34,4 +35,14 @@ def add_help(app: FastAPI) -> None:
 
 
 def _shown(found: HelpPage, status: int = 200, trouble: str = "") -> HTMLResponse:
-    return html("frame/help.html", status, found=found, contents=contents(), trouble=trouble)
+    path = "/help" if found.name == INDEX else f"/help/{found.name}"
+    crumbs = breadcrumbs("help", path)
+    return html(
+        "frame/help.html",
+        status,
+        section="help",
+        crumbs=crumbs,
+        found=found,
+        contents=contents(),
+        trouble=trouble,
+    )

@@ -48,6 +48,7 @@ from hub.observability.overview.mirror_readers import MirrorReader, MirrorStatus
 from hub.observability.overview.monitor import Monitor
 from hub.observability.overview.overview import lag_rows
 from hub.observability.overview.reports import ViewSource
+from hub.observability.web.page import Site, show_site
 from hub.observability.web.pages.estate import LakeTableLine, NodeSchemas, PageSources
 from hub.observability.web.pages.monitor.completeness import CountedTopics, TopicCountsRow
 from hub.observability.web.pages.monitor.mirrors import MirrorFacts
@@ -117,6 +118,7 @@ def add_pages(
     app: FastAPI, settings: Settings, parts: HubParts, measurers: Measurers, rows: ViewSource, tree: LiveTree
 ) -> None:
     """Add the pages before all other routes: API routes at the same addresses come after them."""
+    show_site(Site(settings.environment, settings.environment_color))
     sources = page_sources(settings, parts, measurers, rows, tree)
     # Moved to the front: some addresses are those of API routes too, which would match first.
     routes, others = app.router.routes, len(app.router.routes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ipaddress import ip_network
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
@@ -14,6 +14,15 @@ from hub.security import ServerTls
 class ServerSettings(BaseModel):
     """Ports of the server, its limits, and who may ask."""
 
+    environment: str = Field(
+        "",
+        max_length=40,
+        description="name of this installation, such as production: a badge and the title of every web page "
+        "show it; empty: no badge",
+    )
+    environment_color: Literal["gray", "green", "blue", "amber", "red"] = Field(
+        "gray", description="color of that badge"
+    )
     http_host: str = "127.0.0.1"
     http_port: int = Field(8088, description="the dashboard, the query API and the schema registry")
     https: ServerTls | None = Field(

@@ -90,6 +90,14 @@ def test_in_and_out(page: tuple[Page, str]) -> None:
     assert not [each for each in Axe().run(opened).response["violations"] if each["impact"] != "minor"]
     expect(opened.get_by_test_id("who")).to_have_text("ana")
 
+    opened.get_by_test_id("who").click()
+    menu = opened.get_by_test_id("user-menu")
+    expect(menu).to_contain_text("Signed in in this browser")
+    assert not [each for each in Axe().run(opened).response["violations"] if each["impact"] != "minor"]
+    opened.keyboard.press("Escape")
+    expect(menu).to_be_hidden()
+    expect(opened.get_by_test_id("who")).to_be_focused()
+    opened.keyboard.press("Enter")
     opened.get_by_role("button", name="Sign out").click()
     expect(opened.get_by_test_id("sign-in")).to_be_visible()
     assert not [each for each in Axe().run(opened).response["violations"] if each["impact"] != "minor"]
@@ -109,8 +117,7 @@ def test_a_page_that_stays_open_leads_to_the_sign_in_page_when_its_session_has_g
     sign_in(opened, "root")
     expect(opened).to_have_url(f"{url}/")
 
-    opened.get_by_test_id("who").click()
-    opened.get_by_role("link", name="access log").click()
+    opened.get_by_role("link", name="Access log").click()
     log = opened.get_by_test_id("access-log")
     expect(log.get_by_role("alert")).to_contain_text("Kafka")
     log.get_by_label("Action").select_option("topic.change")

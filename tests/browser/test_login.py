@@ -107,6 +107,7 @@ def test_there_and_back_to_the_page_and_out(page: Page, url: str) -> None:
     assert "hub_login" not in cookies
 
     session = cookies["hub_session"]["value"]
+    page.get_by_test_id("who").click()
     page.get_by_role("button", name="Sign out").click()
     expect(page.get_by_test_id("sign-in")).to_be_visible()
     page.context.add_cookies([{"name": "hub_session", "value": session, "url": url}])

@@ -76,6 +76,7 @@ def create_router(cluster: Log) -> APIRouter:
         return html(
             "frame/access_log.html",
             status,
+            section="access-log",
             rows=rows,
             more=more,
             error=error,

@@ -1,7 +1,7 @@
 """[core] The web app: formatting, layout and pages. Templates and static files are in ``templates/`` and
 ``static/``.
 
-``layout.py`` holds the navigation and the page frame. ``tree.py`` groups topics by labels. ``svg.py`` draws
+``layout.py`` holds the navigation and the breadcrumbs. ``tree.py`` groups topics by labels. ``svg.py`` draws
 sparklines. ``card.py`` shows a row with its provenance. ``page.py`` [edge] renders Jinja2. The pages are in
 ``pages/``.
 

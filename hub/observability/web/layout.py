@@ -1,52 +1,136 @@
-"""[core] Elements that all pages share: the sections of the navigation, paging, and addresses.
+"""[core] Elements that all pages share: navigation, breadcrumbs, paging, and addresses.
 
 The JSON of a page is at its own address prefixed with ``/api``, with the same parameters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from hub.caller import HUB, Action, may
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """An entry of the navigation. ``shortcut``: the key after ``g``. ``of_hub``: visible only with a grant
-    on the hub itself."""
+    """An entry of the navigation. ``shortcut``: the key after ``g``. ``needs``: the action on the hub itself
+    that its page requires; None: it is open to everyone with any grant."""
 
     key: str
     title: str
     href: str
     shortcut: str
-    of_hub: bool = False
+    needs: Action | None = None
 
 
-SECTIONS = (
-    Section("overview", "Overview", "/", "o"),
-    Section("topics", "Topics", "/topics", "t"),
-    Section("schemas", "Schemas", "/schemas", "s"),
-    Section("views", "Views", "/views", "v"),
-    Section("lineage", "Lineage", "/lineage", "n"),
-    Section("lag", "Lag", "/lag", "l"),
-    Section("latency", "Latency", "/latency", "y"),
-    Section("completeness", "Completeness", "/completeness", "c"),
-    Section("alerts", "Alerts", "/alerts", "a"),
-    Section("mirrors", "Mirrors", "/mirrors", "m", True),
-    Section("connect", "Connect", "/connect", "k", True),
-    Section("sinks", "Sinks", "/sinks", "i", True),
-    Section("cluster", "Cluster", "/cluster", "b", True),
-    Section("query", "Query", "/query", "q"),
-    Section("workbench", "Workbench", "/workbench", "w"),
-    Section("help", "Help", "/help", "h"),
+@dataclass(frozen=True, slots=True)
+class SectionGroup:
+    """A group of the navigation; ``title`` is empty for the entries above and below the named groups."""
+
+    title: str
+    sections: tuple[Section, ...]
+
+
+NAVIGATION = (
+    SectionGroup("", (Section("overview", "Overview", "/", "o"),)),
+    SectionGroup(
+        "Data",
+        (
+            Section("topics", "Topics", "/topics", "t"),
+            Section("schemas", "Schemas", "/schemas", "s"),
+            Section("views", "Views", "/views", "v"),
+            Section("query", "Query", "/query", "q"),
+            Section("workbench", "Workbench", "/workbench", "w"),
+        ),
+    ),
+    SectionGroup(
+        "Flow",
+        (
+            Section("lineage", "Lineage", "/lineage", "n"),
+            Section("lag", "Lag", "/lag", "l"),
+            Section("latency", "Latency", "/latency", "y"),
+            Section("completeness", "Completeness", "/completeness", "c"),
+            Section("mirrors", "Mirrors", "/mirrors", "m", Action.read),
+            Section("connect", "Connect", "/connect", "k", Action.read),
+            Section("sinks", "Sinks", "/sinks", "i", Action.read),
+        ),
+    ),
+    SectionGroup(
+        "Operate",
+        (
+            Section("alerts", "Alerts", "/alerts", "a"),
+            Section("dead-letters", "Dead-letter records", "/dead-letters", "d"),
+            Section("cluster", "Cluster", "/cluster", "b", Action.read),
+            Section("access-log", "Access log", "/access-log", "x", Action.admin),
+        ),
+    ),
+    SectionGroup(
+        "",
+        (
+            Section("api", "API", "/docs", "p"),
+            Section("help", "Help", "/help", "h"),
+        ),
+    ),
 )
+SECTIONS = tuple(section for group in NAVIGATION for section in group.sections)
 
 
-def visible_sections() -> tuple[Section, ...]:
-    """Return the sections that the caller may open."""
-    return tuple(each for each in SECTIONS if not each.of_hub or may(Action.read, HUB))
+def visible_navigation() -> tuple[SectionGroup, ...]:
+    """Return the groups with the sections that the caller may open, without empty ones."""
+    groups = (
+        SectionGroup(
+            group.title,
+            tuple(each for each in group.sections if each.needs is None or may(each.needs, HUB)),
+        )
+        for group in NAVIGATION
+    )
+    return tuple(group for group in groups if group.sections)
+
+
+@dataclass(frozen=True, slots=True)
+class Breadcrumb:
+    """A step from a section down to the shown page; ``href`` is empty for the page itself."""
+
+    title: str
+    href: str = ""
+
+
+def breadcrumbs(section: str, path: str, place: str = "") -> tuple[Breadcrumb, ...]:
+    """Return the steps down to a page; () for the first page of a section, and outside of the sections.
+
+    ``path``: the decoded path of its address. ``place``: the part of the topic tree (``under=``) or the
+    object of the lineage (``of=``) that it shows.
+
+    >>> [each.title for each in breadcrumbs("topics", "/topics/shop.orders/settings")]
+    ['Topics', 'shop', 'orders', 'Settings']
+    >>> [each.href for each in breadcrumbs("topics", "/topics/shop.orders")]
+    ['/topics', '/topics?under=shop', '']
+    """
+    found = next((each for each in SECTIONS if each.key == section), None)
+    if found is None or found.href == "/":
+        return ()
+    name = path.removeprefix(found.href).strip("/")
+    if section == "topics":
+        name, _, part = name.partition("/")
+        steps = [*_labels(name or place, bool(name) and bool(part))]
+        steps += [Breadcrumb(part.capitalize())] if part else []
+    elif section in ("alerts", "help"):
+        steps = [Breadcrumb(each.replace("-", " ").capitalize()) for each in name.split("/") if each]
+    else:
+        name = name or place.partition(":")[2] or place
+        steps = [Breadcrumb(name)] if name else []
+    return (Breadcrumb(found.title, found.href), *steps) if steps else ()
+
+
+def _labels(name: str, has_part: bool) -> Iterator[Breadcrumb]:
+    """Yield a step for each label of a topic's name. The last one links to the topic if a part of its page
+    follows."""
+    labels = name.split(".") if name else []
+    for depth, label in enumerate(labels[:-1], 1):
+        yield Breadcrumb(label, address("/topics", {"under": ".".join(labels[:depth])}))
+    if labels:
+        yield Breadcrumb(labels[-1], f"/topics/{quote(name, safe='')}" if has_part else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ cached forever)."""
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from hub.caller import CALLER, HUB, Action, may
+from hub.caller import CALLER
 from hub.errors import NotFound
 from hub.observability import format
 from hub.observability.web import layout, svg
@@ -25,6 +26,20 @@ _HERE = Path(__file__).parent
 _SUFFIXES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 # From the installed package django-htmx; Django itself is not needed.
 _VENDORED = {"htmx.js": "htmx-2.min.js", "sse.js": "ext/hx-sse-2.min.js"}
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The server, as every page names it. ``environment``: such as ``production``; "": it is not named.
+    ``color``: of its badge, as the setting ``environment_color`` names it."""
+
+    environment: str = ""
+    color: str = "gray"
+
+
+def show_site(site: Site) -> None:
+    """Set how pages name the server of this process."""
+    _environment().globals["site"] = site
 
 
 @cache
@@ -55,23 +70,19 @@ def _environment() -> Environment:
     environment.globals["static"] = address
     environment.globals["address"] = layout.address
     environment.globals["words"] = format.state_label
+    environment.globals["site"] = Site()
     return environment
 
 
 def render(template: str, /, **values: Any) -> str:
     """Return the template's HTML; every value is escaped."""
-    return (
-        _environment()
-        .get_template(template)
-        .render(
-            {
-                "caller": CALLER.get(),
-                "sections": layout.visible_sections(),
-                "is_admin": may(Action.admin, HUB),
-                **values,
-            }
-        )
-    )
+    navigation = layout.visible_navigation()
+    shared = {
+        "caller": CALLER.get(),
+        "navigation": navigation,
+        "sections": [section for group in navigation for section in group.sections],
+    }
+    return _environment().get_template(template).render({**shared, **values})
 
 
 def html(template: str, answer: int = 200, /, **values: Any) -> HTMLResponse:

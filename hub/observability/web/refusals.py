@@ -69,7 +69,7 @@ def page_of(
     rules: AccessRules | None,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    asks = None if rules is None else rules.caller(known.who, can_leave=known.way == "session")
+    asks = None if rules is None else rules.caller(known.who, way=known.way)
     before = CALLER.set(asks)
     try:
         response = html("frame/refused.html", status, error=error, status=status)

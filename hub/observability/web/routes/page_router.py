@@ -18,6 +18,7 @@ from starlette.routing import Match
 
 from hub.errors import CallerError, HubError
 from hub.observability.web.http_status import status_of
+from hub.observability.web.layout import breadcrumbs
 from hub.observability.web.page import html, takes_html
 from hub.observability.web.pages.estate import PageSources
 
@@ -64,7 +65,9 @@ class Frame:
             "json_url": f"/api{quote(path)}{query}",
             "found_by": request.query_params.get("q", "") if path == "/search" else "",
         }
-        return html(template, status, **{**common, **values})
+        values = {**common, **values}
+        place = request.query_params.get("under") or request.query_params.get("of") or ""
+        return html(template, status, crumbs=breadcrumbs(values["section"], path, place), **values)
 
     def failed(self, request: Request, error: HubError, section: str) -> Response:
         """Return an error as a page, or as a part of one, with status 200 since htmx shows no other."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request
 
+from hub.caller import HUB, Action, may
 from hub.errors import HubError
+from hub.observability.web.layout import visible_navigation
 from hub.observability.web.pages.estate import PageSources
 from hub.observability.web.pages.explore.search import SearchPage, search_page
 from hub.observability.web.pages.index import SearchIndex
@@ -23,10 +25,19 @@ def search_routes(sources: PageSources, index: SearchIndex) -> APIRouter:
         except HubError as error:
             return [], (f"schemas: {error.message}",)
 
+    def mirrors() -> list[str]:
+        """Return the names of the mirrors, as last heard, for callers who may read the hub."""
+        known = sources.mirrors().mirrors if may(Action.read, HUB) else ()
+        return [str(each["mirror"]) for each in known]
+
     @pages.page("/search", "explore/search.html", for_programs=True)
     def everything(request: Request, q: Text = "") -> SearchPage:
-        """Topics, schemas with their fields, and views that have every word of ``q``."""
+        """Topics, schemas with their fields, and views that have every word of ``q``; pages, mirrors and
+        connectors by name."""
         found, missing = entries(q.strip())
-        return search_page(q.strip(), sources.topics.overview(), sources.tree(), found, missing)
+        sections = [each for group in visible_navigation() for each in group.sections]
+        return search_page(
+            q.strip(), sources.topics.overview(), sources.tree(), found, missing, sections, mirrors()
+        )
 
     return pages.routes

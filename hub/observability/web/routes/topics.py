@@ -49,7 +49,10 @@ def topic_routes(sources: PageSources) -> APIRouter:
         Asks Kafka, a few seconds at most."""
         return described(sources.describe(name))
 
-    @pages.page("/dead-letters", "explore/dead_letters.html")
+    def own_section(_request: Request, _facts: Any) -> Mapping[str, str]:
+        return {"section": "dead-letters"}
+
+    @pages.page("/dead-letters", "explore/dead_letters.html", more=own_section)
     def dead_letters(request: Request, topic: Text = "") -> Mapping[str, str]:
         """The page of dead-letter records, whose values are at ``/dlq``."""
         return {"topic": topic}

@@ -185,24 +185,11 @@
     }
   });
 
-  // ---- the form and the theme
+  // ---- the form
 
   document.body.addEventListener("change", (event) => {
     if (event.target.dataset.resubmit === undefined) return;
     event.target.form.elements.key.value = ""; // another view has other keys
     event.target.form.requestSubmit();
-  });
-
-  const themes = ["auto", "light", "dark"];
-  const button = document.getElementById("theme");
-  const named = document.getElementById("theme-name");
-  const theme = () => document.documentElement.dataset.theme || "auto";
-  named.textContent = theme();
-  button.addEventListener("click", () => {
-    const next = themes[(themes.indexOf(theme()) + 1) % themes.length];
-    if (next === "auto") delete document.documentElement.dataset.theme;
-    else document.documentElement.dataset.theme = next;
-    localStorage.setItem("hub-theme", next);
-    named.textContent = next;
   });
 })();

@@ -1,12 +1,14 @@
-"""[core] Full-text search of topics, subjects with their fields, and views."""
+"""[core] Full-text search of topics, subjects with their fields, and views; pages, mirrors and connectors by
+name."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
 from hub.observability.overview.overview import Overview
+from hub.observability.web.layout import Section
 from hub.schema_registry.folder.search import Match, SearchEntry, search_in
 from hub.topics.tree.tree import TopicSpec
 
@@ -43,8 +45,11 @@ def search_page(
     tree: Mapping[str, TopicSpec],
     entries: Iterable[SearchEntry],
     missing: tuple[str, ...] = (),
+    sections: Iterable[Section] = (),
+    mirrors: Iterable[str] = (),
 ) -> SearchPage:
-    """Return the objects that match every word of ``q``, ignoring case."""
+    """Return the pages and objects that match every word of ``q``, ignoring case. ``sections`` and
+    ``mirrors``: those that the caller may open."""
     words = q.lower().split()[:20]
     if not words:
         return SearchPage(q, 0, (), missing)
@@ -53,9 +58,12 @@ def search_page(
     if overview.error is not None:
         missing += (f"views: {overview.error}",)
     groups = (
+        ("pages", _named("page", [(each.title, each.href) for each in sections], words)),
         ("topics", _topics(words, overview, tree)),
         ("schemas", [_subject(match) for match in search_in(entries, " ".join(words))]),
         ("views", _views(words, overview)),
+        ("mirrors", _named("mirror", [(name, "/mirrors") for name in mirrors], words)),
+        ("connectors", _named("connector", _connectors(overview), words)),
     )
     return SearchPage(
         q,
@@ -63,6 +71,18 @@ def search_page(
         tuple((kind, len(hits), tuple(hits[:MOST])) for kind, hits in groups if hits),
         missing,
     )
+
+
+def _named(kind: str, places: Iterable[tuple[str, str]], words: Sequence[str]) -> list[Hit]:
+    """Return the hits among objects with nothing but a name. ``places``: name and address of each."""
+    hits = (_hit(kind, name, href, [("name", name)], words, "") for name, href in places)
+    return sorted((hit for hit in hits if hit is not None), key=lambda hit: (-hit.score, hit.name))
+
+
+def _connectors(overview: Overview) -> Iterator[tuple[str, str]]:
+    """Yield name and address of the connectors that the overview shows to the caller."""
+    for each in overview.connect.connectors if overview.connect is not None else ():
+        yield each.name, f"/connect/{quote(each.name, safe='')}"
 
 
 def _subject(match: Match) -> Hit:

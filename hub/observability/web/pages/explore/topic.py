@@ -52,7 +52,6 @@ class TopicPage:
     """
 
     name: str
-    crumbs: tuple[tuple[str, str], ...]
     line: TopicLine
     owner: str
     doc: str
@@ -88,7 +87,6 @@ def topic_page(
 ) -> TopicPage:
     """Return the page's values. ``names``: all topics."""
     name = line.name
-    steps = name.split(".")
     made_by = name.partition(".")[2] if line.kind is TopicKind.changelog else None
     owners = [view.owner for view in overview.views if view.name == made_by]
     rows = sorted(
@@ -98,7 +96,6 @@ def topic_page(
     dead = name + DLQ_SUFFIX
     return TopicPage(
         name,
-        tuple((label, ".".join(steps[: at + 1])) for at, label in enumerate(steps)),
         line,
         spec.owner if spec is not None else next(iter(owners), ""),
         spec.doc if spec is not None else "",

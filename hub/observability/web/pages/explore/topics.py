@@ -69,14 +69,12 @@ class TopicListRow:
 
 @dataclass(frozen=True, slots=True)
 class TopicListing:
-    """Values of the page. ``of``: number of all topics; ``total``: matches. ``crumbs``: (label, path) from
-    the root down."""
+    """Values of the page. ``of``: number of all topics; ``total``: matches."""
 
     filter: Filter
     rows: tuple[TopicListRow, ...]
     total: int
     of: int
-    crumbs: tuple[tuple[str, str], ...]
     pager: Pager
     owners: tuple[str, ...]
     tags: tuple[str, ...]
@@ -141,14 +139,12 @@ def listing(
         if len(fit) <= OPEN_ALL:
             pager = paged(len(made), 1, max(1, len(made)))
         rows = made[pager.first : pager.last]
-    steps = wanted.under.split(".") if wanted.under else []
     owners = sorted({each for line in lines if (each := owner_of(line.name))})
     return TopicListing(
         wanted,
         tuple(rows),
         len(fit),
         len(lines),
-        tuple((label, ".".join(steps[: at + 1])) for at, label in enumerate(steps)),
         pager,
         tuple(owners[:_MOST_CHOICES]),
         tuple(sorted({tag for spec in tree.values() for tag in spec.tags})[:_MOST_CHOICES]),

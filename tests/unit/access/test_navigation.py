@@ -1,0 +1,71 @@
+"""The navigation offers what its reader may open, by the rules of the routes."""
+
+from __future__ import annotations
+
+import pytest
+
+from hub.access.decide import AccessPolicy, Grant, Principal, decide, patterns_of
+from hub.api.route_rules import ROUTES
+from hub.caller import CALLER, Caller, Kind
+from hub.observability.web.layout import NAVIGATION, SECTIONS, breadcrumbs, visible_navigation
+
+OF_THE_HUB = {"mirrors", "connect", "sinks", "cluster"}
+
+
+def offered(*grants: Grant) -> set[str]:
+    policy, who = AccessPolicy(by_name={"ana": grants}), Principal("ana", "user")
+    before = CALLER.set(Caller("ana", frozenset(), lambda action, what: decide(policy, who, action, what)))
+    try:
+        return {section.key for group in visible_navigation() for section in group.sections}
+    finally:
+        CALLER.reset(before)
+
+
+def test_an_entry_needs_what_the_route_of_its_page_needs() -> None:
+    for section in SECTIONS:
+        rule = ROUTES[section.href]["GET"]
+        assert section.needs == rule.action, section.key
+        assert rule.action is None or rule.kind is Kind.hub, section.key
+
+
+def test_what_may_not_be_opened_is_not_offered() -> None:
+    every = {section.key for section in SECTIONS}
+    assert offered(Grant("read", patterns_of(["**"]))) == every - OF_THE_HUB - {"access-log"}
+    assert offered(Grant("read", hub=True)) == every - {"access-log"}
+    assert offered(Grant("admin", hub=True)) == every
+    assert visible_navigation() == NAVIGATION  # without access control
+
+
+def test_pages_are_in_three_groups_with_a_key_each() -> None:
+    assert [group.title for group in NAVIGATION if group.title] == ["Data", "Flow", "Operate"]
+    for values in ([each.shortcut for each in SECTIONS], [each.href for each in SECTIONS]):
+        assert len(set(values)) == len(values)
+
+
+@pytest.mark.parametrize(
+    ("section", "path", "place", "steps"),
+    [
+        ("topics", "/topics", "", []),
+        ("topics", "/topics", "shop.eu", [("Topics", "/topics"), ("shop", "/topics?under=shop"), ("eu", "")]),
+        ("topics", "/topics/orders", "", [("Topics", "/topics"), ("orders", "")]),
+        (
+            "topics",
+            "/topics/shop.a b/settings",
+            "",
+            [
+                ("Topics", "/topics"),
+                ("shop", "/topics?under=shop"),
+                ("a b", "/topics/shop.a%20b"),
+                ("Settings", ""),
+            ],
+        ),
+        ("views", "/views/customer-360", "", [("Views", "/views"), ("customer-360", "")]),
+        ("schemas", "/schemas/a/b-value", "", [("Schemas", "/schemas"), ("a/b-value", "")]),
+        ("lineage", "/lineage", "topic:shop.orders", [("Lineage", "/lineage"), ("shop.orders", "")]),
+        ("alerts", "/alerts/runbooks/lag", "", [("Alerts", "/alerts"), ("Runbooks", ""), ("Lag", "")]),
+        ("overview", "/", "", []),
+        ("", "/search", "", []),
+    ],
+)
+def test_breadcrumbs(section: str, path: str, place: str, steps: list[tuple[str, str]]) -> None:
+    assert [(each.title, each.href) for each in breadcrumbs(section, path, place)] == steps
