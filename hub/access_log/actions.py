@@ -19,6 +19,8 @@ class LoggedAction(StrEnum):
     token_revoke = "token.revoke"
     topic_change = "topic.change"
     schema_change = "schema.change"
+    key_change = "key.change"
+    key_read = "key.read"
     connector_change = "connector.change"
     mirror_change = "mirror.change"
     view_change = "view.change"
@@ -52,6 +54,8 @@ MEANINGS: Final[Mapping[LoggedAction, str]] = {
     LoggedAction.token_revoke: "A token was revoked.",
     LoggedAction.topic_change: "Topics, their settings or schemas were applied.",
     LoggedAction.schema_change: "Schemas, their levels or modes were registered, changed or deleted.",
+    LoggedAction.key_change: "Keys of field encryption were made, changed, rotated or deleted.",
+    LoggedAction.key_read: "A data encryption key was read, as clients do that encrypt or decrypt fields.",
     LoggedAction.connector_change: "Connectors were applied, paused, resumed, restarted or reset.",
     LoggedAction.mirror_change: "Mirrors were applied, paused, dropped, or ownership moved.",
     LoggedAction.view_change: "A view was made, dropped, or its served version changed.",

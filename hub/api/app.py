@@ -65,6 +65,7 @@ from hub.replication.clusters.clusters import access_of
 from hub.replication.config.mirrors import MIRRORS_FILE
 from hub.schema_registry.client.in_process import InProcessRegistry
 from hub.schema_registry.client.port import SchemaRegistry
+from hub.schema_registry.encryption.serving import serve_keys
 from hub.schema_registry.http import levels_routes
 from hub.schema_registry.http import routes as registry_routes
 from hub.schema_registry.http.asgi import NOT_ALLOWED, NOT_FOUND, answer_type
@@ -210,6 +211,8 @@ async def add_registry(
     opened.push_async_callback(run_in_threadpool, node.stop)
     app.include_router(registry_routes.create_router(node))
     app.include_router(levels_routes.create_router(node))
+    keys = serve_keys(cluster, settings.kms, settings.project, settings.replication_factor, node.writable)
+    app.include_router(keys)
     return node
 
 

@@ -105,6 +105,8 @@ ROUTES: Final[Mapping[str, Mapping[str, RouteRule]]] = {
     "/api/schemas": {"GET": LISTED},
     "/api/schemas/{subject:path}": {"GET": _SUBJECT_SEEN},
     "/api/levels": {"GET": LISTED},
+    # keys of field encryption: see hub/schema_registry/dek_registry/routes.py
+    "/dek-registry/v1/{rest:anything}": dict.fromkeys(_ANY_METHOD, LISTED),
     # topics
     "/topics": {"GET": LISTED},
     "/api/topics": {"GET": LISTED},

@@ -94,7 +94,9 @@ def delete(path: str, timeout_s: float = 70.0) -> Any:
 
 
 def answer_body(answer: httpx2.Response) -> Any:
-    """Parse the JSON of an answer. Raises PeerError if it is not JSON."""
+    """Parse the JSON of an answer, None if it has no content. Raises PeerError if it is not JSON."""
+    if answer.status_code == 204:
+        return None
     try:
         return answer.json()
     except ValueError:

@@ -7,6 +7,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
+from hub.config.kms import KmsKey
 from hub.hosts import checked_host
 from hub.security import ServerTls
 
@@ -30,6 +31,11 @@ class ServerSettings(BaseModel):
         description="a second port with TLS, for other machines: certificate, key, client_ca (files in the "
         "project), host (0.0.0.0), port (8443); changed files are used without a restart "
         "(docs/how-to/serve-https.md)",
+    )
+    kms: list[KmsKey] = Field(
+        [],
+        description="keys of key management services (KMS) that the hub may use for field encryption: key, "
+        "properties, and secrets in files of the project (docs/how-to/encrypt-fields.md)",
     )
     http_connections: int = Field(
         4_000,

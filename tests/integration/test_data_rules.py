@@ -301,7 +301,7 @@ def test_rules_accept_refuse_and_write_what_confluents_serializers_do(form: str,
         schema_id = registry.register(
             f"{topic}-value", SCHEMAS[form], form, metadata=case.metadata, rule_set=rules
         )
-        encoder = RUNNER.encoder_of(registry.source(schema_id))
+        encoder = RUNNER.encoder_of(registry.source(schema_id), f"{topic}-value")
         for age in case.ages:
             value = of_form(form, person(age))
             theirs: bytes | str

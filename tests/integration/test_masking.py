@@ -244,7 +244,7 @@ CHANGES = (
     *("/sign-in", "/sign-out", "/sessions", "/tokens", "/api/access", "/subjects", "/config", "/mode"),
     *("/contexts", "/schemas", "/compatibility", "/v1/metadata", "/topics/{topic}/records"),
     *("/topics/{topic}/events", "/v3/clusters", "/view-versions", "/api/audit/receipts", "/connect"),
-    *("/alerts", "/api/alerts", "/hooks", "/api/workbench/save"),
+    *("/alerts", "/api/alerts", "/hooks", "/api/workbench/save", "/dek-registry"),
 )
 
 

@@ -32,6 +32,8 @@ def _noted(action: LoggedAction, kind: str = "hub", named: str = "") -> LoggedRo
 
 _HUB_CHANGE = LoggedRoute(LoggedAction.hub_change)
 _SCHEMA_CHANGE = LoggedRoute(LoggedAction.schema_change, "subject", "rest")
+_KEY_CHANGE = LoggedRoute(LoggedAction.key_change, "key", "rest")
+_KEY_READ = LoggedRoute(LoggedAction.key_read, "key", "rest", is_change=False)
 _WRITE = _noted(LoggedAction.records_write, "topic", "topic")
 _LETTER = LoggedRoute(LoggedAction.dead_letter_change, "topic", "topic")
 _TOKEN = LoggedRoute(LoggedAction.token_create, "token")
@@ -70,6 +72,7 @@ ROUTES_LOGGED: Final[Mapping[str, LoggedRoute]] = {
     "/connect/{connector:path}/{action}": LoggedRoute(
         LoggedAction.connector_change, "connector", "connector"
     ),
+    "/dek-registry/v1/{rest:anything}": _KEY_CHANGE,
     "/alerts/silences": _SILENCE,
     "/alerts/silences/{id}/end": _SILENCE,
     "/api/alerts/silences": _SILENCE,
@@ -85,6 +88,8 @@ _REGISTRY: Final = (
     "/compatibility",
     "/v1/metadata",
 )
+_KEYS: Final = "/dek-registry/v1"
+_MOST_PARTS_OF_KEK: Final = 6  # "/dek-registry/v1/keks/NAME/deks", split
 
 # Reads that are logged each time: rows and messages as lists and streams.
 _MESSAGES = _noted(LoggedAction.export, "topic", "topic")
@@ -106,6 +111,8 @@ _SAFE: Final = ("GET", "HEAD", "OPTIONS")
 def logged_route(template: str, method: str, path: str) -> LoggedRoute | None:
     """Return the action of a request; None for a read that is logged only if it is refused or masked."""
     if method in _SAFE:
+        if template.startswith(_KEYS) and len(path.split("/")) > _MOST_PARTS_OF_KEK:
+            return _KEY_READ
         return READS_LOGGED.get(template)
     if template.startswith(_REGISTRY):
         return _SCHEMA_CHANGE if changes_registry(path, method) else None
@@ -132,10 +139,14 @@ def changes_registry(path: str, method: str) -> bool:
 
 
 def object_name(route: LoggedRoute, path: str, given: Mapping[str, str]) -> str:
-    """Return the name of the request's object; of the registry its subject, "" for the hub's own settings."""
+    """Return the name of the request's object; of the registry its subject, "" for the hub's own settings; of
+    a key its KEK, subject and version.
+    """
     if route.named != "rest":
         return given.get(route.named, "")
-    parts = path.strip("/").split("/")
+    parts = path.removeprefix(_KEYS).strip("/").split("/")
     if parts[0] == "contexts" and len(parts) > 2:
         parts = parts[2:]
+    if path.startswith(_KEYS):
+        return "/".join(each for each in parts[1::2] if each)
     return parts[1] if len(parts) > 1 else ""

@@ -65,16 +65,20 @@ def list_subjects(output: OutputOption = Output.table) -> None:
 def show_schema(
     subject: str, version: Annotated[int | None, typer.Option(help="Default: the latest")] = None
 ) -> None:
-    """Print the text of a schema, as it is registered.
+    """Print the text of a schema, as it is registered; then which fields are encrypted, and with which keys.
 
     Example: hub schema show shop.orders-value --version 2
     """
+    from hub.schema_registry.contracts.encrypted_fields import encrypted_fields
+
     registry = _registry()
     _exists(registry, subject)
     found = [each for each in registry.versions(subject) if version is None or each.version == version]
     if not found:
         raise NotFound(f'subject "{subject}" has no version {version}', hint=f"hub schema versions {subject}")
     print(found[-1].schema)
+    for each in encrypted_fields(registry.source(found[-1].id)):
+        note(f'Encrypted: {each.field}, by rule "{each.rule}" with KEK "{each.kek}" and {each.algorithm}.')
 
 
 @app.command()

@@ -92,6 +92,7 @@ def publish(
     Example: hub topic publish crm.customers -k C-00001 -j '{"event_id": "e1", ...}'
     """
     from hub.cli.mirror.write_guard import write_refusals
+    from hub.schema_registry.encryption.serving import use_remote_keys
     from hub.topics.gateway.producer import Publisher
 
     try:
@@ -104,6 +105,7 @@ def publish(
     cluster, registry = connect(settings)
     if (refused := write_refusals(settings, cluster)(topic)) is not None:
         raise refused
+    use_remote_keys(settings.registry, settings.kafka_timeout_s, settings.kms, settings.project)
     publisher = Publisher(cluster, registry, json_events=True)
     position = publisher.publish(topic, key, value, timestamp_ms)
     ((where, after),) = list(position)

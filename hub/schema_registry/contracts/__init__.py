@@ -10,8 +10,9 @@ Facts
     refuse with a copy.
   - ``executors.py`` [edge] holds a value in its format's form and executes CEL, CEL_FIELD and JSONATA with
     Confluent's own executors (confluent-kafka, over cel-python and jsonata-python), for equal results.
-  - A rule of any other type (ENCRYPT, ENCRYPT_PAYLOAD, unknown) is refused before anything is executed:
-    fail closed.
+  - ``encryption.py`` [edge] encrypts (ENCRYPT, ENCRYPT_PAYLOAD) with data keys that the child asks its parent
+    for. A process without keys refuses such rules.
+  - A rule of any other type is refused before anything is executed: fail closed.
   - Anyone who may register schemas writes expressions. They run in a child process (``child.py``, [edge])
     that the kernel ends when one value takes too much processor time or memory; ``runner.py`` [shell] starts
     the child, sends requests to it, and names the rule.

@@ -15,6 +15,7 @@ import resource
 import select
 import signal
 import sys
+import time
 from collections import OrderedDict
 from typing import Any, BinaryIO
 
@@ -23,21 +24,25 @@ import orjson
 from hub.errors import CallerError
 from hub.schema_registry.codecs.avro_validator import BrokenValue
 from hub.schema_registry.compat.resolved_schema import SchemaSource
-from hub.schema_registry.contracts.executors import Contract
-from hub.schema_registry.contracts.frames import ASK, DONE, READY, REFUSED, RULE, frame
-from hub.schema_registry.contracts.rules import OVER_LIMIT, RuleRefused
+from hub.schema_registry.contracts.executors import Contract, RuleCall
+from hub.schema_registry.contracts.frames import ASK, DONE, KEY, READY, REFUSED, RULE, frame
+from hub.schema_registry.contracts.rules import OVER_LIMIT, RuleAborted, RuleRefused
+from hub.schema_registry.dek_registry.data_keys import DataKey, KeyQuestion
 
 IDLE_S = 600.0
 _MOST_CONTRACTS = 500
+_KEY_S = 30.0  # how long a data key is kept here; the parent keeps it longer
 
 
 class ContractCache:
     """Most recently used contracts by key."""
 
-    def __init__(self, out: BinaryIO, cpu_s: float) -> None:
+    def __init__(self, source: BinaryIO, out: BinaryIO, cpu_s: float) -> None:
+        self._source = source
         self._out = out
         self._cpu_s = cpu_s
         self._contracts: OrderedDict[bytes, Contract] = OrderedDict()
+        self._keys: dict[KeyQuestion, tuple[DataKey, float]] = {}
 
     def tell(self, kind: bytes, payload: bytes = b"") -> None:
         self._out.write(frame(kind, payload))
@@ -75,13 +80,31 @@ class ContractCache:
 
     def _done(self, what: str, contract: Contract, arguments: Any) -> bytes:
         match what, arguments:
-            case "write", (value, place, most_steps):
-                return contract.write(value, place, most_steps, self._began)
-            case "write_body", (body, place):
-                return contract.write_body(body, place, self._began)
+            case "write", (value, place, most_steps, subject):
+                return contract.write(value, place, most_steps, self._call(subject))
+            case "write_body", (body, place, subject):
+                return contract.write_body(body, place, self._call(subject))
             case "refusal", (data, start):
-                return (contract.refusal(data, start, self._began) or "").encode("utf-8", "replace")
+                return (contract.refusal(data, start, self._call("")) or "").encode("utf-8", "replace")
         raise CallerError(f"{what} is nothing that rules do")
+
+    def _call(self, subject: str) -> RuleCall:
+        return RuleCall(self._began, subject, self._key)
+
+    def _key(self, question: KeyQuestion) -> DataKey:
+        """Ask the parent for a data key. Raises RuleAborted if it has none."""
+        now_s = time.monotonic()
+        known = self._keys.get(question)
+        if known is not None and now_s < known[1]:
+            return known[0]
+        self.tell(KEY, orjson.dumps(question))
+        found: DataKey | None = read_request(self._source)
+        if found is None:
+            raise RuleAborted("it has no key")
+        if len(self._keys) >= _MOST_CONTRACTS:
+            self._keys.clear()
+        self._keys[question] = found, now_s + _KEY_S
+        return found
 
     def _began(self, rule: str) -> None:
         self.tell(RULE, rule.encode("utf-8", "replace"))
@@ -91,6 +114,12 @@ def _error_answer(error: CallerError | BrokenValue, **more: Any) -> dict[str, An
     if isinstance(error, BrokenValue):
         return {"message": str(error), "code": "", **more}
     return {"message": error.message, "hint": error.hint, "code": error.code, **more}
+
+
+def read_request(source: BinaryIO) -> Any:
+    """Return the parent's next object; None when it has closed the pipe."""
+    head = source.read(4)
+    return pickle.loads(source.read(int.from_bytes(head, "big"))) if len(head) == 4 else None
 
 
 def main() -> None:
@@ -103,14 +132,14 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     source = os.fdopen(0, "rb")
-    child = ContractCache(os.fdopen(os.dup(1), "wb"), cpu_s)
+    child = ContractCache(source, os.fdopen(os.dup(1), "wb"), cpu_s)
     os.dup2(2, 1)  # printed text goes to the log, not among the answers
     child.tell(READY)
     while select.select([source], [], [], IDLE_S)[0]:
-        head = source.read(4)
-        if len(head) < 4:
+        request = read_request(source)
+        if request is None:
             return
-        child.answer(pickle.loads(source.read(int.from_bytes(head, "big"))))
+        child.answer(request)
 
 
 if __name__ == "__main__":

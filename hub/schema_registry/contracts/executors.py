@@ -12,6 +12,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import fastavro
@@ -25,6 +26,7 @@ from confluent_kafka.schema_registry.rules.cel.cel_executor import CelExecutor
 from confluent_kafka.schema_registry.rules.cel.cel_field_executor import CelFieldExecutor
 from confluent_kafka.schema_registry.rules.jsonata.jsonata_executor import JsonataExecutor
 from confluent_kafka.schema_registry.schema_registry_client import RuleMode
+from confluent_kafka.schema_registry.serde import RuleError
 from confluent_kafka.serialization import MessageField, SerializationContext, SerializationError
 from google.protobuf import descriptor_pool, json_format, message_factory
 from google.protobuf.message import DecodeError, EncodeError, Message
@@ -37,6 +39,7 @@ from hub.schema_registry.codecs.values import JsonText, indexes_of
 from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.contracts.rules import (
     DLQ_TOPIC,
+    NOT_EXECUTABLE,
     Mode,
     RuleAborted,
     RulePlan,
@@ -47,6 +50,7 @@ from hub.schema_registry.contracts.rules import (
     plan_of,
     run,
 )
+from hub.schema_registry.dek_registry.data_keys import DataKey, KeyQuestion
 from hub.schema_registry.formats.avro.format import AvroSchema
 from hub.schema_registry.formats.json_schema.schema import JsonSchema
 from hub.schema_registry.formats.protobuf.schema import ProtobufSchema
@@ -72,8 +76,27 @@ def _nobody(_rule: str) -> None:
     pass
 
 
+def _no_key(_question: KeyQuestion) -> DataKey:
+    raise RuleAborted("there are no keys here")
+
+
+@dataclass(frozen=True, slots=True)
+class RuleCall:
+    """One use of a contract. ``ask`` returns a data key of ``subject``."""
+
+    began: Began = _nobody
+    subject: str = ""
+    ask: Callable[[KeyQuestion], DataKey] = _no_key
+
+
+_CALL = RuleCall()
+
+
 class ValueForm(Protocol):
     """Form in which one schema's values are passed to rules."""
+
+    prefix: int
+    """Bytes of a body before the value: they are not encrypted with it."""
 
     def native(self, value: Any, place: str, most_steps: int) -> tuple[Any, bytes | None]:
         """Return the value as rules get it, and its bytes if it stays unchanged. Raises Unfit."""
@@ -109,35 +132,36 @@ class Contract:
         }
         self._plans = {mode: plan_of(source.rule_set, mode) for mode in Mode}
         self._encoding = plan_of(source.rule_set, Mode.WRITE, "encodingRules")
-        self._rules = {
-            mode: list(map(ConfluentRule.from_dict, map(dict, plan.source)))
-            for mode, plan in self._plans.items()
-        }
+        self._encrypts = any(
+            each.encrypts for each in (*self._plans[Mode.WRITE].rules, *self._encoding.rules)
+        )
+        if self._encrypts:
+            self._executors |= _encryption(lambda question: self._call.ask(question))
+        self._call = _CALL
 
-    def write(self, value: Any, place: str, most_steps: int, began: Began = _nobody) -> bytes:
-        """Return the body of a JSON value after the rules. Raises Unfit, RuleRefused.
-
-        ``began`` is called with each rule that begins.
-        """
+    def write(self, value: Any, place: str, most_steps: int, call: RuleCall = _CALL) -> bytes:
+        """Return the body of a JSON value after the rules. Raises Unfit, RuleRefused."""
         plan = self._plans[Mode.WRITE]
-        must_be_executable(plan, self._encoding)
+        must_be_executable(plan, self._encoding, has_keys=True)
         native, body = self.form.native(value, place, most_steps)
-        return self._written(plan, native, body, place, began)
+        return self._written(plan, native, body, place, call)
 
-    def write_body(self, body: bytes, place: str, began: Began = _nobody) -> bytes:
+    def write_body(self, body: bytes, place: str, call: RuleCall = _CALL) -> bytes:
         """``write()`` for a value that is encoded already. Also raises BrokenValue."""
         plan = self._plans[Mode.WRITE]
-        must_be_executable(plan, self._encoding)
-        return self._written(plan, self.form.decoded(body, 0), body, place, began)
+        must_be_executable(plan, self._encoding, has_keys=True)
+        return self._written(plan, self.form.decoded(body, 0), body, place, call)
 
-    def _written(self, plan: RulePlan, native: Any, body: bytes | None, place: str, began: Began) -> bytes:
+    def _written(self, plan: RulePlan, native: Any, body: bytes | None, place: str, call: RuleCall) -> bytes:
         before = deepcopy(native) if body is not None else None
-        after = self._run(plan, native, began)
-        if body is not None and after == before:
-            return body
-        return self.form.body(after, place)
+        after = self._run(plan, native, call)
+        written = body if body is not None and after == before else self.form.body(after, place)
+        if not self._encoding:
+            return written
+        start = self.form.prefix
+        return written[:start] + bytes(self._run(self._encoding, written[start:], call))
 
-    def refusal(self, data: bytes, start: int, began: Began = _nobody) -> str | None:
+    def refusal(self, data: bytes, start: int, call: RuleCall = _CALL) -> str | None:
         """Return why a stored body breaks the rules; None if it does not, as far as can be checked.
 
         Checks the write conditions that still apply to stored values, and the read rules up to the first that
@@ -149,32 +173,43 @@ class Contract:
             return None
         value = self.form.decoded(data, start)
         try:
-            self._run(asked, value, began)
-            self._run(read, value, began)
+            self._run(asked, value, call)
+            self._run(read, value, call)
         except RuleRefused as refused:
             return refused.message
         return None
 
-    def _run(self, plan: RulePlan, value: Any, began: Began) -> Any:
-        rules, mode = self._rules[plan.mode], RuleMode(plan.mode.value)
+    def _run(self, plan: RulePlan, value: Any, call: RuleCall) -> Any:
+        rules = list(map(ConfluentRule.from_dict, map(dict, plan.source)))
+        mode = RuleMode(plan.mode.value)
+        self._call = call
 
         def walk(context: RuleContext, transform: Any, message: Any) -> Any:
             return self.form.walked(context, transform, message)
 
         def execute(index: int, message: Any) -> Any:
             rule = plan.every[index]
-            began(rule.name)
+            call.began(rule.name)
             context = RuleContext(
-                None, _NOWHERE, None, self._target, "", mode, rules[index], index, rules, self._tags, walk
+                *(None, _NOWHERE, None, self._target, call.subject, mode),
+                *(rules[index], index, rules, self._tags, walk),
             )
             try:
                 return self._executors[rule.type].transform(context, message)
             except SerializationError as error:
                 raise RuleAborted(str(error)) from None
+            except Exception as error:
+                # No onFailure lets clear text pass; a text other than a rule's own may have some of it.
+                if rule.encrypts and not isinstance(error, RuleAborted):
+                    why = str(error) if isinstance(error, RuleError) else type(error).__name__
+                    raise RuleAborted(why) from None
+                raise
 
         try:
             return run(plan, value, execute)
         except RuleRefused as refused:
+            if self._encrypts:
+                refused.dlq_topic = None  # a copy would have the clear text
             if refused.dlq_topic == "":
                 refused.dlq_topic = str(properties_of(self.source.metadata).get(DLQ_TOPIC) or "")
             raise
@@ -184,7 +219,23 @@ class Contract:
         return self.form.tags if isinstance(self.form, _AvroValues) else None
 
 
+def _encryption(ask: Callable[[KeyQuestion], DataKey]) -> Mapping[str, Any]:
+    """Return the executors of encryption. Raises RuleRefused if their packages are not installed."""
+    try:
+        from hub.schema_registry.contracts.encryption import encryption_executors
+    except ImportError as error:
+        raise RuleRefused(
+            f"field encryption needs the package {error.name}, which is not installed",
+            "",
+            hint="pip install 'event-hub[encryption]'",
+            code=NOT_EXECUTABLE,
+        ) from None
+    return encryption_executors(ask)
+
+
 class _AvroValues:
+    prefix = 0
+
     def __init__(self, parsed: AvroSchema) -> None:
         named: dict[str, Any] = {}
         for each in parsed.types:
@@ -233,6 +284,8 @@ class _AvroValues:
 
 
 class _JsonValues:
+    prefix = 0
+
     def __init__(self, parsed: JsonSchema) -> None:
         self._text = JsonText(parsed)
         self._schema = parsed.raw
@@ -258,6 +311,8 @@ class _JsonValues:
 
 class _ProtobufValues:
     """Protobuf values in a pool like Confluent's, which has the options that hold tags of fields."""
+
+    prefix = 1  # the index of the message's type
 
     def __init__(self, parsed: ProtobufSchema) -> None:
         self._pool = descriptor_pool.DescriptorPool()

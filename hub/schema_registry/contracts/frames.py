@@ -5,6 +5,7 @@ from __future__ import annotations
 READY = b"y"  # it has started
 RULE = b"r"  # the rule with this name begins
 ASK = b"a"  # the child lacks the schema: send it
+KEY = b"k"  # the child needs a data key: JSON of a KeyQuestion
 DONE = b"d"  # the requested bytes
 REFUSED = b"e"  # JSON: message, hint, code; rule and dlq_topic if a rule refuses
 

@@ -24,6 +24,7 @@ from typing import Any
 from hub.errors import CallerError
 
 EXECUTABLE = ("CEL", "CEL_FIELD", "JSONATA")
+ENCRYPTING = ("ENCRYPT", "ENCRYPT_PAYLOAD")  # executed by writers that have keys
 MOST_EXPRESSION = 16_384  # characters of one expression
 MOST_RULES = 200
 
@@ -138,6 +139,10 @@ class ContractRule:
         return self.type in EXECUTABLE
 
     @property
+    def encrypts(self) -> bool:
+        return self.type in ENCRYPTING
+
+    @property
     def named(self) -> str:
         return f'rule "{self.name}" ({self.type or "no type"})'
 
@@ -185,16 +190,21 @@ def plan_of(rule_set: Mapping[str, Any] | None, mode: Mode, part: str | None = N
     return RulePlan(mode, every, tuple(n for n, rule in enumerate(every) if rule.applies(mode)), source)
 
 
-def must_be_executable(*plans: RulePlan) -> None:
-    """Raise RuleRefused for the first rule that the hub cannot execute."""
+def must_be_executable(*plans: RulePlan, has_keys: bool = False) -> None:
+    """Raise RuleRefused for the first rule that the hub cannot execute. ``has_keys``: it may encrypt."""
     for plan in plans:
         for rule in plan.rules:
-            if not rule.is_executable:
+            if not rule.is_executable and not (has_keys and rule.encrypts):
+                first = (
+                    "give it access to the keys: docs/how-to/encrypt-fields.md. Or write"
+                    if rule.encrypts
+                    else f"the hub executes {', '.join((*EXECUTABLE, *ENCRYPTING))}. Write"
+                )
                 raise RuleRefused(
                     f"{rule.named} cannot be executed here",
                     rule.name,
-                    hint=f"the hub executes {', '.join(EXECUTABLE)}. Write with a serializer that executes "
-                    f"{rule.type or 'it'}, and send its bytes with type BINARY",
+                    hint=f"{first} with a serializer that executes {rule.type or 'it'}, and send its bytes "
+                    "with type BINARY",
                     code=NOT_EXECUTABLE,
                 )
             if rule.expr is not None and len(rule.expr) > MOST_EXPRESSION:

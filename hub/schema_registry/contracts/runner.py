@@ -24,13 +24,13 @@ from typing import Any
 
 import orjson
 
-from hub.errors import CallerError, HubFault, PeerError
+from hub.errors import CallerError, HubError, HubFault, PeerError
 from hub.schema_registry.codecs.avro_validator import BrokenValue
 from hub.schema_registry.codecs.misfit import MOST_STEPS, Unfit
 from hub.schema_registry.codecs.values import Encoder
 from hub.schema_registry.codecs.values import encoder_of as plain_encoder_of
 from hub.schema_registry.compat.resolved_schema import SchemaSource
-from hub.schema_registry.contracts.frames import ASK, DONE, READY, REFUSED, RULE
+from hub.schema_registry.contracts.frames import ASK, DONE, KEY, READY, REFUSED, RULE
 from hub.schema_registry.contracts.rules import (
     Mode,
     RulePlan,
@@ -40,6 +40,7 @@ from hub.schema_registry.contracts.rules import (
     over_limit,
     plan_of,
 )
+from hub.schema_registry.dek_registry.data_keys import DataKey, KeyQuestion, KeySource
 
 CPU_S = 2.0  # per value: a thousand times the usual
 MEMORY_MB = 1_024
@@ -50,6 +51,10 @@ _WALL_S = 60.0
 _START_S = 120.0
 _MOST_ANSWER = 1 << 30
 _ENVIRONMENT = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "VIRTUAL_ENV")
+
+
+class KeyUnavailable(PeerError):
+    """The key of a rule cannot be had now; the code is that of its reason."""
 
 
 class _Died(Exception):
@@ -74,16 +79,19 @@ class _RuleProcess:
         self._known: set[bytes] = set()
         self.is_ready = False
 
-    def ask(self, what: str, key: bytes, source: SchemaSource, arguments: Any) -> bytes:
-        """Send a request and return its result.
+    def ask(
+        self, what: str, key: bytes, source: SchemaSource, arguments: Any, keys: KeySource | None
+    ) -> bytes:
+        """Send a request and return its result. ``keys`` has the data keys that the child asks for.
 
-        Raises the child's CallerError; _Died; PeerError when the child does not answer in time.
+        Raises the child's CallerError; _Died; PeerError when the child does not answer in time; the error of
+        ``keys`` with the rule's name.
         """
         if not self.is_ready:
             if self._frame(time.monotonic() + _START_S)[0] != READY:
                 raise _Died("")
             self.is_ready = True
-        rule = ""
+        rule, failed = "", None
         self._send((what, key, None if key in self._known else source, arguments))
         deadline = time.monotonic() + _WALL_S
         while True:
@@ -96,12 +104,18 @@ class _RuleProcess:
             elif kind == ASK:
                 self._known.discard(key)
                 self._send((what, key, source, arguments))
+            elif kind == KEY:
+                try:
+                    self._send(_data_key(keys, payload))
+                except HubError as error:
+                    self._send(None)
+                    failed = _without_key(rule, error)
             elif kind == DONE:
                 self._known.add(key)
                 return payload
             elif kind == REFUSED:
                 self._known.add(key)  # otherwise it asks again
-                raise _refused(orjson.loads(payload))
+                raise failed or _refused(orjson.loads(payload))
 
     def _send(self, request: Any) -> None:
         pickled = pickle.dumps(request)
@@ -142,6 +156,19 @@ class _RuleProcess:
                     pipe.close()
 
 
+def _data_key(keys: KeySource | None, payload: bytes) -> DataKey | None:
+    """Return the data key that a child asks for. Raises HubError."""
+    return None if keys is None else keys.key(KeyQuestion(**orjson.loads(payload)))
+
+
+def _without_key(rule: str, error: HubError) -> HubError:
+    """Return the error of a rule whose key cannot be had: the caller's, or one to try again."""
+    message = f'rule "{rule}" cannot encrypt or decrypt: {error.message}'
+    if error.retriable:
+        return KeyUnavailable(message, hint=error.hint, code=error.code)
+    return RuleRefused(message, rule, hint=error.hint, code=error.code)
+
+
 def _refused(told: Any) -> Exception:
     message, hint, code = str(told["message"]), told.get("hint"), str(told.get("code") or "")
     if "rule" in told:
@@ -163,23 +190,27 @@ class RuleRunner:
         self._idle: list[_RuleProcess] = []
         self._killed: dict[bytes, list[float]] = {}
         self._is_closed = False
+        self.keys: KeySource | None = None
+        """Data keys of rules that encrypt; None: the process has none, and such rules refuse."""
 
-    def encoder_of(self, source: SchemaSource) -> Encoder:
+    def encoder_of(self, source: SchemaSource, subject: str | None = None) -> Encoder:
         """Return ``values.encoder_of(source)``; for a schema with write rules the encoder also executes them.
+        ``subject`` has the data keys of rules that encrypt. None: fields of a value may be encrypted already,
+        as those of a stored event, so rules that encrypt refuse it.
 
         Raises InvalidSchema, Unfit.
         """
         plain = plain_encoder_of(source)
-        return _Encoder(self, source) if has_write_rules(source) else plain
+        return _Encoder(self, source, subject) if has_write_rules(source) else plain
 
-    def rewritten(self, source: SchemaSource, body: bytes, place: str = "value") -> bytes:
+    def rewritten(self, source: SchemaSource, subject: str, body: bytes, place: str = "value") -> bytes:
         """Apply the write rules to an encoded value and return its new bytes.
 
         Raises RuleRefused, Unfit, PeerError.
         """
-        _must_be_executable(source, place)
+        _must_be_executable(source, place, has_keys=self.keys is not None)
         try:
-            return self.ask("write_body", source, (body, place))
+            return self.ask("write_body", source, (body, place, subject))
         except RuleRefused as error:
             raise error.of(place) from None
 
@@ -209,7 +240,7 @@ class RuleRunner:
     def _asked(self, what: str, key: bytes, source: SchemaSource, arguments: Any) -> bytes:
         child, was_used = self._take()
         try:
-            answer = child.ask(what, key, source, arguments)
+            answer = child.ask(what, key, source, arguments, self.keys)
         except _Died as died:
             child.close()
             rule = str(died)
@@ -221,7 +252,7 @@ class RuleRunner:
                     hint="the reason is in its log",
                 ) from None
             raise self._ended(key, rule) from None
-        except (CallerError, BrokenValue):
+        except (CallerError, BrokenValue, KeyUnavailable):
             self._give_back(child)
             raise
         except BaseException:
@@ -276,14 +307,15 @@ class RuleRunner:
 class _Encoder:
     """See Encoder."""
 
-    def __init__(self, runner: RuleRunner, source: SchemaSource) -> None:
-        self._runner, self._source = runner, source
+    def __init__(self, runner: RuleRunner, source: SchemaSource, subject: str | None) -> None:
+        self._runner, self._source, self._subject = runner, source, subject
 
     def body(self, value: Any, place: str = "value", most_steps: int = MOST_STEPS) -> bytes:
         """See Encoder. Raises RuleRefused, PeerError."""
-        _must_be_executable(self._source, place)
+        has_keys = self._subject is not None and self._runner.keys is not None
+        _must_be_executable(self._source, place, has_keys=has_keys)
         try:
-            return self._runner.ask("write", self._source, (value, place, most_steps))
+            return self._runner.ask("write", self._source, (value, place, most_steps, self._subject or ""))
         except RuleRefused as error:
             raise error.of(place) from None
 
@@ -305,10 +337,10 @@ def _write_plans(source: SchemaSource) -> tuple[RulePlan, RulePlan]:
     return plan_of(source.rule_set, Mode.WRITE), plan_of(source.rule_set, Mode.WRITE, "encodingRules")
 
 
-def _must_be_executable(source: SchemaSource, place: str) -> None:
+def _must_be_executable(source: SchemaSource, place: str, *, has_keys: bool) -> None:
     """Raise RuleRefused for a write rule that the hub cannot execute."""
     try:
-        must_be_executable(*_write_plans(source))
+        must_be_executable(*_write_plans(source), has_keys=has_keys)
     except RuleRefused as error:
         raise error.of(place) from None
 

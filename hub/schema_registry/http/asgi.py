@@ -13,6 +13,7 @@ from typing import Any, Final
 from urllib.parse import parse_qs, unquote
 
 import orjson
+from starlette.convertors import PathConvertor, register_url_convertor
 
 from hub.schema_registry.model.facts import SCHEMAS_TOPIC
 from hub.schema_registry.registry.errors import RequestRefused
@@ -26,6 +27,15 @@ MOST_BODY_BYTES = 4 * 1_048_576  # a schema may have 1 MiB of text, which JSON m
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+class _Anything(PathConvertor):
+    """A path that may contain line breaks: subjects with them must be refused as Confluent refuses them."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("anything", _Anything())
 
 
 class ClientGone(Exception):
@@ -200,8 +210,8 @@ async def read_body(call: HttpCall, receive: Receive) -> None:
     call.body = b"".join(parts)
 
 
-async def respond(scope: Scope, send: Send, answer: HttpAnswer) -> None:
-    """Send an answer; answers to writes include their position in the log."""
+async def respond(scope: Scope, send: Send, answer: HttpAnswer, topic: str = SCHEMAS_TOPIC) -> None:
+    """Send an answer; answers to writes include their position in the log, ``topic``."""
     accept = next((value for name, value in scope["headers"] if name == b"accept"), b"")
     headers = [*answer.headers]
     if answer.status not in (204, 304):
@@ -210,7 +220,7 @@ async def respond(scope: Scope, send: Send, answer: HttpAnswer) -> None:
             (b"content-length", str(len(answer.body)).encode()),
         ]
     if answer.position is not None:
-        headers.append((b"hub-position", f"{SCHEMAS_TOPIC}:0:{answer.position}".encode()))
+        headers.append((b"hub-position", f"{topic}:0:{answer.position}".encode()))
         if answer.position > 0:
             headers.append((b"hub-offset", str(answer.position - 1).encode()))
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})

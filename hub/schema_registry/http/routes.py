@@ -16,7 +16,6 @@ from typing import Final
 
 from fastapi import APIRouter
 from starlette.concurrency import run_in_threadpool
-from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.routing import Route
 
 from hub.caller import CALLER, HUB, Forbidden, Unauthenticated, require
@@ -53,15 +52,6 @@ SERVER_VERSION: Final = "8.1.0-hub"
 
 Handler = Callable[[HttpCall], HttpAnswer]
 _OPEN = ""  # a variable part of a path
-
-
-class _Anything(PathConvertor):
-    """A path that may contain line breaks: subjects with them must be refused as Confluent refuses them."""
-
-    regex = "(?s:.*)"
-
-
-register_url_convertor("anything", _Anything())
 
 
 def create_router(node: RegistryNode) -> APIRouter:

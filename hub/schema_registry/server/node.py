@@ -36,6 +36,7 @@ from hub.schema_registry.model.facts import SCHEMAS_TOPIC, Fact, SchemaStored, r
 from hub.schema_registry.policy.policy_checks import PolicyViolation
 from hub.schema_registry.registry import questions
 from hub.schema_registry.registry.decide_register import as_judged, makes_version
+from hub.schema_registry.registry.preconditions import writable
 from hub.schema_registry.registry.rulebook import Rulebook, view_of
 from hub.schema_registry.registry.state_machine import (
     Command,
@@ -125,6 +126,10 @@ class RegistryNode:
             if rulebook is not None:
                 self.registry.rulebook = rulebook
             return question(self.registry)
+
+    def writable(self, subject: str | None) -> None:
+        """Raise RequestRefused 42205 if the mode of a subject, or (None) of the registry, is read-only."""
+        self.read(lambda registry: writable(registry, subject))
 
     def catching_up(self) -> Iterator[None]:
         """Read the log to its current end; yield whenever more was applied, so that the caller can query

@@ -14,8 +14,9 @@ from hub.errors import CallerError, ConfigError
 from hub.log import Cluster
 from hub.record import NewRecord, Positions
 from hub.schema_registry.client.port import SchemaRegistry
-from hub.schema_registry.codecs.values import Encoder, encoder_of
+from hub.schema_registry.codecs.values import Encoder
 from hub.schema_registry.codecs.wire_format import frame
+from hub.schema_registry.contracts.runner import RUNNER
 from hub.sinks.events import Delivered, Refused, SinkBatch, SinkEvent
 from hub.sinks.targets.target import Bury
 
@@ -58,7 +59,8 @@ class OtherTopic:
         if newest is None:
             self._encoder = None
         elif self._encoder is None or self._encoder[0] != newest.id:
-            self._encoder = (newest.id, encoder_of(self._registry.source(newest.id)))
+            source = self._registry.source(newest.id)
+            self._encoder = (newest.id, RUNNER.encoder_of(source))
 
     def _record(self, event: SinkEvent) -> NewRecord:
         record = event.record

@@ -60,14 +60,14 @@ class EventEncoder:
     @staticmethod
     def _encoded(topic: str, schema: _Schema, event: Mapping[str, Any]) -> bytes:
         if schema.plain is None:
-            return frame(schema.id, RUNNER.encoder_of(schema.source).body(dict(event)))
+            return frame(schema.id, RUNNER.encoder_of(schema.source, f"{topic}-value").body(dict(event)))
         try:
             encoded = encode(schema.id, schema.plain, event)
         except Undecodable as error:
             raise _explained(topic, schema.plain, event, error) from None
         if not has_write_rules(schema.source):
             return encoded
-        return frame(schema.id, RUNNER.rewritten(schema.source, encoded[5:]))
+        return frame(schema.id, RUNNER.rewritten(schema.source, f"{topic}-value", encoded[5:]))
 
     def _schema(self, topic: str, age_s: float | None = None) -> _Schema:
         """Return the subject's latest schema, cached for ``age_s`` (default: ``schema_age_s``); an older one

@@ -30,7 +30,8 @@ _MISFIT_S = 1.0
 
 
 class GatewaySchemas:
-    """Schemas for the gateway. Thread safe. Caches only what cannot change: the encoder of a schema id.
+    """Schemas for the gateway. Thread safe. Caches only what cannot change: the encoder of a schema id for a
+    subject.
 
     Most topics have no schema for their keys, so a subject that was unknown at the end of the registry's log
     is looked up in memory alone for the next 2 s.
@@ -43,7 +44,7 @@ class GatewaySchemas:
         self._lock = Lock()
         self._missing: dict[str, float] = {}
         self._misfits: dict[frozenset[tuple[str, int | None]], float] = {}
-        self._encoders: OrderedDict[int, tuple[Encoder, str]] = OrderedDict()
+        self._encoders: OrderedDict[tuple[int, str], tuple[Encoder, str]] = OrderedDict()
 
     def latest_id(self, subject: str) -> int | None:
         """Return the id of the subject's latest version, None if it has none. Raises PeerError."""
@@ -72,14 +73,14 @@ class GatewaySchemas:
             self._misfits[versions] = now_s
         return True
 
-    def encoder(self, schema_id: int) -> tuple[Encoder, str]:
+    def encoder(self, schema_id: int, subject: str) -> tuple[Encoder, str]:
         """Return (encoder, schema type). Raises NotFound, CallerError, PeerError."""
-        known = self._encoders.get(schema_id)
+        known = self._encoders.get((schema_id, subject))
         if known is None:
             source = self.registry.source(schema_id)
-            known = (RUNNER.encoder_of(source), source.schema_type)
+            known = (RUNNER.encoder_of(source, subject), source.schema_type)
             with self._lock:
-                self._encoders[schema_id] = known
+                self._encoders[schema_id, subject] = known
                 if len(self._encoders) > _MOST_KNOWN:
                     self._encoders.popitem(last=False)
         return known
@@ -137,7 +138,7 @@ class RequestEncoder:
                 code="HUB-1324",
             )
         steps = min(MOST_STEPS, 20_000 + 4 * asked.size)
-        encoder, form = self.schemas.encoder(schema_id)
+        encoder, form = self.schemas.encoder(schema_id, subject)
         if given.type is not None and FORMATS[given.type] != form:
             raise Unprocessable(
                 f"{part}: type {given.type}, and the schema with id {schema_id} is {form}",

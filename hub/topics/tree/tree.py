@@ -30,6 +30,11 @@ _RESERVED = (
         "remove it here: the registry makes it, and its settings are not to be changed",
     ),
     (
+        "_dek_registry_keys",
+        "the DEK registry",
+        "remove it here: the registry makes it, and its settings are not to be changed",
+    ),
+    (
         "_hub.",
         "the hub",
         "remove it here: the hub makes it when it needs it (`replication_factor` in hub.yaml)",

@@ -183,7 +183,10 @@ def test_what_is_open_is_counted() -> None:
         for method, rule in methods.items()
         if method not in ("GET", "HEAD") and rule.action is None and not rule.is_open
     }
-    registry = ("/subjects", "/schemas", "/config", "/mode", "/contexts", "/compatibility", "/v1/metadata")
+    registry = (
+        *("/subjects", "/schemas", "/config", "/mode", "/contexts", "/compatibility", "/v1/metadata"),
+        "/dek-registry",
+    )
     assert {each for each in changed if not each[1].startswith(registry)} == {
         ("POST", "/query"),
         # hub/materializers/workbench/service.py requires the grants
@@ -276,6 +279,9 @@ def test_whom_nothing_is_granted_reaches_nothing_in_particular(client: TestClien
         ("PUT", "/config/:.eu:", ANA, 403),
         ("DELETE", "/subjects/shop.orders-value", BOB, 403),
         ("DELETE", "/contexts/eu", BOB, 403),
+        ("POST", "/dek-registry/v1/keks", ANA, 403),
+        ("GET", "/dek-registry/v1/keks/pii/deks/hr.salaries-value", ANA, 403),
+        ("DELETE", "/dek-registry/v1/keks/pii", BOB, 403),
     ],
 )
 def test_who_may_do_what(

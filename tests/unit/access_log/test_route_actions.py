@@ -7,8 +7,15 @@ from typing import Any
 import pytest
 
 from hub.access.authenticate import AuthRequest
+from hub.access_log.actions import LoggedAction
 from hub.api.auditing.request_log import claimed_name
-from hub.api.auditing.route_actions import READS_LOGGED, ROUTES_LOGGED, changes_registry, logged_route
+from hub.api.auditing.route_actions import (
+    READS_LOGGED,
+    ROUTES_LOGGED,
+    changes_registry,
+    logged_route,
+    object_name,
+)
 from hub.api.route_rules import ROUTES
 from hub.caller import Action
 from hub.cli import COMMANDS, load_command
@@ -95,6 +102,7 @@ completeness show; completeness missing; canary view; alert ls; alert show; aler
 alert unsilence; alert rules; access hash; access check; access explain; access ls; access plan; access drift
 access token create; access token ls; access token revoke; access session ls; access session revoke
 access audit ls; access audit tail; access audit verify; access audit export
+kek ls; kek show; kek create; kek rotate; kek delete
 """
 
 
@@ -132,3 +140,19 @@ def test_a_token_in_the_place_of_a_name_is_not_logged() -> None:
     assert claimed_name(asked("Basic aHVidF9zZWNyZXQ6")) == ""
     assert claimed_name(asked("Bearer hubt_secret")) == ""
     assert claimed_name(asked("Basic %%%")) == ""
+
+
+def test_changes_and_reads_of_keys_are_logged_by_their_path() -> None:
+    template = "/dek-registry/v1/{rest:anything}"
+    root = "/dek-registry/v1/keks"
+    for method, path, action, name in (
+        ("POST", root, LoggedAction.key_change, ""),
+        ("DELETE", f"{root}/pii", LoggedAction.key_change, "pii"),
+        ("POST", f"{root}/pii/deks/a-value", LoggedAction.key_change, "pii/a-value"),
+        ("GET", f"{root}/pii/deks/a-value/versions/2", LoggedAction.key_read, "pii/a-value/2"),
+    ):
+        route = logged_route(template, method, path)
+        assert route is not None and route.action is action
+        assert object_name(route, path, {}) == name
+    for path in (root, f"{root}/pii", f"{root}/pii/deks"):
+        assert logged_route(template, "GET", path) is None
