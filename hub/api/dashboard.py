@@ -87,6 +87,7 @@ def add_dashboard(app: FastAPI, settings: Settings, parts: HubParts, opened: Asy
             settings.lag_series,
             lambda: all_families(settings, parts, measurers),
             alerts.firing if alerts is not None else lambda: None,
+            alerts.known if alerts is not None else lambda: None,
         )
     )
     add_pages(app, settings, parts, measurers, views, tree)

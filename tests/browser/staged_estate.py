@@ -210,6 +210,9 @@ class StagedEstate(StagedHub):
         app.include_router(nowhere(estate))
         return app
 
+    def known_alerts(self) -> KnownAlerts:
+        return self.alerts.known()
+
     def monitor(self) -> StagedMonitor:
         return StagedMonitor(self)
 

@@ -20,6 +20,7 @@ import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
 
+from hub.alerts.snapshot import AlertSnapshot
 from hub.api.http import BoundedHttp
 from hub.errors import PeerError
 from hub.log import MemoryCluster
@@ -112,7 +113,13 @@ class StagedHub:
 
         app = FastAPI(lifespan=lifespan)
         app.include_router(
-            create_router(collector, self.views, monitor=self.monitor(), firing=lambda: self.firing)
+            create_router(
+                collector,
+                self.views,
+                monitor=self.monitor(),
+                firing=lambda: self.firing,
+                alerts=self.known_alerts,
+            )
         )
 
         @app.get("/views/{view}/changes")
@@ -120,6 +127,10 @@ class StagedHub:
             return StreamingResponse(self.stream(request, view, key), media_type="text/event-stream")
 
         return app
+
+    def known_alerts(self) -> AlertSnapshot | None:
+        """Alerts of the overview; None: they are off."""
+        return None
 
     def monitor(self) -> HasLagRows | None:
         """Monitor of all readers; None: only the views are reported."""

@@ -150,6 +150,23 @@ def test_a_failed_view_says_why(hub: StagedHub, open_page: Opener) -> None:
     expect(page.get_by_test_id("tile-views")).to_contain_text("failed")
 
 
+def test_what_needs_attention_comes_first_and_goes(hub: StagedHub, open_page: Opener) -> None:
+    page = watch(open_page, hub)
+    attention = page.get_by_test_id("attention")
+    expect(attention).to_be_hidden()
+    hub.state(VIEW, "failed", "no source <b>")
+    expect(attention.get_by_role("listitem")).to_have_text(
+        re.compile(rf"failed {VIEW} view for .* no source <b>")
+    )
+    expect(page.locator("main section:visible").first).to_have_attribute("id", "attention")
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+    hub.state(VIEW, "unknown", "its process does not report")
+    expect(attention).to_contain_text("UNKNOWN")
+    hub.state(VIEW, "live", sources=SOURCES)
+    expect(attention).to_be_hidden()
+
+
 def test_the_server_gone_is_said(hub: StagedHub, open_page: Opener) -> None:
     page = open_page(f"{hub.url}/?view={VIEW}&key={KEY}", allow_trouble=True)
     expect(page.get_by_test_id("wire")).to_have_text("live")

@@ -16,12 +16,14 @@ import orjson
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import FileResponse, JSONResponse, Response
 
+from hub.alerts.snapshot import AlertSnapshot
 from hub.caller import HUB, Action, may
 from hub.errors import NotFound
 from hub.observability.cluster.connect import summary
 from hub.observability.export import metrics
 from hub.observability.lag.consumers import LagRow
 from hub.observability.lag.states import LagState
+from hub.observability.overview.attention import needs_attention
 from hub.observability.overview.first_steps import first_steps
 from hub.observability.overview.overview import Overview, lag_rows
 from hub.observability.overview.reports import ViewSource
@@ -57,14 +59,16 @@ def create_router(
     series: int = metrics.SERIES,
     families: metrics.Families = tuple,
     firing: Callable[[], int | None] = lambda: None,
+    alerts: Callable[[], AlertSnapshot | None] = lambda: None,
 ) -> APIRouter:
     """Return the routes over a running Collector and the store's views.
 
     ``/metrics`` includes ``counters`` and ``families`` of other packages, and the ``series`` worst consumers
-    of ``monitor``. ``firing``: number of firing alerts; None: unknown.
+    of ``monitor``. ``firing``: number of firing alerts; None: unknown. ``alerts``: all of them; None:
+    they are off.
     """
     router = APIRouter()
-    add_overview(router, collector, Lookup(views), firing)
+    add_overview(router, collector, Lookup(views), firing, alerts)
     add_lookup(router, collector, Lookup(views))
     add_lag(router, collector, monitor)
 
@@ -84,9 +88,17 @@ def create_router(
 
 
 def add_overview(
-    router: APIRouter, collector: HasOverview, lookup: Lookup, firing: Callable[[], int | None]
+    router: APIRouter,
+    collector: HasOverview,
+    lookup: Lookup,
+    firing: Callable[[], int | None],
+    alerts: Callable[[], AlertSnapshot | None],
 ) -> None:
     """Add the dashboard, its part that is refreshed, its JSON, and static files."""
+
+    def facts(overview: Overview) -> dict[str, Any]:
+        problems = needs_attention(overview, alerts())
+        return {**_facts(overview), "firing": firing(), "problems": problems}
 
     @router.get("/", include_in_schema=False)
     def page(request: Request, view: str = "", key: str = "") -> Response:
@@ -97,18 +109,20 @@ def add_overview(
         return html(
             "overview/page.html",
             section="overview",
-            **{**lookup.facts(overview, view, key), **_facts(overview), "firing": firing()},
+            **{**lookup.facts(overview, view, key), **facts(overview)},
         )
 
     @router.get("/ui/overview", include_in_schema=False)
     def overview_fragment() -> Response:
-        return html("overview/overview.html", **{**_facts(collector.overview()), "firing": firing()})
+        return html("overview/overview.html", **facts(collector.overview()))
 
     @router.get("/api/overview")
     def overview_json() -> Response:
         """Return the current state of Kafka, topics, views and lag. null: unknown."""
-        body = as_json(collector.overview())
+        overview = collector.overview()
+        body = as_json(overview)
         body["totals"]["alerts_firing"] = firing()
+        body["needs_attention"] = needs_attention(overview, alerts())
         return Response(orjson.dumps(body), media_type="application/json")
 
     @router.get("/ui/static/{name}", include_in_schema=False)
