@@ -8,6 +8,7 @@
     http_api.py       http-api.md     the routes, as OpenAPI describes them
     metrics.py        metrics.md      the series, found in the source text
     errors.py         errors.md       the error catalog, errors.yaml
+    ksqldb.py         ksqldb.md      what the import of ksqlDB takes, with its functions
     decisions.py      ../adr/README.md   the decision records
 """
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from . import command_line, decisions, errors, http_api, metrics, settings, yaml_files
+from . import command_line, decisions, errors, http_api, ksqldb, metrics, settings, yaml_files
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "reference"
@@ -29,6 +30,7 @@ def pages() -> dict[str, str]:
         "cli.md": command_line.page(),
         "errors.md": errors.page(),
         "http-api.md": http_api.page(),
+        "ksqldb.md": ksqldb.page(),
         "metrics.md": metrics.page(ROOT),
         "settings.md": settings.page(),
         "yaml-files.md": yaml_files.page(),

@@ -1,0 +1,257 @@
+"""[core] Expressions of other dialects, parsed by sqlglot and rewritten for Spark.
+
+The parser knows no function: each call keeps its name, so that the table of functions alone decides what it
+becomes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Protocol
+
+from sqlglot import exp, parse_one, parser, tokens
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import SqlglotError
+
+from hub.importing.column_types import ColumnType, type_of
+from hub.importing.functions import FunctionTable, rule_of
+from hub.importing.relations import Catalog
+from hub.importing.report import NotTranslated, Translation
+from hub.importing.statements import Word, words_of
+
+_KEPT = ("CAST", "TRY_CAST", "EXTRACT")
+_FIELDS = exp.PropertyEQ
+_PLUS_TEXT = "text"
+_BY_OFFSET = ("latest_by_offset", "earliest_by_offset")
+# Deepest expression that is read.
+DEEPEST = 40
+
+
+class ImportedSql(Dialect):
+    """The expressions of ksqlDB and Flink: SQL in which every function is just a name."""
+
+    class Tokenizer(tokens.Tokenizer):
+        IDENTIFIERS: ClassVar = ["`", '"']
+
+    class Parser(parser.Parser):
+        FUNCTIONS: ClassVar[dict[str, Any]] = {}
+        FUNCTION_PARSERS: ClassVar = {each: parser.Parser.FUNCTION_PARSERS[each] for each in _KEPT}
+        NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
+        NO_PAREN_FUNCTION_PARSERS: ClassVar = {"CASE": parser.Parser.NO_PAREN_FUNCTION_PARSERS["CASE"]}
+
+
+class Resolves(Protocol):
+    """Names of a query. ``event_order`` is an expression that orders events, ``order_note`` how that order
+    differs, "" if it does not."""
+
+    @property
+    def event_order(self) -> str: ...
+
+    @property
+    def order_note(self) -> str: ...
+
+    def column(self, parts: Sequence[str]) -> tuple[exp.Expr, ColumnType | None]:
+        """Return how a name is read. Raises NotTranslated."""
+
+
+def parsed(text: str) -> exp.Expr:
+    """Parse one expression. Raises NotTranslated."""
+    try:
+        tree = parse_one(f"SELECT {text}", dialect=ImportedSql)
+    except (SqlglotError, RecursionError) as error:
+        said = str(error).splitlines()[0].partition(". Line")[0]
+        raise NotTranslated(f"`{text[:60]}` cannot be parsed: {said[:120]}", "check its syntax") from None
+    if not isinstance(tree, exp.Select) or len(tree.expressions) != 1:
+        raise NotTranslated(f"`{text[:60]}` is not one expression", "check its brackets")
+    found = tree.expressions[0].pop()
+    assert isinstance(found, exp.Expr)
+    return found
+
+
+def plain_text(words: Sequence[Word]) -> str:
+    """Return words as SQL that the parser reads: names in lower case, ``->`` of structs as ``.``."""
+    parts = []
+    for word in words:
+        match word.kind:
+            case "string":
+                parts.append("'" + word.text.replace("'", "''") + "'")
+            case "quoted":
+                parts.append("`" + word.text + "`")
+            case "word":
+                parts.append(word.text.lower())
+            case _:
+                parts.append({"->": ".", "=>": "->"}.get(word.text, word.text))
+    return " ".join(parts).replace(" . ", ".")
+
+
+def spark_text(node: exp.Expr) -> str:
+    """Return an expression as text in Spark SQL."""
+    return node.sql("spark", normalize_functions=False)
+
+
+class ExpressionTranslator:
+    """Rewrites expressions of one query. Differences are added to the translation."""
+
+    def __init__(
+        self, names: Resolves, functions: FunctionTable, catalog: Catalog, said: Translation
+    ) -> None:
+        self.names, self.functions, self.catalog, self.said = names, functions, catalog, said
+
+    def of(self, words: Sequence[Word]) -> exp.Expr:
+        """Translate the words of an expression. Raises NotTranslated."""
+        return self.rewritten(parsed(plain_text(words)))
+
+    def rewritten(self, node: exp.Expr) -> exp.Expr:
+        if _depth(node) > DEEPEST:
+            raise NotTranslated(f"an expression is nested deeper than {DEEPEST}", "split it into two queries")
+        return self._rewritten(node)
+
+    def _rewritten(self, node: exp.Expr) -> exp.Expr:
+        parts = name_parts(node)
+        if parts is not None:
+            found, type_ = self.names.column(parts)
+            return _marked(found, type_ is not None and type_.name == "string")
+        match node:
+            case exp.Anonymous():
+                return self._call(node)
+            case exp.Cast():
+                return self._cast(node)
+            case exp.Bracket():
+                return self._element(node)
+            case exp.Lambda():
+                node.set("this", self._rewritten(node.this))
+                return node
+        for name, value in list(node.args.items()):
+            if isinstance(value, exp.Expr):
+                node.set(name, self._rewritten(value))
+            elif isinstance(value, list):
+                node.set(
+                    name, [self._rewritten(each) if isinstance(each, exp.Expr) else each for each in value]
+                )
+        if isinstance(node, exp.Add) and (_is_text(node.this) or _is_text(node.expression)):
+            return _marked(exp.DPipe(this=node.this, expression=node.expression), True)
+        return node
+
+    def _cast(self, node: exp.Cast) -> exp.Expr:
+        made = type_of(words_of(node.to.sql(ImportedSql)), self.catalog.types)
+        inner = self._rewritten(node.this)
+        return _marked(
+            exp.Cast(this=inner, to=exp.DataType.build(made.ddl, dialect="spark")), made.name == "string"
+        )
+
+    def _element(self, node: exp.Bracket) -> exp.Expr:
+        inner = self._rewritten(node.this)
+        arguments = [self._rewritten(each) for each in node.expressions]
+        return exp.Anonymous(this="try_element_at", expressions=[inner, *arguments])
+
+    def _call(self, node: exp.Anonymous) -> exp.Expr:
+        name = node.name.lower()
+        fields = [each for each in node.expressions if isinstance(each, _FIELDS)]
+        if name in ("struct", "map") and fields:
+            pairs: list[exp.Expr] = []
+            for each in fields:
+                key = exp.Literal.string(each.this.name) if name == "struct" else self._rewritten(each.this)
+                pairs += [key, self._rewritten(each.expression)]
+            return exp.Anonymous(this="named_struct" if name == "struct" else "map", expressions=pairs)
+        if name in _BY_OFFSET and isinstance(node.expressions[-1], exp.Boolean):
+            name += "" if node.expressions.pop().this else "_or_null"
+        rule = rule_of(self.functions, name)
+        if rule.differs:
+            self.said.differ(f"{name.upper()}: {rule.differs}")
+        if any("date_add_unit" in form for form in rule.forms) and node.expressions:
+            node.expressions[0] = exp.Var(this=node.expressions[0].name)
+        arguments = [self._rewritten(each) for each in node.expressions]
+        if rule.first:
+            arguments.insert(0, parsed(rule.first))
+        if any("event_order" in form for form in rule.forms) and self.names.order_note:
+            self.said.differ(f"{name.upper()}: {self.names.order_note}")
+        renamed = self._lambdas_of_maps(name, arguments) or rule.renamed
+        if renamed is not None:
+            return _marked(exp.Anonymous(this=renamed, expressions=arguments), rule.text)
+        return _marked(self.filled(rule.template(name, len(arguments)), arguments), rule.text)
+
+    @staticmethod
+    def _lambdas_of_maps(name: str, arguments: Sequence[exp.Expr]) -> str | None:
+        """Return Spark's function where ksqlDB has one name for lists and maps."""
+        two = [each for each in arguments if isinstance(each, exp.Lambda) and len(each.expressions) == 2]
+        if name == "filter" and two:
+            return "map_filter"
+        if name == "transform" and two:
+            raise NotTranslated(
+                "TRANSFORM of a map has two functions",
+                "transform_keys() and transform_values() in the view's SQL",
+            )
+        return None
+
+    def filled(self, template: str, arguments: Sequence[exp.Expr]) -> exp.Expr:
+        """Return a template with its arguments."""
+        tree = parsed(template)
+        order = parsed(self.names.event_order) if "event_order" in template else None
+
+        def fill(node: exp.Expr) -> exp.Expr:
+            if isinstance(node, exp.Column) and not node.table:
+                if node.name == "event_order" and order is not None:
+                    return order.copy()
+                if node.name[:1] == "a" and node.name[1:].isdigit():
+                    return _wrapped(arguments[int(node.name[1:]) - 1].copy(), node)
+            if isinstance(node, exp.Anonymous) and node.name == "date_add_unit":
+                return _date_add(node, arguments)
+            return node
+
+        made = tree.transform(fill)
+        return made.this if isinstance(made, exp.Paren) else made
+
+
+def _date_add(node: exp.Anonymous, arguments: Sequence[exp.Expr]) -> exp.Expr:
+    """Return ``dateadd(UNIT, number, time)``."""
+    unit = arguments[0].name.upper().removesuffix("S")
+    number = arguments[1].copy()
+    if isinstance(node.expressions[1], exp.Neg):
+        number = exp.Neg(this=exp.Paren(this=number))
+    return exp.Anonymous(this="dateadd", expressions=[exp.Var(this=unit), number, arguments[2].copy()])
+
+
+def _wrapped(argument: exp.Expr, place: exp.Expr) -> exp.Expr:
+    inside_operator = isinstance(place.parent, exp.Binary | exp.Unary)
+    return (
+        exp.Paren(this=argument)
+        if inside_operator and isinstance(argument, exp.Binary | exp.Case)
+        else argument
+    )
+
+
+def _marked(node: exp.Expr, is_text: bool) -> exp.Expr:
+    if is_text:
+        node.meta[_PLUS_TEXT] = True
+    return node
+
+
+def _is_text(node: exp.Expr) -> bool:
+    if isinstance(node, exp.Paren):
+        return _is_text(node.this)
+    return node.is_string or bool(node.meta.get(_PLUS_TEXT))
+
+
+def name_parts(node: exp.Expr) -> list[str] | None:
+    """Return the parts of a dotted name; None for another expression, such as a field of a call."""
+    if isinstance(node, exp.Column):
+        return [part.name for part in node.parts] if not isinstance(node.this, exp.Star) else None
+    if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier):
+        before = name_parts(node.this)
+        return None if before is None else [*before, node.expression.name]
+    return None
+
+
+def dotted(node: exp.Expr, fields: Sequence[str]) -> exp.Expr:
+    """Return a field within an expression."""
+    for each in fields:
+        node = exp.Dot(this=node, expression=exp.to_identifier(each))
+    return node
+
+
+def _depth(node: exp.Expr) -> int:
+    deepest, level = 0, [node]
+    while level:
+        deepest += 1
+        level = [child for each in level for child in each.iter_expressions()]
+    return deepest

@@ -1,0 +1,212 @@
+"""[core] ``CREATE STREAM`` and ``CREATE TABLE`` with columns: a relation, its topic and its schema."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hub.importing.column_types import ColumnType, avro_schema, json_schema, protobuf_schema, read_type
+from hub.importing.relations import EVENT_TIME, Catalog, Column, Kind, Relation
+from hub.importing.report import NotTranslated, Translation
+from hub.importing.statements import StatementReader
+
+_SCHEMAS = {"AVRO": "avsc", "JSON_SR": "json", "PROTOBUF": "proto"}
+_KNOWN = {
+    "kafka_topic", "value_format", "key_format", "format", "partitions", "replicas", "timestamp",
+    "timestamp_format",
+    "window_type", "window_size", "value_delimiter", "key_delimiter", "wrap_single_value", "key_schema_id",
+    "value_schema_id", "value_schema_full_name", "key_schema_full_name", "value_avro_schema_full_name",
+    "retention_ms", "cleanup_policy", "value_protobuf_nullable_representation",
+    "key_protobuf_nullable_representation",
+}  # fmt: skip
+_DELIMITERS = {"SPACE": " ", "TAB": "\t"}
+
+
+@dataclass
+class Declared:
+    """A declared relation. ``node``: of its topic in topics.yaml. ``schema``: (file's ending, text), None
+    without one."""
+
+    relation: Relation
+    topic: str
+    node: dict[str, Any]
+    schema: tuple[str, str] | None
+
+
+@dataclass
+class _Columns:
+    value: dict[str, ColumnType] = field(default_factory=dict)
+    key: dict[str, ColumnType] = field(default_factory=dict)
+    headers: list[str] = field(default_factory=list)
+
+
+def declared(reader: StatementReader, kind: Kind, name: str, catalog: Catalog, said: Translation) -> Declared:
+    """Read what follows the name of a CREATE with columns. Raises NotTranslated."""
+    columns = _columns(reader, catalog) if reader.peek() == "(" else _Columns()
+    reader.need("WITH")
+    options = reader.options()
+    unknown = sorted(set(options) - _KNOWN)
+    if unknown:
+        said.differ(f"the option {unknown[0].upper()} has no meaning in the hub")
+    form = (options.get("value_format") or options.get("format") or "").upper()
+    if not form:
+        form = "JSON"
+        said.differ("no value_format is stated: JSON is assumed")
+    topic = options.get("kafka_topic", name.upper())
+    source, read, schema = _value(name, topic, form, columns.value, options, said)
+    keys = _keys(columns.key, (options.get("key_format") or options.get("format") or "KAFKA").upper(), said)
+    complete = bool(columns.value) or form not in _SCHEMAS
+    if not complete:
+        said.differ("the columns are those of the registry's schema: a query must name those that it reads")
+    time, event_time = _time(options, columns.value, read, said)
+    unreadable = dict.fromkeys(columns.headers, "the SQL of a view does not see the headers of a record")
+    for each in columns.headers:
+        said.differ(f"the column {each} of the headers is left out")
+    windowed = "window_type" in options
+    if windowed:
+        unreadable |= dict.fromkeys(keys, "the key of a windowed topic has the window's bytes in it")
+        said.differ("the keys of a windowed topic are bytes with the window: they cannot be read as text")
+    relation = Relation(
+        name, kind, source, {**keys, **read}, tuple(keys), complete, time, event_time, unreadable=unreadable
+    )
+    node = _node(kind, options, said)
+    return Declared(replace(relation, partitions=node.get("partitions")), topic, node, schema)
+
+
+def _columns(reader: StatementReader, catalog: Catalog) -> _Columns:
+    found = _Columns()
+    reader.need("(")
+    while not reader.take(")"):
+        name = reader.name()
+        type_ = read_type(reader, catalog.types)
+        if reader.take("PRIMARY KEY", "KEY"):
+            found.key[name] = type_
+        elif reader.take("HEADERS") or reader.take("HEADER"):
+            found.headers.append(name)
+            if reader.peek() == "(":
+                list(reader.lists())
+        else:
+            found.value[name] = type_
+        if not reader.take(","):
+            reader.need(")")
+            break
+    return found
+
+
+def _value(
+    name: str,
+    topic: str,
+    form: str,
+    columns: Mapping[str, ColumnType],
+    options: Mapping[str, str],
+    said: Translation,
+) -> tuple[dict[str, Any], dict[str, Column], tuple[str, str] | None]:
+    """Return (keys of the source, columns, schema) of a value's format."""
+    if form in _SCHEMAS:
+        read = {each: Column(each, of) for each, of in columns.items()}
+        if not columns:
+            return {"topic": topic}, {}, None
+        said.differ(
+            f"the {form} schema is made of the columns, in lower case; keep the registry's if there is one"
+        )
+        full = options.get("value_avro_schema_full_name") or options.get("value_schema_full_name")
+        record = full or "".join(part.title() for part in re.split(r"\W+|_", name)) or "Value"
+        makers = {"AVRO": avro_schema, "JSON_SR": json_schema, "PROTOBUF": protobuf_schema}
+        short = record if form == "AVRO" else record.rpartition(".")[2]
+        return {"topic": topic}, read, (_SCHEMAS[form], makers[form](short, columns))
+    if form not in ("JSON", "DELIMITED"):
+        raise NotTranslated(
+            f"the value_format {form} is not read by views",
+            "write JSON, DELIMITED, AVRO, JSON_SR or PROTOBUF into the topic",
+        )
+    if not columns:
+        raise NotTranslated("it has no columns, and no registry has them", "name the columns of the value")
+    source: dict[str, Any] = {"topic": topic, "format": "json" if form == "JSON" else "csv"}
+    if form == "DELIMITED" and (delimiter := options.get("value_delimiter")):
+        source["csv"] = {"separator": _DELIMITERS.get(delimiter.upper(), delimiter)}
+    read, kinds = {}, {}
+    for each, of in columns.items():
+        read[each], kinds[each] = _number_of_time(each, of) if form == "JSON" else (Column(each, of), of.ddl)
+    source["schema"] = kinds
+    said.note("names of columns are in lower case, as the fields of the events must be")
+    return source, read, None
+
+
+def _number_of_time(name: str, type_: ColumnType) -> tuple[Column, str]:
+    """Return a column of JSON and the type that is read: times are numbers there."""
+    if type_.name == "timestamp":
+        return Column(f"timestamp_millis({name})", type_), "bigint"
+    if type_.name == "date":
+        return Column(f"date_from_unix_date({name})", type_), "int"
+    return Column(name, type_), type_.ddl
+
+
+def _keys(columns: Mapping[str, ColumnType], form: str, said: Translation) -> dict[str, Column]:
+    """Return the columns of the record's key, which a view reads as text in ``_key``."""
+    found = {}
+    for number, (name, type_) in enumerate(columns.items()):
+        text = "_key"
+        if form == "DELIMITED" and len(columns) > 1:
+            text = f"split(_key, ',')[{number}]"
+        elif len(columns) > 1:
+            text = f"get_json_object(_key, '$.{name.upper()}')"
+            said.differ("the key must be JSON with names in upper case, as ksqlDB writes it")
+        elif form in ("JSON", "JSON_SR") and type_.name == "string":
+            text = "replace(_key, '\"', '')"
+        if form in ("AVRO", "PROTOBUF", "JSON_SR"):
+            said.differ(f"a view reads keys as text: a key in {form} must be written as text")
+        elif form == "KAFKA" and type_.name not in ("string", "binary"):
+            said.differ(
+                f"a view reads keys as text: the key {name} must be written as text, not as Kafka's bytes"
+            )
+        found[name] = Column(text if type_.name == "string" else f"CAST({text} AS {type_.ddl})", type_)
+    return found
+
+
+def _time(
+    options: Mapping[str, str],
+    columns: Mapping[str, ColumnType],
+    read: Mapping[str, Column],
+    said: Translation,
+) -> tuple[str, str | None]:
+    """Return (expression of ROWTIME, column that can have a watermark)."""
+    name = options.get("timestamp", "").strip("`").lower()
+    if not name:
+        return EVENT_TIME, EVENT_TIME
+    type_ = columns.get(name)
+    if type_ is None and columns:
+        raise NotTranslated(f'timestamp = "{name}" is not a column of the value', "name one of them")
+    form = options.get("timestamp_format")
+    if form:
+        said.differ("check timestamp_format: Spark has another syntax for some parts")
+        quoted = form.replace("'", "''")
+        return f"to_timestamp({name}, '{quoted}')", None
+    if type_ is not None and type_.name == "bigint":
+        return f"timestamp_millis({name})", None
+    expression = read[name].expression if name in read else name
+    return expression, name if expression == name else None
+
+
+def _node(kind: Kind, options: Mapping[str, str], said: Translation) -> dict[str, Any]:
+    """Return the topic's own keys of topics.yaml."""
+    node: dict[str, Any] = {}
+    if "partitions" in options:
+        node["partitions"] = _number(options, "partitions")
+    else:
+        said.note("no partitions are stated: `hub topic plan` compares the topic of today with topics.yaml")
+    if "replicas" in options and options["replicas"] != "-1":
+        node["replication_factor"] = _number(options, "replicas")
+    if "retention_ms" in options:
+        node["config"] = {"retention.ms": _number(options, "retention_ms")}
+    policy = options.get("cleanup_policy", "compact" if kind == "table" and "partitions" in options else None)
+    if policy:
+        node.setdefault("config", {})["cleanup.policy"] = policy.lower()
+    return node
+
+
+def _number(options: Mapping[str, str], name: str) -> int:
+    if not options[name].isdigit():
+        raise NotTranslated(f'{name} = "{options[name]}" is not a number', "write a number")
+    return int(options[name])

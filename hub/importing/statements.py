@@ -1,0 +1,196 @@
+"""[core] A text as statements, and a statement as words: the heads of statements are read from these.
+
+Words outside of quotes keep their case here. Strings are in single quotes, with ``''`` for one; names may be
+in backticks or double quotes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from hub.importing.report import NotTranslated
+
+WordKind = Literal["word", "quoted", "string", "number", "symbol"]
+_PARTS = re.compile(
+    r"""(?P<space>\s+|--[^\n]*|/\*.*?\*/)
+    |(?P<string>'(?:[^']|'')*')
+    |(?P<quoted>`(?:[^`]|``)*`|"(?:[^"]|"")*")
+    |(?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)
+    |(?P<word>[A-Za-z_@$][\w@$]*)
+    |(?P<symbol>->|=>|:=|<>|!=|<=|>=|\|\||.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+MOST_CHARACTERS = 2_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word of a statement. ``text``: of strings and quoted names without quotes; ``start`` and ``end`` are
+    offsets in the statement's text."""
+
+    kind: WordKind
+    text: str
+    start: int
+    end: int
+
+    @property
+    def upper(self) -> str:
+        return "" if self.kind in ("string", "quoted") else self.text.upper()
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One statement. ``line``: where its first word is in the file, from 1."""
+
+    text: str
+    line: int
+    words: tuple[Word, ...]
+
+
+def words_of(text: str) -> list[Word]:
+    """Return the words of a text, without comments."""
+    found = []
+    for match in _PARTS.finditer(text):
+        kind, said = match.lastgroup, match.group()
+        if kind == "space" or kind is None:
+            continue
+        if kind in ("string", "quoted"):
+            said = said[1:-1].replace(said[0] * 2, said[0])
+        found.append(Word(kind, said, match.start(), match.end()))  # type: ignore[arg-type]
+    return found
+
+
+def statements_of(text: str) -> list[Statement]:
+    """Split a text at its semicolons; a text without one at its end is a statement, too."""
+    found: list[Statement] = []
+    held: list[Word] = []
+    for word in [*words_of(text), Word("symbol", ";", len(text), len(text))]:
+        if word.kind == "symbol" and word.text == ";":
+            if held:
+                start, end = held[0].start, held[-1].end
+                line = text.count("\n", 0, start) + 1
+                part = text[start:end]
+                found.append(Statement(part, line, tuple(words_of(part))))
+            held = []
+        else:
+            held.append(word)
+    return found
+
+
+def substituted(statement: Statement, variables: dict[str, str]) -> Statement:
+    """Replace ``${name}`` by the values of DEFINE. Raises NotTranslated for an unknown name."""
+    unknown = [name for name in _VARIABLE.findall(statement.text) if name.lower() not in variables]
+    if unknown and not re.match(r"CREATE\s+(SOURCE|SINK)\s+CONNECTOR", statement.text, re.IGNORECASE):
+        raise NotTranslated(
+            f"the variable ${{{unknown[0]}}} is not defined", f"DEFINE {unknown[0]} = '…' before it"
+        )
+    text = _VARIABLE.sub(lambda found: variables.get(found[1].lower(), found[0]), statement.text)
+    return Statement(text, statement.line, tuple(words_of(text)))
+
+
+class StatementReader:
+    """A cursor over the words of a statement."""
+
+    def __init__(self, text: str, words: Sequence[Word]) -> None:
+        self.text, self.words, self.at = text, words, 0
+
+    @property
+    def ended(self) -> bool:
+        return self.at >= len(self.words)
+
+    def peek(self, ahead: int = 0) -> str:
+        """Return a word in upper case; "" for texts, quoted names and the end."""
+        at = self.at + ahead
+        return self.words[at].upper if at < len(self.words) else ""
+
+    def take(self, *texts: str) -> bool:
+        """Pass the next words if they are one of these phrases; return whether they were."""
+        for text in texts:
+            parts = text.split()
+            if all(self.peek(n) == part for n, part in enumerate(parts)):
+                self.at += len(parts)
+                return True
+        return False
+
+    def need(self, text: str) -> None:
+        if not self.take(text):
+            raise NotTranslated(f'"{self.shown()}" where {text} is expected', f"write {text} there")
+
+    def shown(self) -> str:
+        return "the end" if self.ended else self.words[self.at].text[:40]
+
+    def next(self) -> Word:
+        if self.ended:
+            raise NotTranslated("the statement ends too early", "complete it")
+        self.at += 1
+        return self.words[self.at - 1]
+
+    def name(self) -> str:
+        """Return a name: in lower case, except in quotes."""
+        word = self.next()
+        if word.kind not in ("word", "quoted"):
+            raise NotTranslated(f'"{word.text[:40]}" where a name is expected', "write a name there")
+        return word.text.lower() if word.kind == "word" else word.text
+
+    def until(self, *stops: str) -> list[Word]:
+        """Return the words up to one of these phrases outside of brackets, or up to the end."""
+        found: list[Word] = []
+        depth = cases = 0
+        while not self.ended:
+            word = self.words[self.at]
+            if depth == 0 and cases == 0 and self._stands_at(stops):
+                break
+            if word.kind == "symbol":
+                depth += (word.text in "([") - (word.text in ")]")
+                if depth < 0:
+                    break
+            cases += (word.upper == "CASE") - (word.upper == "END" and cases > 0)
+            found.append(word)
+            self.at += 1
+        return found
+
+    def _stands_at(self, stops: Sequence[str]) -> bool:
+        here = self.at
+        found = self.take(*stops)
+        self.at = here
+        return found
+
+    def lists(self) -> Iterator[list[Word]]:
+        """Yield the parts between the commas of ``( … )``, and pass the brackets."""
+        self.need("(")
+        while not self.take(")"):
+            yield self.until(",")
+            if not self.take(","):
+                self.need(")")
+                return
+
+    def options(self) -> dict[str, str]:
+        """Return ``( name = 'value', … )``, names in lower case."""
+        found = {}
+        for part in self.lists():
+            at = next((n for n, word in enumerate(part) if word.text == "=" and word.kind == "symbol"), None)
+            if at is None:
+                raise NotTranslated("an option of WITH has no value", "write NAME = 'value'")
+            name = "".join(word.text for word in part[:at])
+            found[name.lower()] = "".join(word.text for word in part[at + 1 :])
+        return found
+
+
+def split_words(words: Sequence[Word], separator: str = ",") -> list[list[Word]]:
+    """Split words at a symbol outside of brackets."""
+    reader = StatementReader("", words)
+    found = []
+    while not reader.ended:
+        found.append(reader.until(separator))
+        if not reader.take(separator) and not reader.ended:
+            raise NotTranslated(f'the bracket before "{reader.shown()}" is not opened', "open it")
+    return found
+
+
+def sql_of(words: Sequence[Word], text: str) -> str:
+    """Return the text that words stand for."""
+    return text[words[0].start : words[-1].end] if words else ""
