@@ -36,6 +36,10 @@ class ViewFolder:
             self.next_s = now_s + _LIST_S
         return self.found
 
+    def names(self) -> frozenset[str]:
+        """Return the names of the views that have a file."""
+        return frozenset(path.stem for path in self.files())
+
 
 @dataclass(slots=True)
 class CommitWatch:

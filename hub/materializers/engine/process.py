@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
@@ -47,6 +48,9 @@ _GROUPS_STOP_S = 5.0
 # Longest wait for a JVM to exit after it has closed its connections.
 _JVM_ENDS_S = 10.0
 
+# Name of a run of the materializer; the processes of isolated versions inherit it.
+_RUN = "HUB_MATERIALIZER_RUN"
+
 ThreadKey = tuple[Path, int | None]
 
 
@@ -56,21 +60,27 @@ def run(settings: Settings, stop: threading.Event, only: str | None = None, *, d
     ``only``: run that version alone, as the process of an isolated version (isolation/processes.py). Such a
     process leaves decisions about the view's versions to the shared process, unless ``decides`` is set.
     """
+    run_name = os.environ.setdefault(_RUN, secrets.token_hex(8))
     cluster = own_cluster(settings)
     cluster.wait_ready(settings.start_timeout_s)
     ensure_topic(cluster, PROGRESS_TOPIC, 1, PROGRESS_CONFIG, settings)
     keep_short(cluster, PROGRESS_TOPIC, PROGRESS_CONFIG)
     versions = VersionLog(cluster, cluster.writer())
     versions.open()
-    progress = ProgressQueue(cluster, cluster.writer(), public=versions.public)
-    slots = foreseen_slots(settings, cluster)
-    session, gateway = spark.open_session(settings, slots)
-    isolation: SharedProcess | IsolatedProcess = (
-        SharedProcess(settings) if only is None else IsolatedProcess(settings, only, decides)
-    )
-    registry = RegistryClient(settings.registry)
-    parts = EngineParts(settings, session, slots, cluster, registry, progress, versions, isolation)
-    EngineProcess(parts, gateway, only).run(stop)
+    progress = ProgressQueue(cluster, cluster.writer(), public=versions.public, run=run_name)
+    folder = ViewFolder(settings.project)
+    reports = ReportThread(cluster.writer(), folder_of(settings.project), run_name)
+    reports.tell(folder.names())
+    # Only the shared process reports: it reports for all views. Spark may take a minute to start.
+    with reports.running() if only is None else nullcontext():
+        slots = foreseen_slots(settings, cluster)
+        session, gateway = spark.open_session(settings, slots)
+        isolation: SharedProcess | IsolatedProcess = (
+            SharedProcess(settings) if only is None else IsolatedProcess(settings, only, decides)
+        )
+        registry = RegistryClient(settings.registry)
+        parts = EngineParts(settings, session, slots, cluster, registry, progress, versions, isolation)
+        EngineProcess(parts, gateway, folder, reports, only).run(stop)
 
 
 @dataclass
@@ -79,23 +89,21 @@ class EngineProcess:
 
     parts: EngineParts
     gateway: SparkGateway
+    folder: ViewFolder
+    reports: ReportThread
     only: str | None = None
     threads: dict[ThreadKey, ViewThread] = field(default_factory=dict)
-    folder: ViewFolder = field(init=False)
     remover: VersionRemover = field(init=False)
     groups: SnapshotGroups = field(init=False)
-    reports: ReportThread = field(init=False)
     versions_at_s: float = 0.0
     counted_at_s: float = 0.0
     looked_at_s: float = 0.0
 
     def __post_init__(self) -> None:
         parts, settings = self.parts, self.parts.settings
-        self.folder = ViewFolder(settings.project)
         self.remover = VersionRemover(parts)
         events, pause_s = settings.live_events_per_batch, settings.trigger_ms / 1000
         self.groups = SnapshotGroups(parts.cluster, parts.cluster.writer(), events, pause_s)
-        self.reports = ReportThread(parts.cluster.writer(), folder_of(settings.project))
 
     def run(self, stop: threading.Event) -> None:
         """Run until ``stop`` is set, or until versions must be decided elsewhere."""
@@ -107,8 +115,6 @@ class EngineProcess:
             in_step.start()
             name = "hub-materializer" if self.only is None else f"hub-materializer-{self.only}"
             opened.enter_context(telling(parts.cluster, name))
-            if self.only is None:  # only the shared process reports: it reports for all views
-                opened.enter_context(self.reports.running())
             while not stop.is_set() and self._step():
                 parts.progress.news.wait(_TURN_S)
         except Exception as error:
@@ -144,7 +150,7 @@ class EngineProcess:
         """Run a thread for each wanted version, and publish what the threads report."""
         parts = self.parts
         files = self.folder.files()
-        self.reports.tell(frozenset(path.stem for path in files))
+        self.reports.tell(self.folder.names())
         known = [(path, suffix) for path in files for suffix in parts.versions.suffixes(path.stem)]
         wanted = parts.isolation.step(known, parts.versions)
         for state in parts.isolation.said():

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hub.errors import HubError
 from hub.log import Writer
-from hub.materializers.progress.engine_reports import REPORT_EVERY_S, engine_report
+from hub.materializers.progress.engine_reports import REPORT_EVERY_S, EngineReport
 from hub.runtime import repeating
 
 log = logging.getLogger(__name__)
@@ -29,9 +29,10 @@ class ReportThread:
     """Writes the materializer's report from a thread. The views that exist are set with ``tell`` inside
     ``running()``."""
 
-    def __init__(self, writer: Writer, folder: str) -> None:
+    def __init__(self, writer: Writer, folder: str, run: str = "") -> None:
         self._writer = writer
         self._folder = folder
+        self._run = run
         self._views: frozenset[str] | None = None
         self._told: frozenset[str] | None = None
         self._told_at_s = 0.0
@@ -59,7 +60,7 @@ class ReportThread:
         if views is None or (views == self._told and now_s - self._told_at_s < REPORT_EVERY_S):
             return
         try:
-            report = engine_report(views, self._folder, time.time_ns() // 1_000_000)
+            report = EngineReport(time.time_ns() // 1_000_000, views, self._folder, self._run)
             self._writer.append([report.record()])
         except HubError as error:
             if error.message != self._failed:

@@ -7,7 +7,7 @@ write, and which views it has, so that silence has one meaning.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,22 +26,21 @@ class EngineReport:
     """Report of a materializer. ``at_ms``: time of writing, by its clock; ``views``: those whose files it
     has.
 
-    ``folder``: host and path of its project.
+    ``folder``: host and path of its project. ``run``: names this run of the materializer, as its states of
+    views do; "" in reports of versions without it.
     """
 
     at_ms: int
     views: frozenset[str]
     folder: str
+    run: str = ""
 
     def record(self) -> NewRecord:
-        body = {"at_ms": self.at_ms, "views": sorted(self.views), "folder": self.folder}
+        body = {"at_ms": self.at_ms, "views": sorted(self.views), "folder": self.folder, "run": self.run}
         return NewRecord(PROGRESS_TOPIC, KEY.encode(), orjson.dumps(body))
-
-
-def engine_report(views: Iterable[str], folder: str, now_ms: int) -> EngineReport:
-    return EngineReport(now_ms, frozenset(views), folder)
 
 
 def engine_report_of(body: Mapping[str, Any]) -> EngineReport:
     """Read the body of a record. Raises ValueError, TypeError or KeyError when it has another format."""
-    return EngineReport(int(body["at_ms"]), frozenset(map(str, body["views"])), str(body["folder"]))
+    views = frozenset(map(str, body["views"]))
+    return EngineReport(int(body["at_ms"]), views, str(body["folder"]), str(body.get("run", "")))

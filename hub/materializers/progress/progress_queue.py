@@ -30,7 +30,7 @@ class ProgressQueue:
     ``live``: last progress of each view that was not in bulk mode. From then on its generation has every key.
     Read by views that use it as a source. ``public`` returns the view's own name for the version that is
     served, None for other versions. ``ask_at``: when to ask again for the end offsets of changelogs that did
-    not answer; such a request takes the full timeout.
+    not answer; such a request takes the full timeout. ``run``: names this run of the materializer.
     """
 
     cluster: KafkaCluster
@@ -40,6 +40,7 @@ class ProgressQueue:
     states: dict[str, ViewState] = field(default_factory=dict)
     live: dict[str, Progress] = field(default_factory=dict)
     public: Callable[[str], str | None] = lambda table: table
+    run: str = ""
     ask_at: dict[str, float] = field(default_factory=dict)
     traces: BatchTraces = field(init=False)
     news: threading.Event = field(default_factory=threading.Event)
@@ -98,7 +99,7 @@ class ProgressQueue:
                 for done, changelog in progress.values()
                 if changelog in ends
             ]
-            records = [state.record() for state in states.values()]
+            records = [state.record(self.run) for state in states.values()]
             self.writer.append(records + [each.record() for each in known])
         except HubError as error:
             log.warning("progress not written, tried again: %s", error.message)

@@ -93,7 +93,8 @@ class ViewState:
     ttl: str | None = None
     cut: str | None = None
 
-    def record(self) -> NewRecord:
+    def record(self, run: str = "") -> NewRecord:
+        """Return the record. ``run``: names the run of the materializer that reports; "": another process."""
         body: dict[str, Any] = {
             "view": self.view,
             "state": self.state,
@@ -103,6 +104,8 @@ class ViewState:
             "owner": self.owner,
             "sources": dict(self.sources),
         }
+        if run:
+            body["run"] = run
         if self.ttl is not None:
             body["ttl"] = self.ttl
         if self.cut is not None:

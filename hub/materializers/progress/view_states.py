@@ -7,6 +7,7 @@ and all pages, commands, routes, series and alerts read the replaced record. The
 removed   the materializer, or the folder that both read, has no file of this name
 stopped   the materializer reported that it stops, or the serving store stopped the view
 unknown   the materializer has not been heard for ``SILENT_S``; the reason names the link that is silent
+starting  the materializer was started again, and has not reported the view since then
 otherwise the state that the materializer reported
 ========= ==================================================================================================
 
@@ -25,7 +26,7 @@ Newest = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """From a store's progress records to those with what is newer in the log,
 and the state of each view as it is now."""
 SILENT_S = 30.0
-REMOVED, UNKNOWN = "removed", "unknown"
+REMOVED, STARTING, UNKNOWN = "removed", "starting", "unknown"
 _STATE = "state:"
 
 
@@ -85,7 +86,16 @@ def judged(told: Mapping[str, Any], links: Links) -> dict[str, Any]:
         elif links.is_silent and view not in links.others and state.get("state") not in ("stopped", "failed"):
             last = f"; it was {state.get('state', UNKNOWN)} in its last report"
             found[key] = {**state, "state": UNKNOWN, "reason": links.why_silent() + last}
+        elif not links.is_silent and view in links.engine.views and _is_of_earlier_run(state, links.engine):
+            why = f"the materializer was started again; the view was {state.get('state', UNKNOWN)} before"
+            found[key] = {**state, "state": STARTING, "reason": why}
     return found
+
+
+def _is_of_earlier_run(state: Mapping[str, Any], engine: EngineReport) -> bool:
+    # A state without a run is the serving store's own.
+    run = state.get("run", "")
+    return run != "" and engine.run not in ("", run)
 
 
 def _is_removed(view: str, state: Mapping[str, Any], links: Links) -> bool:

@@ -58,6 +58,19 @@ def test_a_last_word_stands_in_silence(state: str) -> None:
     assert judged(told(state), SILENT)["state:people"]["state"] == state
 
 
+@pytest.mark.parametrize("before", ["stopped", "failed", "live"])
+def test_a_state_of_an_earlier_run_is_not_shown_as_that_of_now(before: str) -> None:
+    again = Links(replace(ENGINE, run="second"), 2.0)
+    state = judged(told(before, run="first"), again)["state:people"]
+    assert (state["state"], state["reason"]) == (
+        "starting",
+        f"the materializer was started again; the view was {before} before",
+    )
+    assert judged(told(before, run="second"), again) == told(before, run="second")
+    assert judged(told(before), again) == told(before)  # the serving store's own
+    assert judged(told(before, run="first"), HEARD) == told(before, run="first")
+
+
 def test_without_any_report_nothing_is_judged() -> None:
     assert judged(told(view="gone"), Links(files=frozenset(), folder="host:/project")) == told(view="gone")
 
