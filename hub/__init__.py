@@ -11,7 +11,7 @@ Packages import downwards only::
     alerts                                 rules on objectives; people are notified once
     access topics                          who may do what; the tree of topics: settings, plan, publishing
     schema_registry                        Confluent's REST API over the log ``_schemas``
-    config kafka runtime embedded yaml files   edges: settings, Kafka's clients, the process loop, local processes, files
+    config kafka runtime embedded formats yaml files   edges: settings, Kafka's clients, the process loop, local processes, files
     home_key security hosts shares         keys, TLS and SASL, allowed hosts, limits per caller
     log                                    [core] the ports to a log, each with an in-memory implementation
     record metrics tracing caller csv_cells    values and small tools that every package may use

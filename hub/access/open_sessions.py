@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from hub.access.signed_out_sessions import mark_of
+from hub.formats.fields import known_fields
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ class OpenSessions:
         found = []
         for line in text.splitlines():
             try:
-                session = OpenSession(**json.loads(line))
+                session = known_fields(OpenSession, json.loads(line))
             except (ValueError, TypeError):
                 continue  # cut by a kill
             if session.ends_at_s > now_s:

@@ -7,6 +7,7 @@ request. So it ends with its owner, and is never worth more. The file (0600) has
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import logging
@@ -25,6 +26,7 @@ from hub.access.access_yaml import Grants
 from hub.access.decide import Grant
 from hub.errors import CallerError, Conflict, NotFound, PeerError
 from hub.files import Stamp, stamp_of
+from hub.formats.fields import known_fields
 
 log = logging.getLogger(__name__)
 
@@ -103,6 +105,9 @@ class PersonalTokens:
         self._lock = threading.Lock()
         self._read: Stamp | None = None
         self._by_hash: dict[str, PersonalToken] = {}
+        self._unreadable: str | None = None  # why the file, as it is now, cannot be read
+        # Entries as in the file, by id: fields of a newer release are written back.
+        self._entries: dict[str, dict[str, Any]] = {}
         self._used: dict[str, int] = {}
 
     def find(self, hash: str, now_s: float) -> PersonalToken | None:
@@ -191,11 +196,13 @@ class PersonalTokens:
     def _rewrite(self, change: Callable[[list[PersonalToken]], list[PersonalToken]]) -> None:
         with _locked(self._path.with_suffix(".lock")):
             self._refresh()
+            if self._unreadable is not None:  # what it holds would be lost
+                raise OSError(errno.EINVAL, f"it cannot be read: {self._unreadable}")
             tokens = change(list(self._by_hash.values()))
             draft = self._path.with_suffix(".draft")
             draft.touch(0o600)
             with draft.open("w") as handle:
-                json.dump([asdict(each) for each in tokens], handle)
+                json.dump([{**self._entries.get(each.id, {}), **asdict(each)} for each in tokens], handle)
                 handle.flush()
                 os.fsync(handle.fileno())
             draft.replace(self._path)
@@ -206,18 +213,21 @@ class PersonalTokens:
             stamp = stamp_of(self._path)
             if stamp == self._read:
                 return
-            tokens = [_token_of(each) for each in json.loads(self._path.read_bytes())]
+            entries = json.loads(self._path.read_bytes())
+            tokens = [_token_of(each) for each in entries]
         except FileNotFoundError:
-            self._by_hash, self._read = {}, None
+            self._by_hash, self._entries, self._read, self._unreadable = {}, {}, None, None
             return
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            self._unreadable = f"{type(error).__name__}: {error}"
             log.error("%s cannot be read; the known tokens remain: %s", self._path, error)
             return
-        self._by_hash, self._read = {each.hash: each for each in tokens}, stamp
+        self._by_hash, self._read, self._unreadable = {each.hash: each for each in tokens}, stamp, None
+        self._entries = {each["id"]: each for each in entries}
 
 
-def _token_of(entry: dict[str, object]) -> PersonalToken:
-    return PersonalToken(**{**entry, "grants": tuple(entry["grants"])})  # type: ignore[arg-type]
+def _token_of(entry: dict[str, Any]) -> PersonalToken:
+    return known_fields(PersonalToken, {**entry, "grants": tuple(entry["grants"])})
 
 
 @contextmanager

@@ -8,7 +8,7 @@ Flags become ``HUB_*`` variables, which child processes inherit and ``hub.config
     terminal/   tables, progress, ``--watch``, Ctrl-C
     audited.py  changes in the access log
     context.py  settings of this call      http.py  the running server     git.py  a folder at a revision
-    platform/   hub init, up, down, demo, status, logs, config, doctor, access; the hub's own processes
+    platform/   hub init, up, down, demo, status, logs, upgrade, config, doctor, access; the hub's processes
     topic/      hub topic, dlq, outbox     schema/  hub schema, kek            view/   hub view
     query/      hub query, sql, watch, mcp      mirror/  hub mirror             connector/  hub connector
     backup/     hub backup, restore            lake/   hub lake
@@ -40,6 +40,7 @@ COMMANDS = {
     "down": ("hub.cli.platform.up:down", "Stop what up or demo started, and nothing else."),
     "status": ("hub.cli.platform.status:status", "What runs and what does not, in one screen."),
     "logs": ("hub.cli.platform.logs:logs", "What the hub's processes write, each line with its process."),
+    "upgrade": ("hub.cli.platform.upgrade:upgrade", "What this release does with the state of a hub."),
     "config": ("hub.cli.platform.config:app", "The settings in use, and where each comes from."),
     "doctor": (
         "hub.cli.platform.doctor:doctor",

@@ -15,6 +15,7 @@ import orjson
 from prometheus_client.core import Metric
 
 from hub.files import replace_bytes
+from hub.formats.fields import known_fields
 from hub.metrics.gauges import gauge
 
 FILE = "lake.json"
@@ -64,7 +65,7 @@ def read_note(home: Path, now_ms: int) -> LakeNote | None:
     try:
         with (home / FILE).open("rb") as file:
             body = orjson.loads(file.read(_MOST_BYTES))
-        topics = [TopicInLake(**each) for each in body["topics"]]
+        topics = [known_fields(TopicInLake, each) for each in body["topics"]]
         note = LakeNote(body["at_ms"], {each.topic: each for each in topics})
     except (OSError, ValueError, TypeError, KeyError):
         return None

@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from hub.errors import HubFault
+from hub.formats.fields import known_fields
 from hub.outbox.events import OutboxEvent, Position
 from hub.outbox.pgoutput import lsn_text, parse_lsn
 from hub.record import NewRecord, Record
@@ -61,7 +62,9 @@ class StoredOutbox:
                 event_id = key.rpartition("/")[2]
                 self.refused.pop(event_id, None)
                 if record.value is not None:
-                    self.refused[event_id] = RefusedEvent(id=event_id, **orjson.loads(record.value))
+                    self.refused[event_id] = known_fields(
+                        RefusedEvent, orjson.loads(record.value), id=event_id
+                    )
         except (ValueError, KeyError, TypeError) as error:
             raise HubFault(
                 f'topic "{OUTBOX_TOPIC}" offset {record.offset}: no relay writes such a record: {error!r}',

@@ -16,6 +16,7 @@ import orjson
 from prometheus_client.core import Metric
 
 from hub.files import replace_bytes
+from hub.formats.fields import known_fields
 from hub.metrics.gauges import gauge
 
 FILE = "outbox.json"
@@ -63,7 +64,7 @@ def read_note(home: Path, now_ms: int) -> OutboxNote | None:
     """Return the relay's present state; None: no relay runs here, or it hangs."""
     try:
         with (home / FILE).open("rb") as file:
-            note = OutboxNote(**orjson.loads(file.read(_MOST_BYTES)))
+            note = known_fields(OutboxNote, orjson.loads(file.read(_MOST_BYTES)))
     except (OSError, ValueError, TypeError):
         return None
     return note if now_ms - note.at_ms <= STALE_MS else None

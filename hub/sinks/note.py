@@ -16,6 +16,7 @@ from prometheus_client.core import Metric
 
 from hub.errors import CallerError, ConfigError
 from hub.files import read_bytes, replace_bytes
+from hub.formats.fields import known_fields
 from hub.metrics.gauges import gauge
 from hub.record import Positions
 from hub.sinks.sinks_file import SINKS_FILE, SinkEntry, load_sinks
@@ -79,7 +80,7 @@ def read_notes(home: Path, now_ms: int) -> Mapping[str, SinkNote] | None:
     """Return the present states by sink; None: no worker of this home reports."""
     try:
         body = orjson.loads(read_bytes(home / FILE, _MOST_BYTES))
-        notes = {each["sink"]: SinkNote(**each) for each in body["sinks"]}
+        notes = {each["sink"]: known_fields(SinkNote, each) for each in body["sinks"]}
         at_ms = int(body["at_ms"])
     except (OSError, ValueError, TypeError, KeyError):
         return None

@@ -10,13 +10,14 @@
     errors.py         errors.md       the error catalog, errors.yaml
     ksqldb.py         ksqldb.md      what the import of ksqlDB takes, with its functions
     decisions.py      ../adr/README.md   the decision records
+    formats.py        formats.md      the durable formats and their versions
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from . import command_line, decisions, errors, http_api, ksqldb, metrics, settings, yaml_files
+from . import command_line, decisions, errors, formats, http_api, ksqldb, metrics, settings, yaml_files
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "reference"
@@ -29,6 +30,7 @@ def pages() -> dict[str, str]:
         "../adr/README.md": decisions.page(ROOT),
         "cli.md": command_line.page(),
         "errors.md": errors.page(),
+        "formats.md": formats.page(),
         "http-api.md": http_api.page(),
         "ksqldb.md": ksqldb.page(),
         "metrics.md": metrics.page(ROOT),

@@ -15,6 +15,7 @@ import orjson
 from prometheus_client.core import Metric
 
 from hub.files import read_bytes
+from hub.formats.fields import known_fields
 from hub.metrics.gauges import gauge
 
 FOLDER = "backups"
@@ -47,7 +48,7 @@ def known(home: Path) -> Iterator[LastRun]:
     """Yield the last run of each backup that was made with this home. Unreadable notes are left out."""
     for path in sorted((home / FOLDER).glob("*.json"))[:_MOST_NOTES]:
         with contextlib.suppress(OSError, ValueError, TypeError):
-            yield LastRun(**orjson.loads(read_bytes(path, _MOST_BYTES)))
+            yield known_fields(LastRun, orjson.loads(read_bytes(path, _MOST_BYTES)))
 
 
 def families(home: Path, now_ms: int) -> Iterator[Metric]:

@@ -16,9 +16,10 @@ from hub.backup.storage.manifest import Manifest, SavedSegment, UnreadableBackup
 from hub.backup.storage.object_store import ObjectStore
 from hub.backup.storage.sealing import CIPHER, WRONG_KEY, Sealer, digest_of
 from hub.errors import ConfigError, Conflict, HubError, NotFound
+from hub.formats.table import BACKUP
 
 HEAD, PROGRESS = "hub-backup.json", "progress"
-FORMAT = 1
+FORMAT = BACKUP.version
 _CHECK = "check"
 _MAKE_OR_GIVE = "give it with --key ${NAME} or --key FILE"
 

@@ -55,6 +55,7 @@ def run() -> None:
 
     Example: hub lake run
     """
+    from hub.formats.admission import admit
     from hub.kafka.contact.notes import note_for_ever
     from hub.lake.writer import run as write
     from hub.runtime import install_stop_signals, log_to_stderr
@@ -63,6 +64,7 @@ def run() -> None:
     settings = load_settings()
     open_home(settings)
     note_for_ever(settings.home, "lake")
+    admit(settings, "lake")
     write(settings, install_stop_signals())
 
 

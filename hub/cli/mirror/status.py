@@ -28,6 +28,7 @@ def run(file: FileOption = None) -> None:
 
     Example: hub mirror run -f mirrors.yaml
     """
+    from hub.formats.admission import admit
     from hub.kafka.contact.notes import note_for_ever
     from hub.replication.clusters.clusters import own_environ
     from hub.replication.worker.worker import run as work
@@ -37,6 +38,7 @@ def run(file: FileOption = None) -> None:
     path, _ = open_file(file)
     settings = load_settings()
     note_for_ever(settings.home, f"mirror-{os.getpid()}")
+    admit(settings, "mirror")
     environ = own_environ(settings)
     work(path.absolute(), environ, install_stop_signals(), settings.kafka_timeout_s)
 

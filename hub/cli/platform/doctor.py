@@ -22,6 +22,7 @@ from hub.config import Settings, without_credentials
 from hub.embedded import KafkaNode, check_disk, check_memory, check_port, ensure_jars, find_java
 from hub.embedded.jars import missing_jars
 from hub.errors import HubError, PeerError
+from hub.formats.deprecations import deprecated_keys
 from hub.home_key import read_key
 from hub.observability.overview.contact_watch import in_words, is_cut_off, worst
 from hub.outbox.note import read_note
@@ -83,6 +84,16 @@ def examine(settings: Settings) -> list[Finding]:
 def _versions(_settings: Settings) -> Finding:
     found = ", ".join(f"{name} {version}" for name, version in versions().items())
     return Finding("versions", CheckResult.ok, found)
+
+
+def _deprecations(settings: Settings) -> Finding:
+    found = deprecated_keys(settings.project.expanduser())
+    if not found:
+        return Finding("deprecations", CheckResult.ok, "no deprecated keys in the project's files")
+    shown = "; ".join(map(str, found[:_SHOWN_ERRORS]))
+    return Finding(
+        "deprecations", CheckResult.warn, f"{len(found)}: {shown}", "hub upgrade --check lists all"
+    )
 
 
 def _java(settings: Settings) -> Finding:
@@ -357,6 +368,7 @@ def _silent(check: str, settings: Settings, address: str, fix: str) -> Finding:
 
 CHECKS: dict[str, Check] = {
     "versions": _versions,
+    "deprecations": _deprecations,
     "java": _java,
     "jars": _jars,
     "memory": _memory,

@@ -14,6 +14,7 @@ from hub.access.access_yaml import ACCESS_FILE
 from hub.cli.context import load_settings, open_home
 from hub.cli.platform.access import check_closed, open_to_others
 from hub.config import Settings
+from hub.formats.admission import admit
 from hub.home_key import make_key
 from hub.kafka.contact.notes import note_for_ever
 from hub.runtime import collect_rarely, install_stop_signals, log_to_stderr
@@ -23,6 +24,7 @@ log = logging.getLogger(__name__)
 
 # An isolated view takes the processor time that the others leave.
 _NICE = 10
+ISOLATED = "isolated-"
 
 
 def serve() -> None:
@@ -111,7 +113,7 @@ def materialize(
     if only is not None:
         os.nice(_NICE)
     run(
-        *_begin_loop("hub-materializer", "materializer" if only is None else f"isolated-{only}"),
+        *_begin_loop("hub-materializer", "materializer" if only is None else f"{ISOLATED}{only}"),
         only,
         decides=decides,
     )
@@ -130,6 +132,8 @@ def _begin(service: str | None, process: str) -> Settings:
     # Each process reads it once: whoever starts first makes it, so that access can be controlled later.
     make_key(settings.home)
     note_for_ever(settings.home, process)
+    if not process.startswith(ISOLATED):  # the shared process is admitted for it
+        admit(settings, process)
     if service is not None:
         begin(service, settings.otlp_endpoint)
     return settings

@@ -28,6 +28,7 @@ import typer
 
 from hub.cli.context import environment_of, load_settings, open_home, where_to_find
 from hub.cli.platform.access import check_closed
+from hub.cli.platform.upgrade import require_local_formats, require_topic_formats, warn_of_deprecations
 from hub.cli.terminal.output import download_bar, note
 from hub.config import Settings
 from hub.connectors.plugins import fetch_plugins
@@ -67,6 +68,8 @@ def start(
             if child.name == "applier" and prepare is not None:
                 supervisor.wait_for_missing(stop)
                 prepare()
+            if child.name == "server":  # Kafka answers, and nothing has written to it
+                require_topic_formats(settings)
             _start_one(supervisor, child, stop, say)
         if supervisor.missing:
             say(
@@ -88,10 +91,13 @@ def make_ready(settings: Settings) -> None:
     """Check what a start needs of this machine, and fetch what is missing. Nothing runs yet, and stop signals
     are not handled yet: Ctrl-C ends a download at once.
 
-    Raises ConfigError (access, Java, ports, memory, disk), PeerError (HUB-3018, HUB-3016), HubFault
-    (HUB-5010).
+    Raises ConfigError (access, Java, ports, memory, disk, formats of the state), PeerError (HUB-3018,
+    HUB-3016), HubFault (HUB-5010).
     """
+    if running_hub(settings.home) is None:
+        require_local_formats(settings)
     check_machine(settings)
+    warn_of_deprecations(settings.project)
     check_kafka(settings)
     fetch_jars(settings)
 

@@ -79,6 +79,7 @@ def relay(database: DatabaseOption = None, table: TableOption = None) -> None:
 
     Example: hub outbox relay --database postgresql://app@db/shop
     """
+    from hub.formats.admission import admit
     from hub.kafka import own_cluster
     from hub.kafka.contact.notes import note_for_ever
     from hub.outbox.note import NoteFile
@@ -90,6 +91,7 @@ def relay(database: DatabaseOption = None, table: TableOption = None) -> None:
     open_home(settings)
     stop = install_stop_signals()
     note_for_ever(settings.home, "outbox")
+    admit(settings, "outbox")
     Relay(
         url,
         settings.outbox_table,

@@ -108,6 +108,7 @@ def run(
 
     Example: hub sink run
     """
+    from hub.formats.admission import admit
     from hub.kafka.contact.notes import note_for_ever
     from hub.runtime import install_stop_signals, log_to_stderr
     from hub.sinks.worker import run as deliver
@@ -118,6 +119,7 @@ def run(
     for name in names or ():
         _entry(settings, name)
     note_for_ever(settings.home, "sinks")
+    admit(settings, "sinks")
     deliver(settings, install_stop_signals(), names or ())
 
 

@@ -10,6 +10,7 @@ import typer
 
 from hub.cli.context import load_settings
 from hub.cli.http import get
+from hub.cli.platform.upgrade import warn_of_deprecations
 from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
 from hub.cli.view.golden import run_tests
 from hub.cli.view.new import new_view
@@ -92,10 +93,10 @@ def validate(
     from hub.materializers.definition.load import load_views, view_files
     from hub.materializers.planning.validation import CheckedView, ViewProject, checked_view
 
-    settings = load_settings() if project is None else load_settings(project=project)
+    settings = load_settings(project=project)
     folder = project or settings.project
-    files = view_files(folder)
-    if not files:
+    warn_of_deprecations(folder)
+    if not view_files(folder):
         raise NotFound(f'folder "{folder / "views"}" has no views', hint="a view is a file views/NAME.yaml")
     wrong: list[ConfigError] = []
     project_ = ViewProject(folder, settings.store_urls, lambda view: schemas_of(folder, view))

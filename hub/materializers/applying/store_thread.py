@@ -31,7 +31,7 @@ from hub.materializers.progress.store_reports import (
     StoreState,
     state_of,
 )
-from hub.materializers.stores.open_store import kind_of, open_store, shown
+from hub.materializers.stores.open_store import kind_of, note_version, open_store, shown
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.stores.store import ViewStore
 from hub.materializers.verification.turns import VerifiableView
@@ -103,6 +103,7 @@ class StoreThread:
 
     def _drive(self, log_: KafkaCluster, stop: threading.Event, backoff: Backoff) -> None:
         self.store = open_store(self.url)
+        note_version(self.store)
         self.applier = Applier(
             log_,
             self.schemas,

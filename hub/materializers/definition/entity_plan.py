@@ -33,6 +33,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from hub.formats.table import VIEW_RULES
+
 # META columns kept of the latest event: the row's provenance.
 ORIGIN = ("_topic", "_partition", "_offset", "_timestamp")
 
@@ -41,7 +43,7 @@ ORIGIN = ("_topic", "_partition", "_offset", "_timestamp")
 # version keeps the rules that it began with. 0: an event whose unique_by is null counts nowhere; sums and
 # arithmetic of whole numbers wrap; tombstones may leave a row of nulls. 1: such an event counts by itself; a
 # result beyond BIGINT is null; a row of nulls is deleted. 2: so is that of `+`, `-` and `*` in a SQL view.
-RULES = 2
+RULES = VIEW_RULES.version
 
 
 @dataclass(frozen=True, slots=True)

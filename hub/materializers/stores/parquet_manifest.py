@@ -8,6 +8,10 @@ from typing import Any, Literal
 
 import orjson
 
+from hub.formats.fields import known_fields
+from hub.formats.stamps import Stamp
+from hub.formats.table import PARQUET
+from hub.formats.verdicts import require_readable
 from hub.materializers.types.avro_types import AvroType
 from hub.record import Positions
 
@@ -49,7 +53,7 @@ class Manifest:
 
     def body(self) -> dict[str, Any]:
         return {
-            "format": 1,
+            "format": PARQUET.version,
             "view": self.view,
             "topic_id": self.topic_id,
             "types": dict(self.types),
@@ -71,8 +75,11 @@ class Manifest:
 
 
 def manifest_of(data: bytes) -> Manifest:
-    """Parse a manifest. Raises ValueError, KeyError or TypeError for an invalid one."""
+    """Parse a manifest. Raises ValueError, KeyError or TypeError for an invalid one; ConfigError (HUB-1150)
+    for one of a newer release.
+    """
     body = orjson.loads(data)
+    require_readable(PARQUET, Stamp(int(body["format"])), f'manifest of view "{body["view"]}"')
     return Manifest(
         body["view"],
         body["topic_id"],
@@ -83,7 +90,7 @@ def manifest_of(data: bytes) -> Manifest:
         body["swept"],
         Positions.parse(body["changelog"]),
         Positions.parse(body["source"]),
-        tuple(File(**each) for each in body["files"]),
+        tuple(known_fields(File, each) for each in body["files"]),
         body["retired"],
     )
 

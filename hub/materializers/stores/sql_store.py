@@ -31,6 +31,9 @@ from typing import Any
 from sqlalchemy import Connection, and_, func, select
 from sqlalchemy.exc import OperationalError
 
+from hub.formats.stamps import Stamp
+from hub.formats.table import STORE
+from hub.formats.verdicts import require_readable
 from hub.materializers.stores.sql.catalog import Catalog, as_read
 from hub.materializers.stores.sql.connection import open_engine, translated_errors
 from hub.materializers.stores.sql.feed import ViewFeed
@@ -87,6 +90,8 @@ class Store:
                 with self._writer.begin() as connection:
                     if self._postgres:  # IF NOT EXISTS alone races in the catalog
                         connection.execute(select(func.pg_advisory_xact_lock(_CREATE_LOCK)))
+                    if (noted := self.catalog.noted_version(connection)) is not None:
+                        require_readable(STORE, noted, self.catalog.place)
                     self.catalog.tables.metadata.create_all(connection)
                 return
             except OperationalError as error:
@@ -331,3 +336,15 @@ class Store:
             positions = self.catalog.positions(connection, view, "changelog")
             rows = live_rows(connection, known)
             yield StoreSnapshot(known.topic_id, known.types, positions, swept, rows)
+
+
+def noted_in_database(url: str) -> Stamp | None:
+    """Return the version of the store's format in a database; None without a store. Changes nothing. Raises
+    PeerError, ConfigError (HUB-1151).
+    """
+    engine = open_engine(url)
+    try:
+        with translated_errors(engine), engine.connect() as connection:
+            return Catalog(engine).noted_version(connection)
+    finally:
+        engine.dispose()

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from hub.errors import HubFault
+from hub.formats.fields import known_fields
 from hub.materializers.progress.records import PROGRESS_TOPIC
 from hub.materializers.versions.versions import (
     ACTIONS,
@@ -97,7 +98,7 @@ def _version(body: Mapping[str, Any]) -> Version:
         body["number"],
         body["plain"],
         body["state"],
-        VersionDefinition(body["text"], body["body"], body["fingerprint"], SwapPolicy(**policy)),
+        VersionDefinition(body["text"], body["body"], body["fingerprint"], known_fields(SwapPolicy, policy)),
         body["why"],
         body["since_ms"],
         body["at"],

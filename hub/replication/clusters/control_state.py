@@ -22,13 +22,14 @@ that is already much older when it is read belongs to a former worker.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import orjson
 
 from hub.errors import HubFault
+from hub.formats.fields import known_fields
 from hub.record import NewRecord, Record, TopicPartition
 from hub.replication.clusters.status_records import (
     HEARD_HEADER,
@@ -56,8 +57,6 @@ from hub.replication.planning.steps import SyncedTopic
 from hub.replication.planning.write_rights import OwnershipAcls, WriteAcls, fact_of
 
 _LONG_AGO_MS = 60_000
-
-T = TypeVar("T")
 
 
 def pause_record(link: str, by: str, at_ms: int, *, paused: bool) -> NewRecord:
@@ -126,24 +125,26 @@ class ControlState:
         match kind:
             case "worker":
                 holding = tuple(Shard(str(link), int(number)) for link, number in body.pop("holding"))
-                self.beats[rest] = _made(WorkerHeartbeat, body, worker=rest, holding=holding)
+                self.beats[rest] = known_fields(WorkerHeartbeat, body, worker=rest, holding=holding)
                 age_ms = now_ms - self.beats[rest].at_ms
                 self.heard_s[rest] = now_s - (age_ms / 1000 if age_ms > _LONG_AGO_MS else 0.0)
             case "carries":
                 topics = {name: CarriedTopic(*row) for name, row in body.pop("topics").items()}
                 cautions = tuple(body.pop("cautions"))
-                self.carries[rest] = _made(LinkContents, body, link=rest, topics=topics, cautions=cautions)
+                self.carries[rest] = known_fields(
+                    LinkContents, body, link=rest, topics=topics, cautions=cautions
+                )
             case "ends":
                 places = {TopicPartition(topic, n): (begin, end) for topic, n, begin, end in body["places"]}
                 self.ends[rest] = SourceEnds(rest, places, int(body["at_ms"]))
             case "partition":
                 link, topic, partition = rest.split("|")
                 place = link, topic, int(partition)
-                self.partitions[place] = _made(PartitionStatus, body, **_named(place))
+                self.partitions[place] = known_fields(PartitionStatus, body, **_named(place))
             case "verified":
                 link, topic, partition = rest.split("|")
                 place = link, topic, int(partition)
-                self.verified[place] = _made(VerifiedRange, body, **_named(place))
+                self.verified[place] = known_fields(VerifiedRange, body, **_named(place))
             case "group":
                 link, _, group = rest.partition("|")
                 of_group = tuple(GroupPlace(*row) for row in body["places"])
@@ -250,12 +251,6 @@ class ControlState:
             for name in sorted(self.alive(now_s))
             for shard in self.beats[name].holding
         )
-
-
-def _made(kind: Callable[..., T], body: Mapping[str, Any], **more: Any) -> T:
-    """Build one of the dataclasses above from a record's body; ignores fields of a newer release."""
-    known = {each.name for each in fields(kind)}  # type: ignore[arg-type]
-    return kind(**{name: value for name, value in body.items() if name in known}, **more)
 
 
 def _named(place: tuple[str, str, int]) -> dict[str, Any]:

@@ -21,11 +21,12 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from hub.errors import HubFault
+from hub.formats.table import OFFSET_MAP
 from hub.varint import MalformedVarint, put_signed, put_unsigned, take_signed, take_unsigned
 
 Kind = Literal["exact", "hole", "pending", "clamped_low", "bounded"]
 
-_FORMAT = 1
+_FORMAT = OFFSET_MAP.version
 _MOST_RUNS = 1_000_000  # per encoded value: a transaction of 50,000 records has far fewer
 
 

@@ -24,6 +24,7 @@ from typing import Any
 import orjson
 
 from hub.errors import ConfigError, Conflict, HubFault
+from hub.formats.table import SCHEMA_BACKUP
 from hub.log import Log
 from hub.record import Headers, NewRecord, Record, TopicPartition
 from hub.schema_registry.client.stored_events_check import last_records
@@ -31,7 +32,7 @@ from hub.schema_registry.model.facts import SCHEMAS_TOPIC, fact_of
 from hub.schema_registry.registry.snapshot import RegistryState, state_of
 from hub.schema_registry.registry.state_machine import Registry
 
-FORMAT, VERSION = "hub-schemas", 1
+FORMAT, VERSION = "hub-schemas", SCHEMA_BACKUP.version
 MOST_BYTES = 1 << 30
 _WRITER = "hub.schema-registry"  # fences the registry's nodes, which then open a new writer
 Progress = Callable[[int, int], None]

@@ -30,6 +30,7 @@ from datetime import UTC, datetime
 import orjson
 
 from hub.errors import Conflict, HubError
+from hub.formats.fields import known_fields
 from hub.log import Log, WriterFenced, whole
 from hub.record import NewRecord
 
@@ -162,7 +163,7 @@ def read(cluster: Log) -> Holder | None:
     """Return the holder of the lock, None if it is free. Raises PeerError."""
     found = None
     for record in whole(cluster, TOPIC, _SILENT_S):
-        found = None if record.value is None else Holder(**orjson.loads(record.value))
+        found = None if record.value is None else known_fields(Holder, orjson.loads(record.value))
     return found
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from hub.errors import CallerError, Conflict
+from hub.formats.table import SAVED_PLAN
 from hub.log import TopicDescription
 from hub.topics.tree.plan import TreePlan
 from hub.topics.tree.schema_steps import PlanSchemas
@@ -28,7 +29,7 @@ from hub.topics.tree.steps import (
     Step,
 )
 
-FORMAT = 1
+FORMAT = SAVED_PLAN.version
 _KINDS: Mapping[str, TypeAdapter[Any]] = {
     kind.__name__: TypeAdapter(kind)
     for kind in (CreateTopic, AddPartitions, AlterConfig, SetCompatibility, RegisterSchema, DeleteTopic)

@@ -26,7 +26,7 @@ from hub.access.personal_tokens import MOST_OF_OWNER, USED_EVERY_S, PersonalToke
 from hub.access.secrets import hash_of_password
 from hub.api.guard import AuthenticationContext, Guard
 from hub.caller import CALLER, Action, Kind, Resource
-from hub.errors import CallerError, Conflict, HubError, NotFound
+from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
 from hub.home_key import OWN, make_key, own_password
 from hub.observability.web.http_status import status_of
 
@@ -229,3 +229,21 @@ def test_grants_of_the_command_line() -> None:
     for wrong in ("read", "king:a", "read:", "read:a b"):
         with pytest.raises(CallerError):
             grant_of(wrong)
+
+
+def test_an_older_release_keeps_what_a_newer_one_added_and_never_replaces_what_it_cannot_read(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "tokens.json"
+    PersonalTokens(tmp_path).add(token(1))
+    newer = [{**entry, "networks": ["10.0.0.0/8"]} for entry in json.loads(file.read_text())]
+    file.write_text(json.dumps(newer))
+    tokens = PersonalTokens(tmp_path)
+    tokens.add(token(2))
+    assert tokens.holds("1") and tokens.holds("2")
+    assert [each.get("networks") for each in json.loads(file.read_text())] == [["10.0.0.0/8"], None]
+    file.write_text(json.dumps({"tokens": newer}))
+    unreadable = PersonalTokens(tmp_path)  # as after a restart: it knows no token
+    with pytest.raises(PeerError, match="cannot be read"):
+        unreadable.add(token(3))
+    assert json.loads(file.read_text()) == {"tokens": newer}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +18,11 @@ from typing import Any
 import orjson
 
 from hub.errors import PeerError
+from hub.formats.stamps import Stamp
+from hub.formats.table import CHECKPOINT, DELTA, VIEW_RULES, Format
+from hub.formats.verdicts import require_readable
 from hub.materializers.spark import checkpoint_corruption
+from hub.materializers.spark.delta.state import noted_version
 from hub.materializers.types.source_formats import without_defaults
 
 log = logging.getLogger(__name__)
@@ -53,7 +57,8 @@ class CheckpointFolder:
         return [int(path.name) for path in self.path.glob("*") if path.name.isdecimal()]
 
     def note(self) -> dict[str, Any] | None:
-        """Return the note (plan.json); None if there is none or it is corrupt."""
+        """Return the note (plan.json); None if there is none or it is corrupt. Raises ConfigError (HUB-1150)
+        for a note of a newer release, whose state stays as it is."""
         path = self.path / "plan.json"
         if not path.exists():
             return None
@@ -62,6 +67,8 @@ class CheckpointFolder:
         except ValueError:
             note = {}
         if "fingerprint" in note and "generation" in note:
+            require_readable(CHECKPOINT, Stamp(int(note.pop("format", 1))), f'file "{path}"')
+            require_readable(VIEW_RULES, Stamp(int(note.get("rules", 0))), f'file "{path}"')
             return _with_resolution(note)
         # Without the note, it is unknown which plan the state belongs to.
         last = max(self.generations(), default=None)
@@ -74,7 +81,7 @@ class CheckpointFolder:
         """Replace the note in one step."""
         path = self.path / "plan.json"
         beside = path.with_suffix(".tmp")
-        beside.write_bytes(orjson.dumps(body))
+        beside.write_bytes(orjson.dumps({**body, "format": CHECKPOINT.version}))
         beside.replace(path)
 
     def begin(self, generation: int, body: Mapping[str, Any]) -> Path:
@@ -119,6 +126,21 @@ class CheckpointFolder:
         if why is None:
             return "its checkpoint is lost"
         return f"its checkpoint is corrupt: {first_line(why)} (kept in {self.quarantine})"
+
+
+def noted_versions(checkpoints: Path) -> Iterator[tuple[Format, Stamp | None, Path]]:
+    """Yield format, version (None: it cannot be read now) and file of the state of all views. Changes
+    nothing.
+    """
+    for path in sorted(checkpoints.glob("*/plan.json")):
+        try:
+            note = orjson.loads(path.read_bytes())
+            yield CHECKPOINT, Stamp(int(note.get("format", 1))), path
+            yield VIEW_RULES, Stamp(int(note.get("rules", 0))), path
+        except (OSError, ValueError, TypeError, AttributeError):
+            yield CHECKPOINT, None, path
+    for path in sorted(checkpoints.glob("*/*/delta/delta.duckdb")):
+        yield DELTA, noted_version(path), path
 
 
 def first_line(text: str) -> str:

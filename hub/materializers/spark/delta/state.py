@@ -13,11 +13,23 @@ import duckdb
 import pyarrow as pa
 
 from hub.errors import ConfigError, HubFault, PeerError
+from hub.formats.stamps import Stamp
+from hub.formats.table import DELTA
+from hub.formats.verdicts import judge, refusal
 from hub.materializers.spark import checkpoint_corruption
 
-_FORMAT = 2
 _MEMORY_MB = 256
 EMIT_ROWS = 10_000
+
+
+def noted_version(file: Path) -> Stamp | None:
+    """Return the version of a state's format; None if it cannot be read now, such as while its view runs."""
+    try:
+        with contextlib.closing(duckdb.connect(str(file), read_only=True)) as database:
+            found = database.execute("SELECT format FROM delta_state").fetchone()
+    except duckdb.Error:
+        return None
+    return None if found is None else Stamp(int(found[0]))
 
 
 class DeltaState:
@@ -25,8 +37,9 @@ class DeltaState:
 
     ``memory_mb``: most memory that DuckDB takes; the rest is spilled beside the file.
 
-    Raises HubFault (HUB-5021) when the file is corrupt, or was written by another version of the hub or for
-    another plan; PeerError while another process has it open.
+    Raises HubFault (HUB-5021) when the file is corrupt, or was written by an older release of the hub or for
+    another plan; ConfigError (HUB-1150) when a newer release wrote it; PeerError while another process has it
+    open.
     """
 
     def __init__(self, folder: Path, fingerprint: str = "", memory_mb: int = _MEMORY_MB) -> None:
@@ -58,9 +71,12 @@ class DeltaState:
         found = self.one("SELECT format, fingerprint FROM delta_state")
         if found is None:
             self.db.execute(
-                "INSERT INTO delta_state VALUES (?, ?, -1, -1, '', false, 0)", [_FORMAT, fingerprint]
+                "INSERT INTO delta_state VALUES (?, ?, -1, -1, '', false, 0)", [DELTA.version, fingerprint]
             )
-        elif found != (_FORMAT, fingerprint):
+        elif judge(DELTA, stamp := Stamp(found[0])) == "refused":
+            self.db.close()
+            raise refusal(DELTA, stamp, f'file "{folder}/delta.duckdb"')
+        elif found != (DELTA.version, fingerprint):
             self.db.close()
             raise HubFault(
                 f"{folder}: the state there is of another plan of the view",

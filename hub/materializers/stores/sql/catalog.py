@@ -11,9 +11,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Select, and_, bindparam, delete, select
+from sqlalchemy import Connection, Engine, Select, and_, bindparam, delete, inspect, select
 
 from hub.errors import NotFound
+from hub.formats.stamps import STORE_KEY, Stamp, stamp_of
 from hub.materializers.definition.declared import table_of
 from hub.materializers.snapshot_groups.in_store import (
     CommonSnapshot,
@@ -34,6 +35,7 @@ class Catalog:
 
     def __init__(self, engine: Engine) -> None:
         self.tables = OwnTables(engine)
+        self.place = f'store "{engine.url.render_as_string()}"'  # without its password
         self._defining, self._placed = self._of_views(), self._of_positions()
         self._known: dict[str, ViewTable] = {}
         self._lock = threading.Lock()
@@ -185,6 +187,12 @@ class Catalog:
             connection.execute(delete(table).where(table.c.key.in_(gone)))
         rows = [{"key": key, "value": value} for key, value in records.items() if value is not None]
         self.tables.upsert(connection, table, rows)
+
+    def noted_version(self, connection: Connection) -> Stamp | None:
+        """Return the version of the store's format; None without a store. Raises ConfigError (HUB-1151)."""
+        if not inspect(connection).has_table(self.tables.progress.name):
+            return None
+        return stamp_of(self.progress(connection, [STORE_KEY]).get(STORE_KEY), self.place)
 
     def common_snapshot(self, connection: Connection, views: Iterable[str]) -> CommonSnapshot:
         """Return the common snapshot of all these views, or why they have none."""

@@ -1,0 +1,109 @@
+"""[core] The table of durable formats. docs/reference/formats.md is generated from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Place = Literal["home", "topics", "itself"]
+Older = Literal["nothing", "upgrade", "rebuild"]
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A durable format. ``where``: its files or topics. ``noted``: where state names its version, see the
+    package. ``oldest``: oldest version that this release reads. ``older``: how it handles readable state
+    of an older version. ``writers``: processes that write it; () for commands. ``unknown``: how readers treat
+    fields that they do not know. ``way_out``: of a refusal, besides the release that wrote the state.
+    """
+
+    name: str
+    where: str
+    noted: Place
+    writers: tuple[str, ...] = ()
+    version: int = 1
+    oldest: int = 1
+    older: Older = "upgrade"
+    unknown: str = "ignored"
+    way_out: str = ""
+
+
+_REBUILD = "delete it, and the view is computed again from its log"
+
+TOKENS = Format("tokens", "tokens.json", "home", ("server",), unknown="kept")
+STORE = Format(
+    "store",
+    "hub_views, hub_positions, hub_progress",
+    "itself",
+    ("applier",),
+    way_out="name another store, and it is filled from the changelogs",
+)
+PARQUET = Format("parquet-manifest", "<view>/manifest.json", "itself", ("applier",), way_out=STORE.way_out)
+CHECKPOINT = Format(
+    "checkpoint",
+    "checkpoints/<view>/plan.json",
+    "itself",
+    ("materializer",),
+    unknown="kept",
+    way_out=_REBUILD,
+)
+VIEW_RULES = replace(CHECKPOINT, name="view-rules", version=2, oldest=0, older="nothing")
+DELTA = Format(
+    "incremental-state",
+    "checkpoints/<view>/<generation>/delta/delta.duckdb",
+    "itself",
+    ("materializer",),
+    2,
+    2,
+    "rebuild",
+    way_out=_REBUILD,
+)
+OFFSET_MAP = Format("offset-map", "_hub.mirror.map", "itself", ("mirror",), unknown="refused")
+BACKUP = Format("backup", "hub-backup.json", "itself", unknown="refused", way_out="make a new backup")
+SCHEMA_BACKUP = Format("schema-backup", "files of hub schema backup", "itself", way_out="make a new backup")
+SAVED_PLAN = Format(
+    "saved-plan", "files of hub topic plan --save", "itself", unknown="refused", way_out="make a new plan"
+)
+
+FORMATS: tuple[Format, ...] = (
+    Format("access-key", "access.key", "home", ("server",), unknown="none"),
+    TOKENS,
+    Format("sessions", "sessions.open, sessions.ended", "home", ("server",)),
+    Format("export-position", "access_log_export.<name>.json", "home", ("server",)),
+    Format("sink-pauses", "sinks-paused.json", "home", ("sinks",)),
+    Format("changelog", "views.<view>", "topics", ("materializer",)),
+    Format("progress", "_hub.progress", "topics", ("materializer", "applier")),
+    Format("expiry", "_hub.expiry.<view>", "topics", ("applier",)),
+    Format(
+        "dead-letters",
+        "<topic>.dlq, <topic>.quarantine, views.<view>.late",
+        "topics",
+        ("materializer", "auditor", "lake", "sinks"),
+        unknown="kept",
+    ),
+    Format("dead-letter-actions", "_hub.dlq", "topics", ("server",)),
+    Format("conformance", "_hub.audit", "topics", ("auditor",)),
+    Format("completeness", "_hub.ledger", "topics", ("server",)),
+    Format("alerts", "_hub.alerts", "topics", ("server",)),
+    Format("access-log", "_hub.access_log", "topics", ("server",)),
+    Format("outbox", "_hub.outbox", "topics", ("outbox",)),
+    Format("mirror-control", "_hub.mirror.control, _hub.mirror.status", "topics", ("mirror",)),
+    Format("mirror-checkpoints", "_hub.mirror.checkpoints", "topics", ("mirror",)),
+    OFFSET_MAP,
+    CHECKPOINT,
+    VIEW_RULES,
+    DELTA,
+    STORE,
+    PARQUET,
+    BACKUP,
+    SCHEMA_BACKUP,
+    SAVED_PLAN,
+)
+
+# Order of a rolling upgrade: a reader of a format is upgraded before its writer.
+ORDER = ("server", "applier", "materializer", "auditor", "mirror", "outbox", "lake", "sinks")
+
+
+def written_by(process: str, noted: Place) -> list[Format]:
+    """Return the formats that a process writes, of those whose version is noted there."""
+    return [each for each in FORMATS if each.noted == noted and process in each.writers]
