@@ -53,6 +53,12 @@ TypedNameOption = Annotated[
 ]
 
 
+TopicsOption = Annotated[
+    list[str] | None,
+    typer.Option("--topic", "-t", metavar="PATTERN", help="Only the topics of this pattern (repeatable)"),
+]
+
+
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Show steps and report, as hub mirror drill does; change nothing")
 ]

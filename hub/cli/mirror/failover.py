@@ -11,6 +11,7 @@ from hub.cli.mirror.context import (
     DryRunOption,
     FileOption,
     NameArgument,
+    TopicsOption,
     TypedNameOption,
     WaitOption,
     open_world,
@@ -28,6 +29,7 @@ _PLACE = ("topic", "partition", "offset", "timestamp_ms")
 def drill(
     name: NameArgument,
     file: FileOption = None,
+    topic: TopicsOption = None,
     kind: Annotated[
         str, typer.Option(help="Operation to rehearse: failover, switchover, failback or promote")
     ] = "failover",
@@ -37,18 +39,21 @@ def drill(
 
     Shows its steps, the records that it would lose, and those that each group would read again.
 
-    Example: hub mirror drill nyc-lon --kind switchover -o json
+    With --topic: of these topics alone.
+
+    Example: hub mirror drill nyc-lon --kind promote --topic nyc.orders
     """
     kinds: dict[str, Kind] = {each: each for each in ("failover", "switchover", "failback", "promote")}
     if kind not in kinds:
         raise CallerError(f'"{kind}" is not a change of ownership', hint=f"one of: {', '.join(kinds)}")
     world = open_world(file)
-    rehearse(world, world.link(name), kinds[kind], output)
+    rehearse(world, world.link(name), kinds[kind], output, topic or ())
 
 
 def switchover(
     name: NameArgument,
     file: FileOption = None,
+    topic: TopicsOption = None,
     dry_run: DryRunOption = False,
     wait: WaitOption = 120.0,
     output: OutputOption = Output.table,
@@ -60,14 +65,17 @@ def switchover(
     Stop the writers and groups at the source before, or when the command asks for it: it waits until all
     of them are idle.
 
-    Example: hub mirror switchover nyc-lon
+    With --topic: these topics alone move, and the others stay with the source.
+
+    Example: hub mirror switchover nyc-lon --topic "nyc.orders.**"
     """
-    change_ownership(name, file, "switchover", wait, output, dry_run=dry_run)
+    change_ownership(name, file, "switchover", wait, output, dry_run=dry_run, patterns=topic)
 
 
 def failover(
     name: NameArgument,
     file: FileOption = None,
+    topic: TopicsOption = None,
     typed: TypedNameOption = None,
     dry_run: DryRunOption = False,
     wait: WaitOption = 120.0,
@@ -79,14 +87,19 @@ def failover(
     the number is unknown: a lower bound and the time of its last report are shown. Once the source is
     back, `hub mirror left-behind` shows the records.
 
-    Example: hub mirror failover nyc-lon --dry-run
+    With --topic: these topics alone move. Groups are placed in these topics and nowhere else.
+
+    Example: hub mirror failover nyc-lon --topic nyc.orders --dry-run
     """
-    change_ownership(name, file, "failover", wait, output, typed=typed, confirm=True, dry_run=dry_run)
+    change_ownership(
+        name, file, "failover", wait, output, typed=typed, confirm=True, dry_run=dry_run, patterns=topic
+    )
 
 
 def failback(
     name: NameArgument,
     file: FileOption = None,
+    topic: TopicsOption = None,
     tail: Annotated[
         str,
         typer.Option(help="Records of the source that were not mirrored: replay (append them), or discard"),
@@ -99,16 +112,19 @@ def failback(
 
     Records written at the target are copied to the source first; then the source owns its topics again.
 
-    Example: hub mirror failback nyc-lon --tail replay
+    With --topic: topics that were moved by themselves.
+
+    Example: hub mirror failback nyc-lon --topic nyc.orders --tail replay
     """
     if tail not in ("replay", "discard"):
         raise CallerError(f'--tail: "{tail}" is not known', hint="one of: replay, discard")
-    change_ownership(name, file, "failback", wait, output, tail=tail, dry_run=dry_run)
+    change_ownership(name, file, "failback", wait, output, tail=tail, dry_run=dry_run, patterns=topic)
 
 
 def promote(
     name: NameArgument,
     file: FileOption = None,
+    topic: TopicsOption = None,
     typed: TypedNameOption = None,
     dry_run: DryRunOption = False,
     wait: WaitOption = 120.0,
@@ -116,11 +132,14 @@ def promote(
 ) -> None:
     """Switch over permanently and remove the mirror.
 
-    Remove it from the file afterwards.
+    Remove it from the file afterwards. With --topic: these topics alone, permanently. The others are
+    still mirrored; groups are placed in these topics and nowhere else.
 
-    Example: hub mirror promote nyc-lon --name nyc-lon
+    Example: hub mirror promote nyc-lon --topic "nyc.orders.**" --name nyc-lon
     """
-    change_ownership(name, file, "promote", wait, output, typed=typed, confirm=True, dry_run=dry_run)
+    change_ownership(
+        name, file, "promote", wait, output, typed=typed, confirm=True, dry_run=dry_run, patterns=topic
+    )
 
 
 def left_behind(

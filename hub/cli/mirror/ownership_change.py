@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,25 +16,51 @@ if TYPE_CHECKING:
     from hub.replication.ownership.links import Link
     from hub.replication.ownership.loss_report import LossReport
     from hub.replication.ownership.operation_steps import Kind, OwnershipChange
+    from hub.replication.ownership.topic_state import TopicState
 
 
-def operator_of(world: World, wait: float) -> Operator:
+def operator_of(world: World, wait: float, topics: Iterable[str] = ()) -> Operator:
+    """Return an operator; with ``topics``, of a change of these topics alone."""
     from hub.replication.operations.mirrored_clusters import MirroredClusters
     from hub.replication.operations.operator import Operator
 
-    return Operator(MirroredClusters(world.file, world.clusters), wait, note)
+    return Operator(MirroredClusters(world.file, world.clusters, frozenset(topics)), wait, note)
 
 
-def rehearse(world: World, link: Link, kind: Kind, output: Output) -> None:
+def states_of(world: World, link: Link, patterns: Sequence[str]) -> list[TopicState]:
+    """Return the states of the topics of a mirror that fit the patterns."""
+    from hub.replication.operations import by_topic
+    from hub.replication.operations.mirrored_clusters import MirroredClusters
+
+    return by_topic.states_of(MirroredClusters(world.file, world.clusters), link, patterns)
+
+
+def _chosen(world: World, link: Link, kind: Kind, patterns: Sequence[str], output: Output) -> list[str]:
+    """Return the topics that a change of single topics moves, and show each with its state; [] without
+    patterns: all of the home.
+    """
+    from hub.replication.operations.by_topic import check_all
+
+    if not patterns:
+        return []
+    states = states_of(world, link, patterns)
+    names = check_all(states, "failover" if kind == "drill" else kind)
+    if output is not Output.json:
+        show([{"topic": each.topic, "now": each.state, "owner": each.owner} for each in states], output)
+    return names
+
+
+def rehearse(world: World, link: Link, kind: Kind, output: Output, patterns: Sequence[str] = ()) -> None:
     """Print the steps and the report of a failover, switchover, failback or promotion; change nothing."""
     from hub.replication.operations import write_access
     from hub.replication.operations.effects import loss_report, not_mirrored
     from hub.replication.ownership.failover import begin
 
-    operator, now_ms = operator_of(world, 30.0), int(time.time() * 1000)
+    topics = _chosen(world, link, kind, patterns, output)
+    operator, now_ms = operator_of(world, 30.0, topics), int(time.time() * 1000)
     sides = operator.world
     control = sides.control()
-    old = control.owner(link.source).acting
+    old = control.owner(control.scope(link.source, topics[0]) if topics else link.source).acting
     new = link.source if kind == "failback" else link.target
     operation = begin(
         control,
@@ -45,6 +71,7 @@ def rehearse(world: World, link: Link, kind: Kind, output: Output) -> None:
         new=new,
         now_ms=now_ms,
         old_is_up=sides.is_up(old),
+        topics=topics,
     )
     operator.check_way(link.source, old, new)
     steps = [{"step": each.name, "does": each.does, "at": ", ".join(each.at)} for each in operation.steps]
@@ -53,7 +80,8 @@ def rehearse(world: World, link: Link, kind: Kind, output: Output) -> None:
     masked = sides.masked(link.source, old, new)
     rights = [line for change in write_access.rights(sides, operation) for line in change.lines()]
     if output is Output.json:
-        said = {"kind": kind, "old": old, "new": new, "steps": steps, **_as_json(report, now_ms)}
+        said = {"kind": kind, "topics": topics, "old": old, "new": new, "steps": steps}
+        said |= _as_json(report, now_ms)
         show_one({**said, "not_mirrored": stuck, "masked": masked, "rights": rights}, output)
         return
     show(steps, output)
@@ -79,7 +107,9 @@ def change_ownership(
     typed: str | None = None,
     confirm: bool = False,
     dry_run: bool = False,
+    patterns: Sequence[str] | None = None,
 ) -> None:
+    """Begin a change of ownership, show its plan, ask where it cannot be taken back, and carry it out."""
     import uuid
 
     from hub.replication.operations import write_access
@@ -88,9 +118,10 @@ def change_ownership(
     world = open_world(file)
     link = world.link(name)
     if dry_run:
-        rehearse(world, link, kind, output)
+        rehearse(world, link, kind, output, patterns or ())
         return
-    operator = operator_of(world, wait)
+    topics = _chosen(world, link, kind, patterns or (), output)
+    operator = operator_of(world, wait, topics)
     new = link.source if kind == "failback" else link.target
     operation = operator.begin(kind, name, link.source, new, id=uuid.uuid4().hex[:8], tail=tail)
     _print_masked(operator.world.masked(link.source, operation.old, new), link)
@@ -100,7 +131,8 @@ def change_ownership(
     if confirm:
         report = loss_report(operator.world, link.source, operation.old, operation.new)
         note(report.words(operation.old, int(time.time() * 1000)))
-        confirm_name(name, typed, f"hand over what {link.source} owns to {new}")
+        whose = f"{operation.whose} of {link.source}" if topics else f"what {link.source} owns"
+        confirm_name(name, typed, f"hand over {whose} to {new}")
     finish(operator, operation, output)
 
 
@@ -120,18 +152,27 @@ def finish(operator: Operator, operation: OwnershipChange, output: Output) -> No
     try:
         done = operator.carry_on(operation)
     except (HubError, KeyboardInterrupt):
+        some = f" --topic {operation.topics[0]}" if operation.topics else ""
         note(
             f"{operation.kind} is not complete. Continue with: hub mirror resume "
-            f"{operation.mirror} (or --abort)"
+            f"{operation.mirror}{some} (or --abort)"
         )
         raise
     loss = before if operation.kind == "failover" else None
     if output is Output.json:
         said = {"kind": done.kind, "id": done.id, "epoch": done.epoch, "old": done.old, "new": done.new}
-        show_one({**said, "steps": list(done.done), **(_as_json(loss, now_ms) if loss else {})}, output)
+        show_one(
+            {
+                **said,
+                "topics": list(done.topics),
+                "steps": list(done.done),
+                **(_as_json(loss, now_ms) if loss else {}),
+            },
+            output,
+        )
     elif loss is not None:
         _show_report(loss, done.old, now_ms)
-    note(f"{done.new} serves the topics of {done.home} now (epoch {done.epoch}).")
+    note(f"{done.new} serves {done.whose} now (epoch {done.epoch}).")
     if loss is not None and (loss.lost_at_least or not loss.is_exact):
         note(
             f"Once {done.old} is back: hub mirror left-behind {done.mirror} shows the records that only it "

@@ -149,6 +149,9 @@ _PARTITION_COLUMNS = (
 )
 
 
+_TOPIC_COLUMNS = ("topic", "state", "owner", "reason")
+
+
 _GROUP_COLUMNS = (
     "group",
     "topic",
@@ -176,6 +179,8 @@ def _show_status(found: Sequence[Mapping[str, Any]], closely: bool, output: Outp
         _note_trouble(each)
         if closely:
             _note_details(each)
+            if apart := [row for row in each.get("topic_states", ()) if row["state"] != "mirroring"]:
+                show(apart, output, _TOPIC_COLUMNS)
             show(each["partitions"], output, _PARTITION_COLUMNS)
             if each["groups"]:
                 show([row for group in each["groups"] for row in group["places"]], output, _GROUP_COLUMNS)
@@ -185,8 +190,9 @@ def _note_trouble(each: Mapping[str, Any]) -> None:
     if each.get("reason"):
         note(f"{each['mirror']}: {each['reason']}")
     for one in each.get("operations", ()):
+        whose = ", ".join(one["topics"]) or f"what {one['home']} owns"
         note(
-            f"! {each['mirror']}: a {one['kind']} of what {one['home']} owns is in progress, next: "
+            f"! {each['mirror']}: a {one['kind']} of {whose} is in progress, next: "
             f"{one['next']}. Continue with: hub mirror resume {each['mirror']} (or --abort)"
         )
     for home, acting in each.get("acting", {}).items():

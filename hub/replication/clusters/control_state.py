@@ -4,6 +4,7 @@ and status topics.
 ::
 
     _hub.mirror.control   compact   pause|link                 a person paused the mirror
+                                    pause|link|topic           or one of its topics
                                     retry|link                 stopped partitions may try again
                                     loss|home|epoch            what a failover left behind
                                     ...                        groups, ownership, synced state
@@ -59,10 +60,10 @@ from hub.replication.planning.write_rights import OwnershipAcls, WriteAcls, fact
 _LONG_AGO_MS = 60_000
 
 
-def pause_record(link: str, by: str, at_ms: int, *, paused: bool) -> NewRecord:
-    """Return the control record that pauses or resumes a mirror."""
+def pause_record(what: str, by: str, at_ms: int, *, paused: bool) -> NewRecord:
+    """Return the control record that pauses or resumes a mirror, or one of its topics (``pause_key``)."""
     body = orjson.dumps({"by": by, "at_ms": at_ms}) if paused else None
-    return NewRecord(CONTROL_TOPIC, f"pause|{link}".encode(), body)
+    return NewRecord(CONTROL_TOPIC, f"pause|{what}".encode(), body)
 
 
 def retry_record(link: str, at_ms: int) -> NewRecord:

@@ -89,11 +89,11 @@ def behind(
 
 
 def take_over(world: MirroredClusters, source: str, target: str, home: str) -> None:
-    """Open every transactional id of a direction: open transactions are aborted, and no late write can
-    follow.
+    """Open every transactional id that carries what moves in one direction: open transactions are aborted,
+    and no late write can follow.
     """
     for link in world.ways(home, source, target):
-        for number in range(-1, link.mirror.shards):
+        for number in world.shards(link):
             world.clusters[target].kafka.writer(Shard(link.name, number).transactional_id).close()
 
 
@@ -107,7 +107,9 @@ def discard_tail(world: MirroredClusters, home_side: str, away: str, home: str) 
         known = {
             tp: mark
             for tp, mark in read_progress(target, maps=False).of(link.name).items()
-            if tp.topic in there and mark.topic_id in ("", there[tp.topic].topic_id)
+            if tp.topic in there
+            and world.moves(home, tp.topic)
+            and mark.topic_id in ("", there[tp.topic].topic_id)
         }
         ends = source.kafka.end_offsets(sorted({tp.topic for tp in known}), committed=False)
         places = target.kafka.topics()[CHECKPOINTS_TOPIC].partitions

@@ -18,8 +18,9 @@ from hub.replication.maps.two_way_offset_map import TwoWayOffsetMap
 from hub.replication.operations.group_carrier import GroupCarrier
 from hub.replication.operations.mirrored_clusters import MirroredClusters
 from hub.replication.ownership.group_offsets import GroupMark, GroupSides
-from hub.replication.ownership.links import Link, home_of, opposite
+from hub.replication.ownership.links import Link, opposite
 from hub.replication.ownership.loss_report import LossReport, MirroredPartition, ReportedEnd, assess
+from hub.replication.ownership.operation_steps import scope_of
 from hub.replication.verification.comparable import complete_tables
 
 _STALE_MS = 30_000
@@ -38,7 +39,7 @@ def loss_report(world: MirroredClusters, home: str, old: str, new: str) -> LossR
         progress, tables = complete_tables(world.clusters[new], link.name)
         marked = progress.of(link.name)
         known |= {tp: mark.topic_id for tp, mark in marked.items()}
-        tables = {tp: table for tp, table in tables.items() if home_of(world.file, tp.topic) == home}
+        tables = {tp: table for tp, table in tables.items() if world.moves(home, tp.topic)}
         ends = _end_offsets(world, old, {tp.topic for tp in tables})
         for tp, table in tables.items():
             end = ends.get(tp, table.source_next) if ends is not None else None
@@ -86,7 +87,7 @@ def _left_heard(
         for link in world.ways(home, old, new)
         if (ends := board.ends.get(link.name)) is not None
         for tp, (begin, end) in ends.places.items()
-        if tp not in mirrored and home_of(world.file, tp.topic) == home
+        if tp not in mirrored and world.moves(home, tp.topic)
     }
 
 
@@ -117,7 +118,10 @@ def _brought(world: MirroredClusters, home: str, away: str, there: WrittenState)
     not sent home. ``there``: what mirrors wrote at ``away``. Empty once a failback has begun: a tail may
     follow the records born there.
     """
-    last = world.control().operations.get(home)
+    operations = world.control().operations
+    last = next(
+        (each for topic in world.only or ("",) if (each := operations.get(scope_of(home, topic)))), None
+    )
     if last is None or last.kind == "failback":
         return {}
     here, topics = topics_of(world.clusters[home]), topics_of(world.clusters[away])
@@ -127,6 +131,7 @@ def _brought(world: MirroredClusters, home: str, away: str, there: WrittenState)
         for tp, mark in there.of(link.name).items()
         if tp.topic in here
         and tp.topic in topics
+        and world.moves(home, tp.topic)
         and mark.is_of(here[tp.topic].topic_id, topics[tp.topic].topic_id)
     }
 
@@ -179,6 +184,6 @@ def not_mirrored(world: MirroredClusters, home: str, old: str, new: str) -> dict
         found |= {
             topic: why
             for topic, why in said.items()
-            if link.mirror.selects(topic) and home_of(world.file, topic) == home
+            if link.mirror.selects(topic) and world.moves(home, topic)
         }
     return found

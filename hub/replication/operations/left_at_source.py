@@ -20,7 +20,7 @@ from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.ownership.links import Link, home_of
 from hub.replication.ownership.loss_report import Loss
-from hub.replication.status.mirror_status import failed_over
+from hub.replication.status.mirror_status import failed_over, failed_over_topics
 
 _ANSWER_S = 3.0
 _SILENT_S = 30.0
@@ -38,14 +38,20 @@ def losses_now(
 
     Waits at most 3 s for an answer. Offsets are those that a reader of committed records sees.
     """
-    if not failed_over(board, link):
+    whole, alone = failed_over(board, link), failed_over_topics(board, link)
+    if not whole and not alone:
         return ()
+    others = board.control.apart(link.source) - alone
     source = clusters[link.source]
     try:
         source.kafka.wait_ready(_ANSWER_S)
         there = topics_of(source)
         topics = sorted(
-            name for name in there if home_of(file, name) == link.source and link.mirror.selects(name)
+            name
+            for name in there
+            if home_of(file, name) == link.source
+            and link.mirror.selects(name)
+            and (name in alone or (whole and name not in others))
         )
         begins, ends = source.kafka.beginning_offsets(topics), source.kafka.end_offsets(topics)
     except PeerError:

@@ -11,18 +11,52 @@ from hub.errors import PeerError
 from hub.replication.clusters.clusters import ClusterHandle, topics_of
 from hub.replication.clusters.control_state import ControlState, joined
 from hub.replication.clusters.readers import read_control_state
+from hub.replication.clusters.status_records import CHORES
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.ownership.failover import Control
 from hub.replication.ownership.links import Link, home_of, links, masked, way_back
+from hub.replication.ownership.shards import shard_of
 
 
 @dataclass
 class MirroredClusters:
-    """The clusters of a mirrors.yaml, asked once whether they answer."""
+    """The clusters of a mirrors.yaml, asked once whether they answer. ``only``: the topics that move by
+    themselves; empty: all of their home but those that moved by themselves before.
+    """
 
     file: MirrorsFile
     clusters: Mapping[str, ClusterHandle]
+    only: frozenset[str] = frozenset()
     _up: dict[str, bool] = field(default_factory=dict)
+    _apart: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    def moves(self, home: str, topic: str) -> bool:
+        """Return whether a change of ownership of ``home`` moves a topic."""
+        if home_of(self.file, topic) != home:
+            return False
+        return topic in self.only if self.only else topic not in self.apart(home)
+
+    def apart(self, home: str) -> frozenset[str]:
+        """Return the topics of a home that are away by themselves; read once: none leaves or returns during
+        an operation.
+        """
+        if home not in self._apart:
+            self._apart[home] = self.control().apart(home)
+        return self._apart[home]
+
+    def shards(self, link: Link) -> list[int]:
+        """Return the shards of a link that carry what moves, and the one of its link tasks."""
+        if not self.only:
+            return list(range(CHORES, link.mirror.shards))
+        partitions = {
+            (topic, number)
+            for side in (link.source, link.target)
+            if self.is_up(side)
+            for topic, found in topics_of(self.clusters[side]).items()
+            if topic in self.only
+            for number in range(found.partitions)
+        }
+        return [CHORES, *sorted({shard_of(*each, link.mirror.shards) for each in partitions})]
 
     def is_up(self, name: str) -> bool:
         """Return whether a cluster answers; asked once."""
@@ -55,7 +89,9 @@ class MirroredClusters:
             return [
                 link
                 for name, link in every.items()
-                if name in self.file.mirrors and (link.source, link.target) == (source, target)
+                if name in self.file.mirrors
+                and (link.source, link.target) == (source, target)
+                and (not self.only or any(map(link.mirror.selects, self.only)))
             ]
         names = {
             back
@@ -65,7 +101,7 @@ class MirroredClusters:
         return [every[name] for name in sorted(names)]
 
     def topics(self, home: str, at: str) -> list[str]:
-        return [name for name in topics_of(self.clusters[at]) if home_of(self.file, name) == home]
+        return [name for name in topics_of(self.clusters[at]) if self.moves(home, name)]
 
     def carried(self, home: str, source: str, target: str) -> list[str]:
         """Return the topics that a change from ``source`` to ``target`` waits for; masked topics are never

@@ -17,7 +17,7 @@ from hub.errors import Conflict, PeerError
 from hub.log import Writer
 from hub.record import NewRecord, TopicPartition
 from hub.replication.clusters.clusters import REFUSED, rule_of, topics_of
-from hub.replication.clusters.control_state import joined
+from hub.replication.clusters.control_state import joined, pause_record
 from hub.replication.clusters.readers import read_control_state, read_progress
 from hub.replication.clusters.status_records import CHORES, CarriedTopic
 from hub.replication.config.topology import route
@@ -32,10 +32,11 @@ from hub.replication.operations.mirrored_clusters import MirroredClusters
 from hub.replication.operations.never_mirrored import NeverMirrored
 from hub.replication.ownership import failover
 from hub.replication.ownership.group_offsets import carry
-from hub.replication.ownership.links import Link, home_of, opposite
+from hub.replication.ownership.links import Link, opposite
 from hub.replication.ownership.loss_report import declared
-from hub.replication.ownership.operation_steps import FailoverStep, Kind, OwnershipChange, Tail
+from hub.replication.ownership.operation_steps import FailoverStep, Kind, OwnershipChange, Tail, scope_of
 from hub.replication.ownership.shards import Shard
+from hub.replication.ownership.topic_state import pause_key
 from hub.replication.verification.comparable import complete_tables
 
 log = logging.getLogger(__name__)
@@ -66,9 +67,11 @@ class Operator:
         id: str,
         tail: Tail = "replay",
     ) -> OwnershipChange:
-        """Return the operation, not written yet. Raises Conflict when it cannot begin."""
-        control = self.world.control()
-        old = control.owner(home).acting
+        """Return the operation, of the topics that ``world`` moves, not written yet. Raises Conflict when it
+        cannot begin.
+        """
+        control, topics = self.world.control(), sorted(self.world.only)
+        old = control.owner(control.scope(home, topics[0]) if topics else home).acting
         made = failover.begin(
             control,
             kind,
@@ -79,6 +82,7 @@ class Operator:
             now_ms=int(time.time() * 1000),
             old_is_up=self.world.is_up(old),
             tail=tail,
+            topics=topics,
         )
         self.check_way(home, old, new)
         if kind != "failover" and (stuck := not_mirrored(self.world, home, old, new)):
@@ -118,14 +122,14 @@ class Operator:
         try:
             failover.check_stands(self.world.control(), operation)
             if not operation.done:
-                self.tell(operation, operation.record())
+                self.tell(operation, *operation.records())
             while (step := operation.next) is not None:
                 if step.name == "take_ownership":
                     failover.check_stands(self.world.control(), operation)
                 self.say(f"{step.name}: {step.does}")
                 self.do(operation, step)
                 operation = failover.done(operation, step.name)
-                self.tell(operation, operation.record())
+                self.tell(operation, *operation.records())
             return operation
         finally:
             self._close()
@@ -137,30 +141,33 @@ class Operator:
             self.say(f"undone: {name} (workers and applications see it by the record)")
         try:
             self._alter(operation, write_access.give_back(self.world, operation))
-            self.tell(aborted, aborted.record())
+            self.tell(aborted, *aborted.records())
         finally:
             self._close()
         return aborted
 
     def remind(self, home: str) -> bool:
-        """Write the ownership of ``home`` and the last operation to a cluster that was down during it: its
-        gateway reads only its own control topic. Returns whether anything was missing.
+        """Write the ownership of ``home``, of its topics that moved by themselves, and their last operations
+        to a cluster that was down during them: its gateway reads only its own control topic. Returns whether
+        anything was missing.
         """
         boards = self.world.control_states()
         control = joined(board.control for board in boards.values())
-        owner, last = control.owner(home), control.operations.get(home)
-        if last is None:
-            return False
         missed = False
-        for name in {last.new, last.old} & boards.keys():
-            there = boards[name].control
-            records = [owner.record()] if owner.epoch > there.owner(home).epoch else []
-            records += [last.record()] if there.operations.get(home) != last else []
-            if records:
-                self._append(name, records)
-                missed = True
-        if owner.acting != home and last.state != "running" and self.world.is_up(home):
-            missed |= self._alter(last, write_access.keep_out(self.world, last, home))
+        for scope, last in control.operations.items():
+            if last.home != home:
+                continue
+            owner = control.owner(scope)
+            for name in {last.new, last.old} & boards.keys():
+                there = boards[name].control
+                records = owner.records() if owner.epoch > there.owner(scope).epoch else []
+                records += last.records() if there.operations.get(scope) != last else []
+                if records:
+                    self._append(name, records)
+                    missed = True
+            if owner.acting != home and last.state != "running" and self.world.is_up(home):
+                world = replace(self.world, only=frozenset(last.topics))
+                missed |= self._alter(last, write_access.keep_out(world, last, home))
         self._close()
         return missed
 
@@ -191,9 +198,10 @@ class Operator:
             case "open_writers":
                 self._alter(operation, write_access.let_in(self.world, operation))
             case "fence_home":
-                owner = self.world.control().owner(home)
-                if owner.epoch:
-                    self.tell(operation, owner.record())
+                control = self.world.control()
+                for scope in [scope_of(home, topic) for topic in operation.topics or ("",)]:
+                    if (owner := control.owner(scope)).epoch:
+                        self.tell(operation, *owner.records())
                 self._alter(operation, write_access.keep_out(self.world, operation, new))
                 # Since a switchover the way home is open: its open transaction would be committed after the
                 # tail's map was read.
@@ -220,11 +228,16 @@ class Operator:
             case "place_groups":
                 self._place_groups(operation)
             case "take_ownership":
-                self.tell(operation, failover.ownership(operation, int(time.time() * 1000)).record())
+                self.tell(operation, *failover.ownership(operation, int(time.time() * 1000)).records())
             case "drop_mirror":
-                for link in self.world.ways(home, old, new):
-                    forget_both(self.world.file, link, self.world.clusters)
-            case "claim" | "start_mirror" | "finish":
+                # What moved by itself before keeps its maps, which its way home needs.
+                some = self.world.topics(home, new) if self.world.only or self.world.apart(home) else None
+                for link in self.world.ways(home, old, new) if some is None or some else ():
+                    forget_both(self.world.file, link, self.world.clusters, some or ())
+            case "claim":  # nothing that moves stays paused
+                keys = [pause_key(operation.mirror, topic) for topic in operation.topics]
+                self._append(new, [pause_record(key, "", 0, paused=False) for key in keys])
+            case "start_mirror" | "finish":
                 pass  # workers and the gateway follow the record itself
 
     def _alter(self, operation: OwnershipChange, planned: write_access.PlannedChange | None) -> bool:
@@ -277,13 +290,16 @@ class Operator:
                 }
             else:
                 carried = board.carries[link.name].topics if link.name in board.carries else {}
-                topics = {name: each for name, each in carried.items() if home_of(world.file, name) == home}
+                topics = {name: each for name, each in carried.items() if world.moves(home, name)}
             NeverMirrored(link, world.clusters[old], world.clusters[new], up).record(topics, board)
 
     def _declare_loss(self, operation: OwnershipChange) -> None:
         report = loss_report(self.world, operation.home, operation.old, operation.new)
-        said = declared(operation.home, operation.epoch, report, int(time.time() * 1000))
-        self.tell(operation, said.record())
+        now_ms = int(time.time() * 1000)
+        for topic in operation.topics or ("",):
+            scope = scope_of(operation.home, topic)
+            said = declared(scope, operation.epoch, report.of_topic(topic) if topic else report, now_ms)
+            self.tell(operation, said.record())
 
     def _place_groups(self, operation: OwnershipChange) -> None:
         """Place the groups with the final map. If the old side is down, groups stay where they were carried
@@ -312,7 +328,7 @@ class Operator:
         joint: dict[TopicPartition, OffsetMap | TwoWayOffsetMap] = {}
         marked = progress.of(link.name)
         for tp, table in tables.items():
-            if home_of(self.world.file, tp.topic) != home:
+            if not self.world.moves(home, tp.topic):
                 continue
             back = opposite(self.world.file, link, tp.topic)
             backward = other.table_back(back, marked[tp]) if back is not None else None

@@ -57,6 +57,26 @@ def _handed(world: MirroredClusters, home: str) -> OwnershipAcls:
     return max(known, key=lambda each: each.revision, default=OwnershipAcls(home))
 
 
+def _moving(world: MirroredClusters, handed: OwnershipAcls) -> OwnershipAcls:
+    """Return the rules that belong to what moves. Rules about no topic (idempotent writes, transactional ids)
+    belong to all topics of the home, and stay while some of them are away by themselves.
+    """
+    whole = not world.only and not world.apart(handed.home)
+
+    def own(rules: frozenset[Acl]) -> frozenset[Acl]:
+        return frozenset(
+            rule
+            for rule in rules
+            if (world.moves(handed.home, rule.name) if rule.resource == "TOPIC" else whole)
+        )
+
+    given, denied, revoked = (
+        {at: own(rules) for at, rules in part.items()}
+        for part in (handed.given, handed.denied, handed.revoked)
+    )
+    return replace(handed, given=given, denied=denied, revoked=revoked)
+
+
 def _former(world: MirroredClusters, operation: OwnershipChange, handed: OwnershipAcls) -> WriteAcls | None:
     """Return the write rules of the side that gives up ownership: as they are, or as a worker recorded
     them last.
@@ -81,7 +101,7 @@ def _former(world: MirroredClusters, operation: OwnershipChange, handed: Ownersh
 
 def _letting_in(world: MirroredClusters, operation: OwnershipChange, handed: OwnershipAcls) -> AclChange:
     old, new, home = operation.old, operation.new, operation.home
-    ways = world.ways(home, old, new)
+    ways, handed = world.ways(home, old, new), _moving(world, handed)
     principals = {key: name for way in ways for key, name in way.mirror.acls.principals.items()}
     copied = frozenset(
         replace(rule, principal=principals.get(rule.principal, rule.principal))
@@ -96,7 +116,7 @@ def _keeping_out(
 ) -> AclChange:
     users = principals_of(world.file.clusters[at])
     home = operation.home
-    return keeping_out(at, home, world.topics(home, at), _rules(world, at), handed, users)
+    return keeping_out(at, home, world.topics(home, at), _rules(world, at), _moving(world, handed), users)
 
 
 def let_in(world: MirroredClusters, operation: OwnershipChange) -> PlannedChange | None:
@@ -122,5 +142,5 @@ def give_back(world: MirroredClusters, operation: OwnershipChange) -> PlannedCha
     if not world.is_up(operation.old) or not _copies_rules(world, operation):
         return None
     handed = _handed(world, operation.home)
-    change = giving_back(operation.old, handed, _rules(world, operation.old))
+    change = giving_back(operation.old, _moving(world, handed), _rules(world, operation.old))
     return change, handed.after_giving(operation.old, change)

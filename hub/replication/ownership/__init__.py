@@ -2,6 +2,7 @@
 
 failover.py           failover, switchover, failback and promotion as decisions
 operation_steps.py    their steps, each idempotent
+topic_state.py        the state of one topic, and the commands that it accepts
 links.py              which link carries which topic now
 link_definitions.py   which definition of a link is in force
 group_offsets.py      where a consumer group continues at the target

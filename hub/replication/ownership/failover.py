@@ -14,6 +14,10 @@ under the epoch that it began with and stops at a higher one; its transactional 
 groups are placed, so that no late write can follow. An operation's record lists the completed steps: after a
 crash, the first step that is not listed is repeated.
 
+Single topics move by themselves with the same steps: ownership and operation are then records of each topic
+(``operation_steps.scope_of``), all topics of one call share the operation's id, and a topic that has moved by
+itself is no part of what moves with its home until it is back.
+
 Order that matters, and is tested: the mirror is fenced before groups are placed (their map is final),
 ownership changes before writers are let in, and on a planned change writers are stopped before the mirror
 drains.
@@ -21,7 +25,7 @@ drains.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -36,30 +40,76 @@ from hub.replication.ownership.operation_steps import (
     OwnershipChange,
     StepName,
     Tail,
+    scope_of,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """Content of the control topics: owners, and the operation of each home. Changed only by ``apply``."""
+    """Content of the control topics: owners, and operations, by scope: a home, or one of its topics. Changed
+    only by ``apply``.
+    """
 
     owners: Mapping[str, Ownership] = field(default_factory=dict)
     operations: Mapping[str, OwnershipChange] = field(default_factory=dict)
 
-    def owner(self, home: str) -> Ownership:
-        return self.owners.get(home, Ownership(home, home, 0))
+    def owner(self, scope: str) -> Ownership:
+        home, _, topic = scope.partition("|")
+        return self.owners.get(scope, Ownership(home, home, 0, topics=(topic,) if topic else ()))
 
-    def running(self, home: str) -> OwnershipChange | None:
-        found = self.operations.get(home)
+    def running(self, scope: str) -> OwnershipChange | None:
+        found = self.operations.get(scope)
         return found if found is not None and found.state == "running" else None
+
+    def scope(self, home: str, topic: str) -> str:
+        """Return the scope that decides about a topic: its own while it is away by itself, or moves."""
+        own = scope_of(home, topic)
+        return own if self.owner(own).acting != home or self.running(own) is not None else home
+
+    def has_changed(self, home: str, topic: str) -> bool:
+        """Return whether the ownership of a topic ever changed, or was about to."""
+        return home in self.operations or scope_of(home, topic) in self.operations
+
+    def apart(self, home: str) -> frozenset[str]:
+        """Return the topics of a home that are away by themselves, or move by themselves now."""
+        known = {scope for scope in (*self.owners, *self.operations) if scope.startswith(f"{home}|")}
+        topics = (scope.partition("|")[2] for scope in known)
+        return frozenset(topic for topic in topics if self.scope(home, topic) != home)
+
+    def moving(self, home: str, *, furthest: bool = False) -> list[OwnershipChange]:
+        """Return the running operations of single topics of a home; those of one id as one, which has done
+        what all of its topics have done; with ``furthest`` what any of them has, for its abort.
+        """
+        found: dict[str, list[OwnershipChange]] = {}
+        for topic in sorted(self.apart(home)):
+            if (running := self.running(scope_of(home, topic))) is not None:
+                found.setdefault(running.id, []).append(running)
+        choose = max if furthest else min
+        return [
+            replace(
+                choose(every, key=lambda each: len(each.done)),
+                topics=tuple(topic for each in every for topic in each.topics),
+            )
+            for every in found.values()
+        ]
 
     @property
     def acting(self) -> dict[str, str]:
         """Clusters that have the ownership of another home, by home; for config/topology.py."""
-        return {home: owner.acting for home, owner in self.owners.items() if owner.acting != home}
+        return {
+            scope: owner.acting
+            for scope, owner in self.owners.items()
+            if not owner.topics and owner.acting != scope
+        }
+
+    def acting_for(self, home: str, topic: str) -> dict[str, str]:
+        """``acting`` as it holds for one topic."""
+        acting = self.owner(self.scope(home, topic)).acting
+        others = {name: other for name, other in self.acting.items() if name != home}
+        return others if acting == home else {**others, home: acting}
 
     def may_write(self, cluster: str, home: str) -> bool:
-        """Return whether applications may write the topics of ``home`` in a cluster now."""
+        """Return whether applications may write the topics of a scope in a cluster now."""
         running = self.running(home)
         if running is not None and running.kind != "drill":
             stopped, opened = "stop_writers" in running.done, "open_writers" in running.done
@@ -103,14 +153,17 @@ def apply(control: Control, record: Record) -> Control:
     """
     if record.key is None or record.value is None:
         return control
-    kind, _, home = record.key.decode("utf-8", "replace").partition("|")
+    kind, _, scope = record.key.decode("utf-8", "replace").partition("|")
     if kind not in ("owner", "operation"):
         return control
+    home, _, topic = scope.partition("|")
+    topics = (topic,) if topic else ()
     try:
         body: dict[str, Any] = orjson.loads(record.value)
         if kind == "owner":
-            return _owned(control, Ownership(home, **body))
-        return _operated(control, OwnershipChange(home=home, **{**body, "done": tuple(body["done"])}))
+            return _owned(control, scope, Ownership(home, **body, topics=topics))
+        said = OwnershipChange(home=home, **{**body, "done": tuple(body["done"])}, topics=topics)
+        return _operated(control, scope, said)
     except (ValueError, TypeError, KeyError) as error:
         raise HubFault(
             f"{record.topic}, partition {record.partition}, offset {record.offset}: not what a "
@@ -120,14 +173,14 @@ def apply(control: Control, record: Record) -> Control:
         ) from None
 
 
-def _owned(control: Control, said: Ownership) -> Control:
-    if said.epoch <= control.owner(said.home).epoch:
+def _owned(control: Control, scope: str, said: Ownership) -> Control:
+    if said.epoch <= control.owner(scope).epoch:
         return control
-    return replace(control, owners={**control.owners, said.home: said})
+    return replace(control, owners={**control.owners, scope: said})
 
 
-def _operated(control: Control, said: OwnershipChange) -> Control:
-    known = control.operations.get(said.home)
+def _operated(control: Control, scope: str, said: OwnershipChange) -> Control:
+    known = control.operations.get(scope)
     if known is not None:
         goes_on = known.id == said.id and known.state == "running" and len(said.done) >= len(known.done)
         # A later change counts even where the end of the former one was never read: the cluster was down when
@@ -136,13 +189,54 @@ def _operated(control: Control, said: OwnershipChange) -> Control:
         next_one = said.epoch > known.epoch or again
         if not goes_on and not next_one:
             return control
-    return replace(control, operations={**control.operations, said.home: said})
+    return replace(control, operations={**control.operations, scope: said})
 
 
-def _cannot_begin(control: Control, kind: Kind, home: str, new: str, old_is_up: bool) -> Conflict | None:
+def _under_way(control: Control, home: str, topics: Sequence[str], id: str = "") -> OwnershipChange | None:
+    """Return another operation that is running and would meet this one: of one of the topics or of all, or
+    for a whole home of any. ``id``: this operation's.
+    """
+    every = [each for each in (control.running(home), *control.moving(home)) if each is not None]
+    return next(
+        (
+            each
+            for each in every
+            if each.id != id
+            and each.kind != "drill"
+            and (not topics or not each.topics or set(topics) & set(each.topics))
+        ),
+        None,
+    )
+
+
+def _of_topics(control: Control, home: str, topics: Sequence[str]) -> str:
+    """Return the cluster that serves all these topics. Raises Conflict (HUB-1962, HUB-1963)."""
+    acting = control.owner(home).acting
+    if acting != home:
+        raise Conflict(
+            f"{acting} serves all topics of {home}",
+            hint="single topics move while their home has the others: first hub mirror failback",
+            code="HUB-1962",
+        )
+    found: dict[str, str] = {}
+    for topic in topics:
+        found.setdefault(control.owner(control.scope(home, topic)).acting, topic)
+    if len(found) > 1:
+        (one, first), (other, second) = sorted(found.items())[:2]
+        raise Conflict(
+            f"{one} serves {first}, and {other} {second}: they do not move together",
+            hint="name topics of one owner; hub mirror status shows the owner of each",
+            code="HUB-1963",
+        )
+    return next(iter(found))
+
+
+def _cannot_begin(
+    control: Control, kind: Kind, home: str, new: str, old_is_up: bool, topics: Sequence[str] = ()
+) -> Conflict | None:
     """Return why the operation cannot begin (HUB-1961 … 1963); None: it can."""
-    owner = control.owner(home)
-    running = control.running(home)
+    owner = control.owner(control.scope(home, topics[0]) if topics else home)
+    running = _under_way(control, home, topics)
     if running is not None and kind != "drill":
         return Conflict(
             f'{running.kind} "{running.id}" of {home} is under way (next: '
@@ -152,7 +246,7 @@ def _cannot_begin(control: Control, kind: Kind, home: str, new: str, old_is_up: 
         )
     if owner.acting == new:
         return Conflict(
-            f"{new} owns the topics of {home} already (epoch {owner.epoch})",
+            f"{new} owns {topics[0] if topics else f'the topics of {home}'} already (epoch {owner.epoch})",
             hint="`hub mirror status` shows the owners"
             + ("; to leave it there for good take the mirror out of the file" if kind == "promote" else ""),
             code="HUB-1962",
@@ -189,20 +283,32 @@ def begin(
     now_ms: int,
     old_is_up: bool = True,
     tail: Tail = "replay",
+    topics: Sequence[str] = (),
 ) -> OwnershipChange:
-    """Return the operation that would change ownership; not written yet. Raises Conflict (HUB-1961 … 1963)
-    when it cannot begin.
+    """Return the operation that would change ownership; not written yet. ``topics``: those that move by
+    themselves; empty: all of ``home``. Raises Conflict (HUB-1961 … 1963) when it cannot begin.
     """
-    refused = _cannot_begin(control, kind, home, new, old_is_up)
+    old = _of_topics(control, home, topics) if topics else control.owner(home).acting
+    refused = _cannot_begin(control, kind, home, new, old_is_up, topics)
     if refused is not None:
         raise refused
-    owner = control.owner(home)
     # An aborted operation keeps its epoch: a cluster that was down then, and has it as running, can
     # distinguish the next one.
-    last = control.operations.get(home)
-    epoch = max(owner.epoch, last.epoch if last is not None else 0) + 1
+    scopes = [scope_of(home, topic) for topic in topics or ("",)]
+    epochs = [control.owner(scope).epoch for scope in scopes]
+    epochs += [control.operations[scope].epoch for scope in scopes if scope in control.operations]
     return OwnershipChange(
-        id, kind, mirror, home, owner.acting, new, epoch, old_is_up, tail, begun_at_ms=now_ms
+        id,
+        kind,
+        mirror,
+        home,
+        old,
+        new,
+        max(epochs) + 1,
+        old_is_up,
+        tail,
+        begun_at_ms=now_ms,
+        topics=tuple(topics),
     )
 
 
@@ -212,22 +318,24 @@ def check_stands(control: Control, operation: OwnershipChange) -> None:
     """
     if operation.kind == "drill":
         return
-    home, running, owner = operation.home, control.running(operation.home), control.owner(operation.home)
-    if running is not None and running.id != operation.id and running.kind != "drill":
+    home, running = operation.home, _under_way(control, operation.home, operation.topics, operation.id)
+    if running is not None:
         raise Conflict(
             f'{running.kind} "{running.id}" of {home} is under way, and it is the one: this '
             f"{operation.kind} is not",
             hint="abort this one (`hub mirror resume MIRROR --abort`); `hub mirror status` shows the owners",
             code="HUB-1961",
         )
-    as_begun = owner.acting == operation.old and owner.epoch < operation.epoch
-    if not as_begun and (owner.epoch, owner.acting) != (operation.epoch, operation.new):
-        raise Conflict(
-            f"ownership has changed since this {operation.kind} began: {owner.acting} owns the topics of "
-            f"{home} (epoch {owner.epoch})",
-            hint="`hub mirror status` shows the owners; start again if it is still wanted",
-            code="HUB-1962",
-        )
+    for topic in operation.topics or ("",):
+        owner = control.owner(scope_of(home, topic))
+        as_begun = owner.acting == operation.old and owner.epoch < operation.epoch
+        if not as_begun and (owner.epoch, owner.acting) != (operation.epoch, operation.new):
+            raise Conflict(
+                f"ownership has changed since this {operation.kind} began: {owner.acting} owns "
+                f"{topic or f'the topics of {home}'} (epoch {owner.epoch})",
+                hint="`hub mirror status` shows the owners; start again if it is still wanted",
+                code="HUB-1962",
+            )
 
 
 def done(operation: OwnershipChange, name: StepName) -> OwnershipChange:
@@ -272,4 +380,4 @@ def ownership(operation: OwnershipChange, now_ms: int) -> Ownership:
     """Return the record for ``take_ownership``: written to the new side first, then to the old one (or when
     it is back).
     """
-    return Ownership(operation.home, operation.new, operation.epoch, now_ms)
+    return Ownership(operation.home, operation.new, operation.epoch, now_ms, operation.topics)

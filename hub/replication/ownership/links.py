@@ -79,18 +79,20 @@ def write_refusal(file: MirrorsFile, here: str, control: Control, topic: str) ->
     or the topic has no owner.
     """
     home = None if topic.startswith("_") else home_of(file, topic)
-    if home is None or control.may_write(here, home):
+    if home is None or control.may_write(here, scope := control.scope(home, topic)):
         return None
-    acting, running = control.owner(home).acting, control.running(home)
+    acting, running = control.owner(scope).acting, control.running(scope)
     if running is not None and here in (running.old, running.new):
+        whose = "it" if running.topics else f"what {home} owns"
         return Conflict(
-            f'topic "{topic}": a {running.kind} of what {home} owns from {running.old} to '
+            f'topic "{topic}": a {running.kind} of {whose} from {running.old} to '
             f"{running.new} is under way;"
             " nothing was written",
             hint=f"write it at {running.new} when that is complete (hub mirror status)",
             code="HUB-1972",
         )
-    why = f"{home} owns it" if acting == home else f"{acting} serves the topics of {home}, which owns it"
+    served = f"serves it since it was moved from {home}" if "|" in scope else f"serves the topics of {home}"
+    why = f"{home} owns it" if acting == home else f"{acting} {served}, which owns it"
     return Conflict(
         f'topic "{topic}": {why}, and here at {here} is a copy at most; nothing was written',
         hint=f"write it at {acting}; `owns` of mirrors.yaml defines the owners of topics",
@@ -146,17 +148,20 @@ def _carries(file: MirrorsFile, link: Link, topic: str, control: Control) -> boo
     if home is None:
         found = route(file, topic)
         return link.name in found.mirrors and not found.refusals
-    if not control.may_mirror(home, link.source, link.target):
+    scope = control.scope(home, topic)
+    if not control.may_mirror(scope, link.source, link.target):
         return False
-    last = control.operations.get(home)
+    last = control.operations.get(scope)
     changing = (
         last is not None and last.state != "aborted" and {link.source, link.target} == {last.old, last.new}
     )
     if link.target == home:
-        acts = control.owner(home).acting == link.source
+        acts = control.owner(scope).acting == link.source
         return (changing or acts) and link.name == way_back(file, topic, home, link.source)
     # Towards the new owner of a failover or failback, the routes without the change apply.
-    settled = route(file, topic, None if changing and link.source == home else control.acting)
+    settled = route(
+        file, topic, None if changing and link.source == home else control.acting_for(home, topic)
+    )
     return link.name in settled.mirrors and not settled.refusals
 
 

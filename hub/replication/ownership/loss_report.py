@@ -108,6 +108,12 @@ class LossReport:
     effects: tuple[GroupEffect, ...]
     source_answers: bool = True
 
+    def of_topic(self, topic: str) -> LossReport:
+        """Return the part of one topic."""
+        losses = tuple(each for each in self.losses if each.place.topic == topic)
+        effects = tuple(each for each in self.effects if each.place.topic == topic)
+        return LossReport(losses, effects, self.source_answers)
+
     @property
     def is_exact(self) -> bool:
         """True if the source answered, so that no number is a bound."""
@@ -175,7 +181,8 @@ def last_heard_text(heard_at_ms: int | None, now_ms: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FailoverRecord:
-    """Audit record of a failover: the records left behind, as known before ownership changed.
+    """Audit record of a failover: the records left behind, as known before ownership changed. ``home``: the
+    scope that moved.
 
     ``exact`` False: the source did not answer, so losses and ``redelivered`` are lower bounds as of
     ``heard_at_ms``.

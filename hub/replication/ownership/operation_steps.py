@@ -11,6 +11,16 @@ import orjson
 from hub.record import NewRecord
 from hub.replication.maps.checkpoint import CONTROL_TOPIC
 
+
+def scope_of(home: str, topic: str = "") -> str:
+    """Return the key of an ownership: of all topics of ``home``, or of one topic that moves by itself.
+
+    >>> scope_of("nyc"), scope_of("nyc", "nyc.orders")
+    ('nyc', 'nyc|nyc.orders')
+    """
+    return f"{home}|{topic}" if topic else home
+
+
 Kind = Literal["drill", "switchover", "failover", "failback", "promote"]
 
 
@@ -48,7 +58,7 @@ _DOES: Mapping[StepName, str] = {
     "declare_loss": "record which offsets were not mirrored",
     "place_groups": "place every consumer group at {new}",
     "take_ownership": "{new} owns the topics, with the next epoch, recorded in both clusters",
-    "drop_mirror": "forget the mirror: {new} stays the owner",
+    "drop_mirror": "forget the mirror of what moves: {new} stays the owner",
     "start_mirror": "mirror from {new} to {old}",
     "open_writers": "let applications write at {new}",
     "finish": "the operation is complete",
@@ -112,17 +122,22 @@ POINT_OF_NO_RETURN: StepName = "take_ownership"
 @dataclass(frozen=True, slots=True)
 class Ownership:
     """Ownership of the topics of ``home``: ``acting`` may write them. Epoch 0, never written: every home owns
-    its own topics.
+    its own topics. ``topics``: those that moved by themselves; empty: all of ``home``.
     """
 
     home: str
     acting: str
     epoch: int
     at_ms: int = 0
+    topics: tuple[str, ...] = ()
 
-    def record(self) -> NewRecord:
+    def record(self, topic: str = "") -> NewRecord:
         body = {"acting": self.acting, "epoch": self.epoch, "at_ms": self.at_ms}
-        return NewRecord(CONTROL_TOPIC, f"owner|{self.home}".encode(), orjson.dumps(body))
+        return NewRecord(CONTROL_TOPIC, f"owner|{scope_of(self.home, topic)}".encode(), orjson.dumps(body))
+
+    def records(self) -> list[NewRecord]:
+        """Return one record a topic, or the one of the whole home."""
+        return [self.record(topic) for topic in self.topics or ("",)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +155,7 @@ class OwnershipChange:
 
     ``old_is_up``: whether the old side answered at the start; a failover does not need it. ``tail``: what a
     failback does with records that home had and nobody mirrored. ``state`` aborted: undone before ownership
-    changed.
+    changed. ``topics``: the topics that move by themselves, one record each; empty: all of ``home``.
     """
 
     id: str
@@ -155,8 +170,13 @@ class OwnershipChange:
     done: tuple[StepName, ...] = ()
     state: Literal["running", "done", "aborted"] = "running"
     begun_at_ms: int = 0
+    topics: tuple[str, ...] = ()
 
-    def record(self) -> NewRecord:
+    def records(self) -> list[NewRecord]:
+        """Return one record a topic, or the one of the whole home."""
+        return [self.record(topic) for topic in self.topics or ("",)]
+
+    def record(self, topic: str = "") -> NewRecord:
         body = {
             "id": self.id,
             "kind": self.kind,
@@ -170,7 +190,16 @@ class OwnershipChange:
             "state": self.state,
             "begun_at_ms": self.begun_at_ms,
         }
-        return NewRecord(CONTROL_TOPIC, f"operation|{self.home}".encode(), orjson.dumps(body))
+        key = f"operation|{scope_of(self.home, topic)}".encode()
+        return NewRecord(CONTROL_TOPIC, key, orjson.dumps(body))
+
+    @property
+    def whose(self) -> str:
+        """The topics that move, for people."""
+        if not self.topics:
+            return f"the topics of {self.home}"
+        more = f" and {len(self.topics) - 1} more" if len(self.topics) > 1 else ""
+        return f"topic {self.topics[0]}{more}"
 
     @property
     def steps(self) -> tuple[FailoverStep, ...]:

@@ -1,15 +1,18 @@
-"""[core] Rows of the status of a mirror: partitions, groups, gaps, operations, totals."""
+"""[core] Rows of the status of a mirror: partitions, topics, groups, gaps, operations, totals."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from hub.record import TopicPartition
 from hub.replication.clusters.control_state import ControlState
 from hub.replication.clusters.written_state import WrittenState
-from hub.replication.ownership.links import Link
+from hub.replication.config.mirrors import MirrorsFile
+from hub.replication.ownership.links import Link, home_of
 from hub.replication.ownership.shards import shard_of
+from hub.replication.ownership.topic_state import pause_key, paused_topics, topic_state
 from hub.replication.rewriting.rules_of_schema import shape_of
 from hub.replication.status.partition_rows import (
     SourceEndOffsets,
@@ -68,11 +71,53 @@ def gap_rows(link: Link, progress: WrittenState, now_ms: int) -> list[dict[str, 
 
 
 def operation_rows(link: Link, board: ControlState) -> list[dict[str, Any]]:
+    """Return the running operations between the link's clusters. ``topics``: those that move by themselves;
+    empty: all of the home.
+    """
+    ends, every = {link.source, link.target}, board.control.operations.values()
+    running = [one for one in every if one.state == "running" and not one.topics]
+    running += [one for home in (link.source, link.target) for one in board.control.moving(home)]
     return [
-        {"home": home, "kind": one.kind, "id": one.id, "next": one.next.name if one.next else None}
-        for home, one in board.control.operations.items()
-        if one.state == "running" and {one.old, one.new} == {link.source, link.target}
+        {
+            "home": one.home,
+            "kind": one.kind,
+            "id": one.id,
+            "next": one.next.name if one.next else None,
+            "topics": list(one.topics),
+        }
+        for one in running
+        if {one.old, one.new} == ends
     ]
+
+
+def topic_rows(
+    file: MirrorsFile, link: Link, board: ControlState, topics: Iterable[str]
+) -> list[dict[str, Any]]:
+    """Return a row for each topic of a mirror: its state, its owner, and the commands that it accepts now."""
+    known = {*topics, *paused_topics(link.declared, board.paused)}
+    known |= {topic for topic in board.control.apart(link.source) if link.mirror.selects(topic)}
+    return [
+        {**asdict(found), "commands": list(found.commands)}
+        for topic in sorted(known)
+        for found in [topic_state(link, topic, home_of(file, topic), board.control, board.paused)]
+    ]
+
+
+def topics_of(
+    file: MirrorsFile, link: Link, board: ControlState, partitions: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    """Return the number of topics that have partitions, and ``topic_rows`` as ``topic_states``."""
+    topics = {str(row["topic"]) for row in partitions}
+    return {"topics": len(topics), "topic_states": topic_rows(file, link, board, topics)}
+
+
+def mark_paused(rows: Iterable[dict[str, Any]], link: Link, board: ControlState) -> None:
+    """Say of the partitions of topics that are paused by themselves who paused them."""
+    for row in rows:
+        by = board.paused.get(pause_key(link.declared, str(row["topic"])))
+        if by is not None and row["state"] != "left":
+            command = f"hub mirror resume {link.declared} --topic {row['topic']}"
+            row["state"], row["reason"] = "paused", f"paused by {by}: {command}"
 
 
 def group_rows(link: Link, board: ControlState, partitions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

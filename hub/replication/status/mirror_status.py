@@ -24,11 +24,14 @@ from hub.replication.config.mirrors import Mirror, MirrorsFile, is_open, opens_a
 from hub.replication.ownership.link_definitions import LinkDefinition, digests_of, in_force
 from hub.replication.ownership.links import Link, home_of
 from hub.replication.ownership.loss_report import Loss
+from hub.replication.ownership.operation_steps import scope_of
 from hub.replication.status.mirror_rows import (
     gap_rows,
     group_rows,
+    mark_paused,
     operation_rows,
     partition_rows,
+    topics_of,
     totals_of,
     verified_totals,
 )
@@ -53,12 +56,12 @@ def summary_of(
     """
     carries = board.carries.get(link.name)
     workers = _workers(board, link, now_ms)
-    holders = _holders(board, link, workers)
-    partitions = partition_rows(link, board, progress, holders, ends, now_ms)
+    partitions = partition_rows(link, board, progress, _holders(board, link, workers), ends, now_ms)
     defined = _definitions(file, link, board, now_ms)
+    trouble = dict(carries.trouble) if carries is not None else {}
     if carries is not None:
         _explain_left(partitions, file, link, board, carries, defined)
-    trouble = dict(carries.trouble) if carries is not None else {}
+    mark_paused(partitions, link, board)
     # A topic that it does not carry any more is not late: the way back reports it, if anything does.
     carried = [row for row in partitions if row["state"] != "left" or row["topic"] in trouble]
     state, reason, stands = _judged(file, link, board, workers, partitions, now_ms)
@@ -76,7 +79,7 @@ def summary_of(
         "heartbeats": [heartbeat_row(board, name, link.name, now_ms) for name in workers],
         "restarts": max((row["restarts"] for row in partitions), default=0),
         **verified_totals(partitions),
-        "topics": len({row["topic"] for row in partitions}),
+        **topics_of(file, link, board, partitions),
         **totals_of(carried, partitions),
         "last_commit_s": round((now_ms - committed) / 1000, 1) if committed else None,
         "trouble": trouble,
@@ -177,8 +180,22 @@ def failed_over(board: ControlState, link: Link) -> bool:
     """Return whether the target has the source's ownership since a failover that was not followed by another
     change.
     """
-    owner, said = board.control.owner(link.source), board.declared.get(link.source)
+    return _failed_over(board, link, link.source)
+
+
+def _failed_over(board: ControlState, link: Link, scope: str) -> bool:
+    owner, said = board.control.owner(scope), board.declared.get(scope)
     return said is not None and owner.acting == link.target and said.epoch == owner.epoch
+
+
+def failed_over_topics(board: ControlState, link: Link) -> frozenset[str]:
+    """Return the topics of a link that its target has since a failover of these topics alone."""
+    apart = board.control.apart(link.source)
+    return frozenset(
+        topic
+        for topic in apart
+        if link.mirror.selects(topic) and _failed_over(board, link, scope_of(link.source, topic))
+    )
 
 
 def with_losses(status: dict[str, Any], losses: Sequence[Loss] | None) -> dict[str, Any]:
@@ -206,17 +223,22 @@ def _left_behind(board: ControlState, link: Link) -> dict[str, Any]:
     """Return the losses that the last failover declared, while its target has the source's ownership.
     ``lost_known`` False: the source did not answer, so all of it is a lower bound.
     """
-    said = board.declared.get(link.source)
-    if said is None or not failed_over(board, link):
+    scopes = [link.source] if failed_over(board, link) else []
+    scopes += [scope_of(link.source, topic) for topic in sorted(failed_over_topics(board, link))]
+    if not scopes:
         return {"lost": [], "lost_known": True, "lost_heard_at_ms": None, "redelivered": 0}
-    rows = [lost_row(each) for each in said.losses if link.mirror.selects(each.place.topic)]
+    said = [board.declared[scope] for scope in scopes]
+    exact, heard = all(each.exact for each in said), [each.heard_at_ms for each in said if not each.exact]
+    most = [each.redelivered_at_most for each in said]
     return {
-        "lost": rows,
-        "lost_known": said.exact,
-        "lost_heard_at_ms": said.heard_at_ms,
-        "redelivered": said.redelivered if said.exact else None,
-        "redelivered_at_least": said.redelivered,
-        "redelivered_at_most": said.redelivered_at_most,
+        "lost": [
+            lost_row(loss) for each in said for loss in each.losses if link.mirror.selects(loss.place.topic)
+        ],
+        "lost_known": exact,
+        "lost_heard_at_ms": None if None in heard else min((at for at in heard if at), default=None),
+        "redelivered": sum(each.redelivered for each in said) if exact else None,
+        "redelivered_at_least": sum(each.redelivered for each in said),
+        "redelivered_at_most": None if None in most else sum(each or 0 for each in most),
     }
 
 
@@ -247,14 +269,21 @@ def _waits_for_a_file(
     another file.
     """
     elsewhere = bool(defined) and not defined[0]["here"]
-    handed_over = board.control.acting.get(home_of(file, topic) or "") is not None
+    home = home_of(file, topic) or ""
+    handed_over = home in board.control.acting_for(home, topic)
     return elsewhere and link.mirror.selects(topic) and not handed_over
 
 
 def _why_left(file: MirrorsFile, board: ControlState, topic: str) -> str:
-    home = home_of(file, topic)
-    acting = board.control.acting.get(home or "")
-    return f"{acting} serves {home}'s topics" if acting is not None else "the mirror no longer carries it"
+    home = home_of(file, topic) or ""
+    acting = board.control.acting_for(home, topic).get(home)
+    if acting is None:
+        return "the mirror no longer carries it"
+    return (
+        f"{acting} serves {home}'s topics"
+        if board.control.scope(home, topic) == home
+        else f"{acting} serves it"
+    )
 
 
 def _alive(beat: WorkerHeartbeat, now_ms: int) -> bool:

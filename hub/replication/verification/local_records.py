@@ -39,12 +39,13 @@ def born_at_target(
     stands = copied is not None and copied.target_topic_id == mark.target_topic_id
     begins = max(mark.target_start, copied.end if copied is not None and stands else 0)
     ranges = [(0, begins)] if begins else []
-    if home is None or home not in control.operations:
+    if home is None or not control.has_changed(home, mark.topic):
         return tuple(ranges)
     if back is None or masked(file, mark.topic, home, link.target):
         return ALL
     ranges += [(run.source, run.source_end) for run in back.runs]
-    if control.owner(home).acting != home or control.running(home) is not None:
+    scope = control.scope(home, mark.topic)
+    if control.owner(scope).acting != home or control.running(scope) is not None:
         ranges.append((back.source_next, EVER))
     return _joined(ranges)
 

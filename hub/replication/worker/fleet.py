@@ -26,6 +26,7 @@ from hub.replication.ownership.failover import Control
 from hub.replication.ownership.link_definitions import LinkDefinition, definitions, in_force
 from hub.replication.ownership.links import Link, carries
 from hub.replication.ownership.shards import Moves, Shard
+from hub.replication.ownership.topic_state import paused_topics
 from hub.replication.worker.leases import due_moves, wanted_shards
 from hub.replication.worker.link_tasks import LinkTasks
 from hub.replication.worker.status_reports import StatusReports
@@ -124,7 +125,7 @@ class Fleet(threading.Thread):
     def _lead(self, now_s: float) -> bool:
         """Take and release shards by the leases; return whether anything changed."""
         held = {name: self._held(link) for name, link in self.links.items()}
-        wanted = wanted_shards(self.file, self.links, self.control(), self._contents)
+        wanted = wanted_shards(self.file, self.links, self.control(), self._contents, self._resting)
         due = Moves() if self._deaf(now_s) else self._moves(wanted, now_s)
         for shard in due.release:
             self._release(shard)
@@ -267,6 +268,19 @@ class Fleet(threading.Thread):
             by = there
         return "" if by is None else f"paused by {by}"
 
+    def _pauses(self, link: Link) -> dict[str, str]:
+        """Return who paused which topics of a mirror, by ``pause_key``; from both ends, as in ``_held``."""
+        keys = f"{link.declared}|"
+        found: dict[str, str] = {}
+        for end in (link.source, link.target):
+            every = self.listeners[end].ask(lambda board: dict(board.paused))
+            found |= {key: by for key, by in every.items() if key.startswith(keys)}
+        return found
+
+    def _resting(self, link: Link) -> frozenset[str]:
+        """Return the topics of a link that are paused by themselves."""
+        return paused_topics(link.declared, self._pauses(link))
+
     def _carries_now(self, link: str) -> LinkContents | None:
         """Return the last report of the link tasks; of tasks on this worker, also before it is published."""
         chores = self._chores.get(Shard(link, CHORES))
@@ -278,10 +292,12 @@ class Fleet(threading.Thread):
         keep.
         """
         self.listener.catch_up()
+        pauses = self._pauses(self.links[link])
 
         def copy(board: ControlState) -> ControlState:
             return ControlState(
                 control=board.control,
+                paused=pauses,
                 carries={key: each for key, each in board.carries.items() if key == link},
                 synced={key: each for key, each in board.synced.items() if key[0] == link},
                 subjects={key: each for key, each in board.subjects.items() if key[0] == link},

@@ -20,10 +20,12 @@ def wanted_shards(
     links: Mapping[str, Link],
     control: Control,
     contents: Callable[[str], tuple[LinkContents | None, int]],
+    paused: Callable[[Link], Container[str]] = lambda link: (),
 ) -> dict[Shard, ShardAssignment]:
     """Return every shard of every link with its current assignment.
 
     ``contents``: the last plan of a link by its name, None before the first, and its number of retries.
+    ``paused``: the topics of a link that are paused by themselves.
     """
     found: dict[Shard, ShardAssignment] = {}
     for name, link in links.items():
@@ -31,7 +33,8 @@ def wanted_shards(
         planned, retry = contents(name)
         if planned is None:
             continue
-        topics = set(carries(file, link, planned.topics, control))
+        resting = paused(link)
+        topics = {name for name in carries(file, link, planned.topics, control) if name not in resting}
         opposites = _opposites(file, link, topics, control)
         for shard, partitions in planned.shards(link.mirror.shards).items():
             now = tuple(tp for tp in partitions if tp.topic in topics)

@@ -34,6 +34,7 @@ from hub.replication.operations.group_carrier import Found, GroupCarrier, any_to
 from hub.replication.ownership.failover import Control
 from hub.replication.ownership.links import Link, carries, links, opposite
 from hub.replication.ownership.shards import Shard
+from hub.replication.ownership.topic_state import paused_topics
 from hub.replication.verification import continuous_check
 from hub.replication.verification.continuous_check import ContinuousVerification
 from hub.replication.verification.local_records import Ranges, born_at_target
@@ -293,7 +294,9 @@ class LinkTasks(threading.Thread):
             return
         board = self._board()  # read after everything written before, so current in ownership, too
         control = self._control()
-        topics = carries(self.file, self.link, self.carries.topics, control)
+        resting = paused_topics(self.link.declared, board.paused)
+        every = carries(self.file, self.link, self.carries.topics, control)
+        topics = [topic for topic in every if topic not in resting]
         if not topics:
             self.groups = ()
             return

@@ -12,6 +12,7 @@ from hub.observability.web.pages.monitor.mirror_checks import ChecklistItem, che
 
 MOST_PARTITIONS = 100
 MOST_GROUPS = 100
+MOST_TOPICS = 100
 MOST_LOST = 10
 
 
@@ -31,7 +32,8 @@ class MirrorCard:
     ``status``: as in ``hub mirror status -o json``, with its partitions limited, worst first. ``back_of``:
     the mirror of which this is the reverse link, which is not declared itself. ``handed_over``: the target
     owns the source's topics. ``commands``: commands that would be accepted now. ``lost``: lines on the
-    records that the last failover left behind.
+    records that the last failover left behind. ``topics``: state of each topic and the commands that it
+    accepts, those that are not just mirrored first.
     """
 
     name: str
@@ -45,6 +47,8 @@ class MirrorCard:
     back_of: str = ""
     handed_over: bool = False
     lost: tuple[str, ...] = ()
+    topics: tuple[Mapping[str, Any], ...] = ()
+    more_topics: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +97,12 @@ def mirror(status: Mapping[str, Any], clusters: Mapping[str, str] | None = None)
         key=lambda row: (not row["reason"], -(row["lag_records"] or 0), row["topic"]),
     )
     groups = sorted(status.get("groups", ()), key=lambda row: (-row["rpo_records"], row["group"]))
+    topics = sorted(
+        status.get("topic_states", ()), key=lambda row: (row["state"] == "mirroring", row["topic"])
+    )
     return MirrorCard(
         name,
-        {key: value for key, value in status.items() if key not in ("partitions", "groups")},
+        {key: value for key, value in status.items() if key not in ("partitions", "groups", "topic_states")},
         checks(status),
         commands(status, clusters or {}),
         tuple(partitions[:MOST_PARTITIONS]),
@@ -105,6 +112,8 @@ def mirror(status: Mapping[str, Any], clusters: Mapping[str, str] | None = None)
         declared if declared != name else "",
         handed_over(status),
         tuple(left_behind_lines(status, MOST_LOST)),
+        tuple(topics[:MOST_TOPICS]),
+        max(0, len(topics) - MOST_TOPICS),
     )
 
 
