@@ -10,6 +10,7 @@ from hub.errors import ConfigError
 
 # Key of the stamp among the progress records of a store.
 STORE_KEY: Final = "format:store"
+UNREADABLE = "HUB-1151"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,6 @@ def stamp_of(body: object, place: str) -> Stamp:
         raise ConfigError(
             f"{place}: this is not the version of a format",
             hint="restore it from a backup: the hub does not guess which release wrote its state",
-            code="HUB-1151",
+            code=UNREADABLE,
         )
     return Stamp(body["version"], str(body.get("release", "")))

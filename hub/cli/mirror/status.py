@@ -35,10 +35,11 @@ def run(file: FileOption = None) -> None:
     from hub.runtime import install_stop_signals, log_to_stderr
 
     log_to_stderr()
-    path, _ = open_file(file)
+    path, declared = open_file(file)
     settings = load_settings()
     note_for_ever(settings.home, f"mirror-{os.getpid()}")
-    admit(settings, "mirror")
+    if settings.bootstrap in {each.bootstrap for each in declared.clusters.values()}:
+        admit(settings, "mirror")  # other clusters may be out of reach, and a worker does not wait for them
     environ = own_environ(settings)
     work(path.absolute(), environ, install_stop_signals(), settings.kafka_timeout_s)
 

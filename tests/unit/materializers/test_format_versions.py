@@ -13,6 +13,8 @@ from store_contract import schema
 from hub.errors import ConfigError
 from hub.formats.stamps import FIRST, STORE_KEY, Stamp
 from hub.formats.table import CHECKPOINT, DELTA, PARQUET, STORE, VIEW_RULES, Format
+from hub.materializers.engine.failures import FailedView, failure_of
+from hub.materializers.engine.life_events import LastingFailure
 from hub.materializers.engine.plans.checkpoint_note import CheckpointFolder, noted_versions
 from hub.materializers.spark.delta.state import DeltaState
 from hub.materializers.stores.open_store import note_version, noted_version, open_store
@@ -72,6 +74,8 @@ def test_a_checkpoint_of_a_newer_release_is_refused_and_stays(
         folder.note()
     assert refused.value.code == "HUB-1150" and format.name in refused.value.message
     assert path.read_bytes() == before and folder.generations() == [4]
+    lasting = failure_of(refused.value, FailedView("v", None, None, {}))
+    assert isinstance(lasting, LastingFailure), "the view fails alone, and is not computed again"
     found = {each.name: stamp for each, stamp, _ in noted_versions(tmp_path)}
     assert found[format.name] == Stamp(format.version + 1)
 
