@@ -74,7 +74,10 @@ COMMANDS = {
     ),
     "restore": ("hub.cli.backup.restore:restore", "Restore a backup into an empty or another cluster."),
     "view": ("hub.cli.view.commands:app", "Views: list, check, test, plan, explain, verify, roll back."),
-    "import": ("hub.cli.view.import_sql:app", "Import statements of ksqlDB as files of a project."),
+    "import": (
+        "hub.cli.view.import_sql:app",
+        "Import statements of ksqlDB or Flink SQL into a project.",
+    ),
     "query": ("hub.cli.query.query:app", "Read rows of a view by key or by an indexed field."),
     "sql": ("hub.cli.query.sql:app", "SQL over views and recent events: a shell, or a statement."),
     "mcp": ("hub.cli.query.mcp_server:app", "Serve the hub to agents by MCP: topics, views, lag, SQL."),

@@ -1,4 +1,4 @@
-"""Import of other streaming systems' SQL: statements of ksqlDB become files of a project.
+"""Import of other streaming systems' SQL: statements of ksqlDB and Flink become files of a project.
 
 Each statement is read on its own, in order. A declaration of a stream or a table becomes an entry in a
 catalog, a topic and a schema; a query becomes a view. Each view is checked by the hub's own loader before
@@ -14,5 +14,6 @@ report.
     report.py         [core] the outcome of each statement
     project_files.py  [core] the files that are made, merged with those of the project
     checking.py       [shell] a copy of the project in which every made file is checked
-    ksql/             the statements of ksqlDB
+    made_views.py     [shell] the file of a view, checked
+    ksql/             the statements of ksqlDB       flink/   those of Flink SQL
 """

@@ -158,7 +158,7 @@ class ExpressionTranslator:
         rule = rule_of(self.functions, name)
         if rule.differs:
             self.said.differ(f"{name.upper()}: {rule.differs}")
-        if any("date_add_unit" in form for form in rule.forms) and node.expressions:
+        if any("_unit(" in form for form in rule.forms) and node.expressions:
             node.expressions[0] = exp.Var(this=node.expressions[0].name)
         arguments = [self._rewritten(each) for each in node.expressions]
         if rule.first:
@@ -194,21 +194,22 @@ class ExpressionTranslator:
                     return order.copy()
                 if node.name[:1] == "a" and node.name[1:].isdigit():
                     return _wrapped(arguments[int(node.name[1:]) - 1].copy(), node)
-            if isinstance(node, exp.Anonymous) and node.name == "date_add_unit":
-                return _date_add(node, arguments)
+            if isinstance(node, exp.Anonymous) and node.name.endswith("_unit"):
+                return _with_unit(node, arguments)
             return node
 
         made = tree.transform(fill)
         return made.this if isinstance(made, exp.Paren) else made
 
 
-def _date_add(node: exp.Anonymous, arguments: Sequence[exp.Expr]) -> exp.Expr:
-    """Return ``dateadd(UNIT, number, time)``."""
+def _with_unit(node: exp.Anonymous, arguments: Sequence[exp.Expr]) -> exp.Expr:
+    """Return ``dateadd(UNIT, number, time)`` or ``datediff(UNIT, start, end)``."""
+    name = "dateadd" if node.name.startswith("date_add") else "datediff"
     unit = arguments[0].name.upper().removesuffix("S")
     number = arguments[1].copy()
     if isinstance(node.expressions[1], exp.Neg):
         number = exp.Neg(this=exp.Paren(this=number))
-    return exp.Anonymous(this="dateadd", expressions=[exp.Var(this=unit), number, arguments[2].copy()])
+    return exp.Anonymous(this=name, expressions=[exp.Var(this=unit), number, arguments[2].copy()])
 
 
 def _wrapped(argument: exp.Expr, place: exp.Expr) -> exp.Expr:

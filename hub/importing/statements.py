@@ -136,8 +136,12 @@ class StatementReader:
             raise NotTranslated(f'"{word.text[:40]}" where a name is expected', "write a name there")
         return word.text.lower() if word.kind == "word" else word.text
 
-    def until(self, *stops: str) -> list[Word]:
-        """Return the words up to one of these phrases outside of brackets, or up to the end."""
+    def until(self, *stops: str, angles: bool = False) -> list[Word]:
+        """Return the words up to one of these phrases outside of brackets, or up to the end.
+
+        ``angles``: < and > are brackets, too.
+        """
+        opens, closes = ("([<", ")]>") if angles else ("([", ")]")
         found: list[Word] = []
         depth = cases = 0
         while not self.ended:
@@ -145,7 +149,7 @@ class StatementReader:
             if depth == 0 and cases == 0 and self._stands_at(stops):
                 break
             if word.kind == "symbol":
-                depth += (word.text in "([") - (word.text in ")]")
+                depth += (word.text in opens) - (word.text in closes)
                 if depth < 0:
                     break
             cases += (word.upper == "CASE") - (word.upper == "END" and cases > 0)
@@ -159,11 +163,11 @@ class StatementReader:
         self.at = here
         return found
 
-    def lists(self) -> Iterator[list[Word]]:
+    def lists(self, *, angles: bool = False) -> Iterator[list[Word]]:
         """Yield the parts between the commas of ``( … )``, and pass the brackets."""
         self.need("(")
         while not self.take(")"):
-            yield self.until(",")
+            yield self.until(",", angles=angles)
             if not self.take(","):
                 self.need(")")
                 return

@@ -8,7 +8,7 @@
     http_api.py       http-api.md     the routes, as OpenAPI describes them
     metrics.py        metrics.md      the series, found in the source text
     errors.py         errors.md       the error catalog, errors.yaml
-    ksqldb.py         ksqldb.md      what the import of ksqlDB takes, with its functions
+    imported_sql.py   ksqldb.md, flink-sql.md   statements and functions that hub import takes
     decisions.py      ../adr/README.md   the decision records
     formats.py        formats.md      the durable formats and their versions
 """
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from . import command_line, decisions, errors, formats, http_api, ksqldb, metrics, settings, yaml_files
+from . import command_line, decisions, errors, formats, http_api, imported_sql, metrics, settings, yaml_files
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "reference"
@@ -32,7 +32,8 @@ def pages() -> dict[str, str]:
         "errors.md": errors.page(),
         "formats.md": formats.page(),
         "http-api.md": http_api.page(),
-        "ksqldb.md": ksqldb.page(),
+        "flink-sql.md": imported_sql.flink_page(),
+        "ksqldb.md": imported_sql.page(),
         "metrics.md": metrics.page(ROOT),
         "settings.md": settings.page(),
         "yaml-files.md": yaml_files.page(),

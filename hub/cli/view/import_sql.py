@@ -1,4 +1,4 @@
-"""[edge] ``hub import``: statements of ksqlDB as files of a project."""
+"""[edge] ``hub import``: statements of ksqlDB and Flink SQL as files of a project."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ app = typer.Typer(
     help="Import the statements of another streaming system as topics, schemas, views and connectors.",
     no_args_is_help=True,
     rich_markup_mode=None,
-    epilog="Examples: hub import ksql shop.sql --dry-run; hub import ksql shop.sql --into shop",
+    epilog="Examples: hub import ksql shop.sql --dry-run; hub import flink shop.sql --into shop",
 )
 _MOST_BYTES = 2_000_000
 _TIMEOUT_S = 20.0
@@ -41,11 +41,6 @@ ReplaceOption = Annotated[
     bool, typer.Option("--replace", help="Also write over files that exist and would change")
 ]
 Take = Callable[["ProjectFiles", "ProjectCopy", str], "list[StatementReport]"]
-
-
-@app.callback()
-def _group() -> None:
-    """Keep `ksql` a command of its own."""
 
 
 @app.command("ksql")
@@ -71,6 +66,28 @@ def import_ksql(
     _import(
         file, into, dry_run, replace, output, lambda files, copy, text: KsqlImport(files, copy).take(text)
     )
+
+
+@app.command("flink")
+def import_flink(
+    file: FileArgument,
+    into: IntoOption = None,
+    dry_run: DryRunOption = False,
+    replace: ReplaceOption = False,
+    output: OutputOption = Output.table,
+) -> None:
+    """Make topics, schemas and views of Flink SQL's statements.
+
+    The report, the checks and the exit codes are those of `hub import ksql`.
+
+    Example: hub import flink shop.sql --dry-run
+    """
+    from hub.importing.flink.importer import FlinkImport
+
+    def take(files: ProjectFiles, copy: ProjectCopy, text: str) -> list[StatementReport]:
+        return FlinkImport(files, copy).take(text)
+
+    _import(file, into, dry_run, replace, output, take)
 
 
 def _import(file: str, into: Path | None, dry_run: bool, replace: bool, output: Output, take: Take) -> None:

@@ -12,11 +12,11 @@ from hub.importing.ksql.declared import declared
 from hub.importing.ksql.names import PLACE, plain_name
 from hub.importing.ksql.query import query_of
 from hub.importing.ksql.views import ViewSelect, ViewWriter
+from hub.importing.made_views import put_view
 from hub.importing.project_files import ProjectFiles
 from hub.importing.relations import Catalog, Column, Kind, Relation
 from hub.importing.report import NotTranslated, StatementReport, Translation, refused, taken
 from hub.importing.statements import Statement, StatementReader, statements_of, substituted, words_of
-from hub.materializers.definition.drafted import draft_sql
 
 # Statements that declare nothing, with what does the same in the hub.
 _OTHERS: Mapping[str, str] = {
@@ -199,17 +199,10 @@ class KsqlImport:
 
     def _put(self, made: _Made, said: Translation) -> None:
         """Write the view's file, and check it. Raises NotTranslated."""
-        path = f"views/{made.name}.yaml"
         sql = "\nUNION ALL\n".join(each.sql(made.columns) for each in made.selects)
         sources = {name: source for each in made.selects for name, source in each.sources.items()}
         more = {"doc": made.doc, **made.more}
-        self.files.made[path] = draft_sql(made.name, sql, sources, made.selects[0].key, more)
-        checked = self.copy.check_view(self.files, made.name)
-        if checked.plan is not None and not checked.plan.native:
-            said.differ("incremental: the hub keeps every row that the view is made of")
-        for warning in checked.warnings:
-            said.differ(warning)
-        said.made.append(path)
+        put_view(self.files, self.copy, made.name, sql, sources, made.selects[0].key, more, said)
 
     def _insert(self, reader: StatementReader, said: Translation) -> None:
         name = reader.name()

@@ -1,4 +1,4 @@
-"""Statements and functions of ksqlDB: the held cases by feature and outcome, and the table of functions."""
+"""Statements and functions that `hub import` takes: held cases by feature and outcome, all functions."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from pathlib import Path
 
 import yaml
 
-from hub.importing.functions import FunctionRule
+from hub.importing.flink.functions import FLINK_FUNCTIONS
+from hub.importing.functions import FunctionRule, FunctionTable
 from hub.importing.ksql.functions import KSQL_FUNCTIONS
 
 from .text import table
 
-CASES = Path(__file__).parents[1] / "unit/importing/ksql_cases.yaml"
+CASES = Path(__file__).parents[1] / "unit/importing"
 _INTRO = """# ksqlDB's statements and functions
 
 [Move from ksqlDB](../how-to/move-from-ksqldb.md) explains `hub import ksql`. This page lists statements, cases and functions.
@@ -58,19 +59,60 @@ partition and offset.
 """  # noqa: E501
 
 
+_FLINK_INTRO = """# Flink's statements and functions
+
+[Move from Flink SQL](../how-to/move-from-flink-sql.md) explains `hub import flink`. This page lists statements, cases
+and functions.
+
+## Statements
+
+| statement | becomes |
+|---|---|
+| `CREATE TABLE`, connector `kafka` | a topic, and a schema for avro-confluent; a stream of events |
+| connector `upsert-kafka`, formats `debezium-json`, `debezium-avro-confluent` | a topic; a table by its PRIMARY KEY |
+| `WATERMARK FOR ts AS ts - INTERVAL …` | `event_time` and `watermark` of the source |
+| computed columns, `METADATA` columns | their expressions; `_timestamp`, `_partition`, `_offset`, `_topic` |
+| `CREATE VIEW … AS SELECT` | a materialized view |
+| `INSERT INTO t SELECT`, `EXECUTE STATEMENT SET` | a view with the name of the target, its columns and its PRIMARY KEY |
+| `TABLE(TUMBLE(…))`, `HOP`, `SESSION`, and `GROUP BY TUMBLE(ts, …)` | `window(ts, size, slide)`, `session_window(ts, gap)` |
+| `CROSS JOIN UNNEST(list)` | `LATERAL VIEW posexplode(list)` |
+| `ROW_NUMBER() … WHERE rn = 1`, regular joins, `OVER` | an incremental view |
+| `CUMULATE`, `FOR SYSTEM_TIME AS OF`, `MATCH_RECOGNIZE` | refused by name |
+| other connectors, catalogs, functions of your own | refused, with what does the same in the hub |
+
+## Held cases
+
+Statements in `tests/unit/importing/flink_cases.yaml`, by feature. The view of each taken statement passes the checks of
+`hub view validate`.
+"""  # noqa: E501
+_FLINK_FUNCTIONS = """## Functions
+
+Other functions are refused by name; [a Python function](../how-to/use-python-functions.md) can replace one of
+your own.
+"""
+
+
 def page() -> str:
-    """Return the page."""
-    cases = yaml.safe_load(CASES.read_text())["cases"]
+    """Return the page of ksqlDB."""
+    return _page(_INTRO, "ksql_cases.yaml", _FUNCTIONS, "ksqlDB", KSQL_FUNCTIONS)
+
+
+def flink_page() -> str:
+    """Return the page of Flink SQL."""
+    return _page(_FLINK_INTRO, "flink_cases.yaml", _FLINK_FUNCTIONS, "Flink", FLINK_FUNCTIONS)
+
+
+def _page(intro: str, file: str, functions: str, system: str, known: FunctionTable) -> str:
+    cases = yaml.safe_load((CASES / file).read_text())["cases"]
     counts = Counter((case["feature"], case["outcome"]) for case in cases)
     features = list(dict.fromkeys(case["feature"] for case in cases))
     rows = [(each, *(str(counts[each, of]) for of in ("same", "differs", "refused"))) for each in features]
     total = Counter(case["outcome"] for case in cases)
     rows.append(("all", *(str(total[of]) for of in ("same", "differs", "refused"))))
-    lines = [_INTRO, *table(("feature", "same", "differs", "refused"), rows), _FUNCTIONS]
-    known = [(name, rule) for name, rule in sorted(KSQL_FUNCTIONS.items()) if not name.endswith("_or_null")]
-    return "\n".join(
-        [*lines, *table(("ksqlDB", "Spark", "differs"), [_row(name, rule) for name, rule in known])]
-    )
+    lines = [intro, *table(("feature", "same", "differs", "refused"), rows), functions]
+    shown = [(name, rule) for name, rule in sorted(known.items()) if not name.endswith("_or_null")]
+    rows_of_functions = [_row(name, rule) for name, rule in shown]
+    return "\n".join([*lines, *table((system, "Spark", "differs"), rows_of_functions)])
 
 
 def _row(name: str, rule: FunctionRule) -> tuple[str, str, str]:

@@ -1,0 +1,188 @@
+"""[core] ``CREATE TABLE`` of Flink: a relation, its topic and its schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hub.importing.column_types import ColumnType, avro_schema, read_type
+from hub.importing.flink.windows import duration_of
+from hub.importing.relations import Catalog, Column, Relation
+from hub.importing.report import NotTranslated, Translation
+from hub.importing.statements import StatementReader, Word, sql_of
+
+_METADATA = {"timestamp": "_timestamp", "partition": "_partition", "offset": "_offset", "topic": "_topic"}
+_SINKS: Mapping[str, str] = {
+    "print": "`hub watch NAME` shows the changes of a view",
+    "blackhole": "a view needs no sink",
+    "jdbc": "a store in hub.yaml (docs/how-to/choose-stores.md) or a sink (docs/how-to/send-events-out.md)",
+    "filesystem": "a sink: docs/how-to/send-events-out.md, or `lake: true` at the topic",
+    "elasticsearch-7": "a connector: docs/how-to/manage-connectors.md",
+    "datagen": "publish sample events: `hub topic publish`",
+}
+
+
+@dataclass
+class Declared:
+    """A declared table. ``topic`` "": it has none. ``schema``: (file's ending, text), None without one."""
+
+    relation: Relation
+    topic: str
+    node: dict[str, Any]
+    schema: tuple[str, str] | None
+
+
+@dataclass
+class _Columns:
+    physical: dict[str, ColumnType] = field(default_factory=dict)
+    computed: dict[str, str] = field(default_factory=dict)
+    metadata: dict[str, str] = field(default_factory=dict)
+    key: list[str] = field(default_factory=list)
+    time: str = ""
+    delay: str = ""
+
+
+def declared(reader: StatementReader, name: str, catalog: Catalog, said: Translation) -> Declared:
+    """Read what follows the name of a CREATE TABLE. Raises NotTranslated."""
+    columns = _columns(reader, catalog)
+    if reader.take("COMMENT"):
+        reader.next()
+    if reader.take("PARTITIONED BY"):
+        list(reader.lists())
+        said.note("PARTITIONED BY: Kafka partitions by the record's key")
+    reader.need("WITH")
+    options = reader.options()
+    if reader.take("LIKE"):
+        raise NotTranslated("LIKE copies another table", "write its columns out")
+    connector = options.get("connector", "")
+    if connector not in ("kafka", "upsert-kafka"):
+        raise NotTranslated(
+            f"the connector {connector or '(none)'} is not a topic",
+            _SINKS.get(connector, "a connector of Kafka Connect: docs/how-to/manage-connectors.md"),
+        )
+    topic = options.get("topic", "")
+    if not topic or ";" in topic:
+        raise NotTranslated("it has not one topic", "name one: 'topic' = 'shop.orders'")
+    for each in ("scan.startup.mode",):
+        if options.get(each, "earliest-offset") not in ("earliest-offset", "group-offsets"):
+            said.differ(
+                f"{each} = {options[each]}: a view reads from the start; restrict the events in WHERE"
+            )
+    source, schema, is_table = _format(name, topic, options, columns, said)
+    relation = _relation(name, connector, source, columns, is_table, said)
+    node: dict[str, Any] = {"config": {"cleanup.policy": "compact"}} if connector == "upsert-kafka" else {}
+    said.note("`hub topic plan` compares the topic of today with topics.yaml")
+    return Declared(relation, topic, node, schema)
+
+
+def _columns(reader: StatementReader, catalog: Catalog) -> _Columns:
+    found = _Columns()
+    for part in reader.lists(angles=True):
+        _column(StatementReader(reader.text, part), found, catalog)
+    return found
+
+
+def _column(reader: StatementReader, found: _Columns, catalog: Catalog) -> None:
+    if reader.take("WATERMARK FOR"):
+        found.time = reader.next().text
+        reader.need("AS")
+        found.delay = _delay(reader.until("\0"), found.time)
+        return
+    if reader.take("CONSTRAINT"):
+        reader.next()
+    if reader.take("PRIMARY KEY"):
+        found.key = [part[0].text for part in reader.lists()]
+        return
+    name = reader.next().text
+    if reader.take("AS"):
+        found.computed[name] = sql_of(reader.until("COMMENT"), reader.text)
+        return
+    type_ = read_type(reader, catalog.types)
+    if reader.take("METADATA"):
+        source = reader.next().text if reader.take("FROM") else name
+        found.metadata[name] = source.removeprefix("value.")
+    elif reader.take("PRIMARY KEY"):
+        found.key = [name]
+        found.physical[name] = type_
+    else:
+        found.physical[name] = type_
+
+
+def _delay(words: Sequence[Word], time: str) -> str:
+    if len(words) == 1:
+        return "0 seconds"
+    if len(words) > 3 and words[0].text == time and words[1].text == "-":
+        return duration_of(words[2:])
+    raise NotTranslated("a WATERMARK of this form", "WATERMARK FOR ts AS ts - INTERVAL '5' SECOND")
+
+
+def _format(
+    name: str, topic: str, options: Mapping[str, str], columns: _Columns, said: Translation
+) -> tuple[dict[str, Any], tuple[str, str] | None, bool]:
+    """Return (keys of the source, schema, whether the events are changes of a table's rows)."""
+    form = options.get("value.format") or options.get("format") or ""
+    kinds = {each: of.ddl for each, of in columns.physical.items()}
+    source: dict[str, Any] = {"topic": topic}
+    if form == "json":
+        return {**source, "format": "json", "schema": kinds}, None, False
+    if form == "csv":
+        own = options.get("csv.field-delimiter") or options.get("value.csv.field-delimiter")
+        return (
+            {**source, "format": "csv", **({"csv": {"separator": own}} if own else {}), "schema": kinds},
+            None,
+            False,
+        )
+    if form == "avro-confluent":
+        said.differ("the schema is made of the columns; keep the registry's if there is one")
+        record = "".join(part.title() for part in name.split("_"))
+        return source, ("avsc", avro_schema(record, columns.physical)), False
+    if form == "debezium-json":
+        return {**source, "format": "json", "schema": kinds, "cdc": "debezium"}, None, True
+    if form == "debezium-avro-confluent":
+        return {**source, "cdc": "debezium"}, None, True
+    raise NotTranslated(
+        f"the format {form or '(none)'} is not read by views", "json, csv, avro-confluent or debezium-json"
+    )
+
+
+def _relation(
+    name: str, connector: str, source: dict[str, Any], columns: _Columns, is_table: bool, said: Translation
+) -> Relation:
+    read = {each: Column(each, of) for each, of in columns.physical.items()}
+    read |= {each: Column(text) for each, text in columns.computed.items()}
+    unreadable: dict[str, str] = {}
+    for each, of in columns.metadata.items():
+        if of not in _METADATA:
+            unreadable[each] = f"the SQL of a view does not see the {of} of a record"
+            said.differ(f"the column {each} of the {of} is left out")
+        else:
+            read[each] = Column(_METADATA[of])
+    if (is_table or connector == "upsert-kafka") and not columns.key:
+        raise NotTranslated("a table of changes has no PRIMARY KEY", "PRIMARY KEY (id) NOT ENFORCED")
+    time, event_time = _time(columns, read)
+    if is_table or connector == "upsert-kafka":
+        rows = {**source, "table": {"key": columns.key}} if is_table else source
+        return Relation(name, "table", rows, read, tuple(columns.key), time="", event_time=None)
+    if event_time is not None and columns.time:
+        source = {**source, "event_time": event_time, "watermark": columns.delay}
+    return Relation(
+        name,
+        "stream",
+        source,
+        read,
+        tuple(columns.key),
+        time=time,
+        event_time=event_time,
+        unreadable=unreadable,
+    )
+
+
+def _time(columns: _Columns, read: Mapping[str, Column]) -> tuple[str, str | None]:
+    """Return (expression of the event's time, column that can have a watermark)."""
+    if not columns.time:
+        return "_timestamp", None
+    if columns.time in columns.computed:
+        return columns.time, None
+    column = read.get(columns.time)
+    return (column.expression, column.expression) if column is not None else (columns.time, None)
