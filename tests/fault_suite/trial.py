@@ -28,6 +28,8 @@ from fault_suite.writers import HttpWriter, KafkaWriter, SloppyWriter, Source, T
 
 BACK_S = 120.0
 """Longest that a service may stay away after the last fault of a round was healed, times patience."""
+START_S = 600.0
+"""Longest that the first start of all processes at once may take, times patience."""
 FILES_MOST, MEMORY_MOST_MB = 3_000, 3_000
 """Limits for one process of the hub at the end of a trial."""
 
@@ -184,7 +186,7 @@ class _Trial:
             writer.start()
         for probe in self.probes.values():
             probe.start()
-        self._wait_for(self.probes, time.monotonic(), "at the start")
+        self._wait_for(self.probes, time.monotonic(), "at the start", START_S)
         self.subscriber.start()
         self._subscribed = True
         for reader in self.readers:
@@ -245,9 +247,11 @@ class _Trial:
             for each in count_violations(shown(self.world.settings.url, 5.0)):
                 self.world.journal.accuse(f"{names}: {each}")
 
-    def _wait_for(self, probes: dict[str, Probe], since: float, what: str) -> dict[str, float]:
+    def _wait_for(
+        self, probes: dict[str, Probe], since: float, what: str, limit_s: float = BACK_S
+    ) -> dict[str, float]:
         """Live until each service answered; seconds to that from ``since``, by service."""
-        deadline = time.monotonic() + patient(BACK_S)
+        deadline = time.monotonic() + patient(limit_s)
         back: dict[str, float] = {}
         while len(back) < len(probes):
             for service, probe in probes.items():
@@ -257,7 +261,7 @@ class _Trial:
             if time.monotonic() > deadline:
                 for service in probes.keys() - back.keys():
                     self.world.journal.accuse(
-                        f"{what}: {service} is not back after {patient(BACK_S):.0f} s: "
+                        f"{what}: {service} is not back after {patient(limit_s):.0f} s: "
                         f"{probes[service].failure}"
                     )
                 break
