@@ -161,6 +161,13 @@ def test_what_kafka_never_told_is_called_unknown_and_neither_empty_nor_zero(
             "/connect",
             "/alerts",
             "/query",
+            "/workbench",
+            "/sinks",
+            "/dead-letters",
+            "/access-log",
+            "/tokens",
+            "/docs",
+            "/help/how-to/control-access",
             "/search?q=x",
         )
         for path in (*NOT_KNOWN, *others):
