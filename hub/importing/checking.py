@@ -51,9 +51,12 @@ class ProjectCopy:
 
     def write(self, files: ProjectFiles) -> None:
         """Bring the copy to the state of the files."""
-        for path in ("topics.yaml", "connectors.yaml"):
-            if files.text(path) is None:
+        for path in (TOPICS, CONNECTORS):
+            text = files.text(path)
+            if text is None:
                 (self.folder / path).unlink(missing_ok=True)
+            else:
+                self._write(path, text)
         for path, text in files.made.items():
             self._write(path, text)
 

@@ -126,7 +126,7 @@ def _struct(reader: StatementReader, own: Mapping[str, ColumnType]) -> ColumnTyp
     names: list[str] = []
     parts: list[ColumnType] = []
     while not reader.take(">"):
-        names.append(reader.name())
+        names.append(reader.next().text)
         parts.append(read_type(reader, own))
         reader.take(",")
     return ColumnType("struct", tuple(parts), tuple(names))

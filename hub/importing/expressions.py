@@ -21,7 +21,15 @@ from hub.importing.statements import Word, words_of
 
 _KEPT = ("CAST", "TRY_CAST", "EXTRACT")
 _FIELDS = exp.PropertyEQ
-_PLUS_TEXT = "text"
+# The kind of an expression's values, as far as it is known: in its ``meta``.
+_KIND = "kind"
+_KINDS_OF_TYPES = {
+    "string": "text", "int": "whole", "bigint": "whole", "float": "fraction", "double": "fraction",
+    "decimal": "fraction",
+}  # fmt: skip
+_WHOLE = {"count", "len", "length", "char_length", "instr", "array_length"}
+_AS_ARGUMENT = {"sum", "min", "max", "abs"}
+_DIVISION = "/ of numbers whose types are not known here: whole numbers give a fraction in Spark"
 _BY_OFFSET = ("latest_by_offset", "earliest_by_offset")
 # Deepest expression that is read.
 DEEPEST = 40
@@ -110,7 +118,7 @@ class ExpressionTranslator:
         parts = name_parts(node)
         if parts is not None:
             found, type_ = self.names.column(parts)
-            return _marked(found, type_ is not None and type_.name == "string")
+            return _marked(found, "" if type_ is None else _KINDS_OF_TYPES.get(type_.name, ""))
         match node:
             case exp.Anonymous():
                 return self._call(node)
@@ -128,16 +136,27 @@ class ExpressionTranslator:
                 node.set(
                     name, [self._rewritten(each) if isinstance(each, exp.Expr) else each for each in value]
                 )
-        if isinstance(node, exp.Add) and (_is_text(node.this) or _is_text(node.expression)):
-            return _marked(exp.DPipe(this=node.this, expression=node.expression), True)
-        return node
+        return self._operator(node) if isinstance(node, exp.Binary) else node
+
+    def _operator(self, node: exp.Expr) -> exp.Expr:
+        """Return an operator by the kinds of its sides: + of texts, / of whole numbers."""
+        kinds = {_kind(node.this), _kind(node.expression)}
+        if isinstance(node, exp.Add) and "text" in kinds:
+            return _marked(exp.DPipe(this=node.this, expression=node.expression), "text")
+        if isinstance(node, exp.Div):
+            if kinds == {"whole"}:
+                return _marked(exp.IntDiv(this=node.this, expression=node.expression), "whole")
+            if "fraction" not in kinds:
+                self.said.differ(_DIVISION)
+        if isinstance(node, exp.Add | exp.Sub | exp.Mul | exp.Div) and len(kinds) == 1:
+            return _marked(node, kinds.pop())
+        return _marked(node, "fraction") if "fraction" in kinds else node
 
     def _cast(self, node: exp.Cast) -> exp.Expr:
         made = type_of(words_of(node.to.sql(ImportedSql)), self.catalog.types)
         inner = self._rewritten(node.this)
-        return _marked(
-            exp.Cast(this=inner, to=exp.DataType.build(made.ddl, dialect="spark")), made.name == "string"
-        )
+        cast = exp.Cast(this=inner, to=exp.DataType.build(made.ddl, dialect="spark"))
+        return _marked(cast, _KINDS_OF_TYPES.get(made.name, ""))
 
     def _element(self, node: exp.Bracket) -> exp.Expr:
         inner = self._rewritten(node.this)
@@ -165,10 +184,13 @@ class ExpressionTranslator:
             arguments.insert(0, parsed(rule.first))
         if any("event_order" in form for form in rule.forms) and self.names.order_note:
             self.said.differ(f"{name.upper()}: {self.names.order_note}")
+        kind = "text" if rule.text else "whole" if name in _WHOLE else ""
+        if name in _AS_ARGUMENT and arguments:
+            kind = _kind(arguments[0])
         renamed = self._lambdas_of_maps(name, arguments) or rule.renamed
         if renamed is not None:
-            return _marked(exp.Anonymous(this=renamed, expressions=arguments), rule.text)
-        return _marked(self.filled(rule.template(name, len(arguments)), arguments), rule.text)
+            return _marked(exp.Anonymous(this=renamed, expressions=arguments), kind)
+        return _marked(self.filled(rule.template(name, len(arguments)), arguments), kind)
 
     @staticmethod
     def _lambdas_of_maps(name: str, arguments: Sequence[exp.Expr]) -> str | None:
@@ -221,16 +243,19 @@ def _wrapped(argument: exp.Expr, place: exp.Expr) -> exp.Expr:
     )
 
 
-def _marked(node: exp.Expr, is_text: bool) -> exp.Expr:
-    if is_text:
-        node.meta[_PLUS_TEXT] = True
+def _marked(node: exp.Expr, kind: str) -> exp.Expr:
+    if kind:
+        node.meta[_KIND] = kind
     return node
 
 
-def _is_text(node: exp.Expr) -> bool:
-    if isinstance(node, exp.Paren):
-        return _is_text(node.this)
-    return node.is_string or bool(node.meta.get(_PLUS_TEXT))
+def _kind(node: exp.Expr) -> str:
+    """Return text, whole, fraction, or "" if it is not known."""
+    if isinstance(node, exp.Paren | exp.Neg):
+        return _kind(node.this)
+    if isinstance(node, exp.Literal):
+        return "text" if node.is_string else "whole" if node.is_int else "fraction"
+    return str(node.meta.get(_KIND, ""))
 
 
 def name_parts(node: exp.Expr) -> list[str] | None:

@@ -47,13 +47,14 @@ class ViewQuery:
 
 @dataclass
 class _Anything:
-    """Names that stand as they are: they were resolved before."""
+    """Names that stand as they are: they were resolved before. ``types`` of columns, by name."""
 
+    types: Mapping[str, ColumnType]
     event_order: str = "named_struct('time', _timestamp, 'partition', _partition, 'offset', _offset)"
     order_note: str = "events are ordered by their broker's time"
 
     def column(self, parts: Sequence[str]) -> tuple[exp.Expr, ColumnType | None]:
-        return dotted(exp.column(parts[0]), parts[1:]), None
+        return dotted(exp.column(parts[0]), parts[1:]), self.types.get(parts[-1])
 
 
 @dataclass
@@ -86,7 +87,7 @@ class QueryWriter:
         key = self._place(tops) if simple else self._key_of(tops[0])
         inner = all(_is_inner(join) for each in tops for join in each.args.get("joins") or ())
         kind: Kind = "stream" if simple and streams and inner else "table"
-        translator = ExpressionTranslator(_Anything(), FLINK_FUNCTIONS, self.catalog, self.said)
+        translator = ExpressionTranslator(_Anything(_types(tree)), FLINK_FUNCTIONS, self.catalog, self.said)
         columns = [each.alias_or_name for each in tops[0].expressions]
         sql = translator.rewritten(tree).sql("spark", normalize_functions=False, pretty=True)
         return ViewQuery(sql, self.sources, columns, key, kind)
@@ -321,6 +322,17 @@ def _tops(tree: exp.Expr) -> list[exp.Select]:
 def _tables(select: exp.Select) -> list[tuple[exp.Table, Relation]]:
     tables = [select.args["from_"].this, *(join.this for join in select.args.get("joins") or ())]
     return [(each, each.meta["relation"]) for each in tables if "relation" in each.meta]
+
+
+def _types(tree: exp.Expr) -> dict[str, ColumnType]:
+    """Return the types of the columns whose name has one type in all tables."""
+    found: dict[str, set[ColumnType]] = {}
+    for table in tree.find_all(exp.Table):
+        if (relation := table.meta.get("relation")) is not None:
+            for name, column in relation.columns.items():
+                if column.type is not None:
+                    found.setdefault(name, set()).add(column.type)
+    return {name: types.pop() for name, types in found.items() if len(types) == 1}
 
 
 def _is_simple(select: exp.Select) -> bool:

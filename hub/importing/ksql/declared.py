@@ -10,7 +10,7 @@ from typing import Any
 from hub.importing.column_types import ColumnType, avro_schema, json_schema, protobuf_schema, read_type
 from hub.importing.relations import EVENT_TIME, Catalog, Column, Kind, Relation
 from hub.importing.report import NotTranslated, Translation
-from hub.importing.statements import StatementReader
+from hub.importing.statements import StatementReader, Word
 
 _SCHEMAS = {"AVRO": "avsc", "JSON_SR": "json", "PROTOBUF": "proto"}
 _KNOWN = {
@@ -37,7 +37,10 @@ class Declared:
 
 @dataclass
 class _Columns:
+    """``value``: types by the field of the event. ``names``: fields by the column's name in queries."""
+
     value: dict[str, ColumnType] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
     key: dict[str, ColumnType] = field(default_factory=dict)
     headers: list[str] = field(default_factory=list)
 
@@ -55,12 +58,12 @@ def declared(reader: StatementReader, kind: Kind, name: str, catalog: Catalog, s
         form = "JSON"
         said.differ("no value_format is stated: JSON is assumed")
     topic = options.get("kafka_topic", name.upper())
-    source, read, schema = _value(name, topic, form, columns.value, options, said)
+    source, read, schema = _value(name, topic, form, columns, options, said)
     keys = _keys(columns.key, (options.get("key_format") or options.get("format") or "KAFKA").upper(), said)
     complete = bool(columns.value) or form not in _SCHEMAS
     if not complete:
         said.differ("the columns are those of the registry's schema: a query must name those that it reads")
-    time, event_time = _time(options, columns.value, read, said)
+    time, event_time = _time(options, read, said)
     unreadable = dict.fromkeys(columns.headers, "the SQL of a view does not see the headers of a record")
     for each in columns.headers:
         said.differ(f"the column {each} of the headers is left out")
@@ -79,16 +82,17 @@ def _columns(reader: StatementReader, catalog: Catalog) -> _Columns:
     found = _Columns()
     reader.need("(")
     while not reader.take(")"):
-        name = reader.name()
+        word = reader.next()
         type_ = read_type(reader, catalog.types)
         if reader.take("PRIMARY KEY", "KEY"):
-            found.key[name] = type_
+            found.key[column_name(word)] = type_
         elif reader.take("HEADERS") or reader.take("HEADER"):
-            found.headers.append(name)
+            found.headers.append(column_name(word))
             if reader.peek() == "(":
                 list(reader.lists())
         else:
-            found.value[name] = type_
+            found.value[word.text] = type_
+            found.names[column_name(word)] = word.text
         if not reader.take(","):
             reader.need(")")
             break
@@ -99,48 +103,49 @@ def _value(
     name: str,
     topic: str,
     form: str,
-    columns: Mapping[str, ColumnType],
+    columns: _Columns,
     options: Mapping[str, str],
     said: Translation,
 ) -> tuple[dict[str, Any], dict[str, Column], tuple[str, str] | None]:
     """Return (keys of the source, columns, schema) of a value's format."""
     if form in _SCHEMAS:
-        read = {each: Column(each, of) for each, of in columns.items()}
-        if not columns:
+        read = {each: Column(quoted(of), columns.value[of]) for each, of in columns.names.items()}
+        if not read:
             return {"topic": topic}, {}, None
-        said.differ(
-            f"the {form} schema is made of the columns, in lower case; keep the registry's if there is one"
-        )
+        said.differ(f"the {form} schema is made of the columns; keep the registry's if there is one")
         full = options.get("value_avro_schema_full_name") or options.get("value_schema_full_name")
         record = full or "".join(part.title() for part in re.split(r"\W+|_", name)) or "Value"
         makers = {"AVRO": avro_schema, "JSON_SR": json_schema, "PROTOBUF": protobuf_schema}
         short = record if form == "AVRO" else record.rpartition(".")[2]
-        return {"topic": topic}, read, (_SCHEMAS[form], makers[form](short, columns))
+        return {"topic": topic}, read, (_SCHEMAS[form], makers[form](short, columns.value))
     if form not in ("JSON", "DELIMITED"):
         raise NotTranslated(
             f"the value_format {form} is not read by views",
             "write JSON, DELIMITED, AVRO, JSON_SR or PROTOBUF into the topic",
         )
-    if not columns:
+    if not columns.value:
         raise NotTranslated("it has no columns, and no registry has them", "name the columns of the value")
     source: dict[str, Any] = {"topic": topic, "format": "json" if form == "JSON" else "csv"}
     if form == "DELIMITED" and (delimiter := options.get("value_delimiter")):
         source["csv"] = {"separator": _DELIMITERS.get(delimiter.upper(), delimiter)}
     read, kinds = {}, {}
-    for each, of in columns.items():
-        read[each], kinds[each] = _number_of_time(each, of) if form == "JSON" else (Column(each, of), of.ddl)
+    for each, event_field in columns.names.items():
+        type_ = columns.value[event_field]
+        as_read = (Column(quoted(event_field), type_), type_.ddl)
+        read[each], kinds[event_field] = _json_times(*as_read) if form == "JSON" else as_read
     source["schema"] = kinds
-    said.note("names of columns are in lower case, as the fields of the events must be")
+    if form == "JSON":
+        said.note("the fields of the events must be spelled as in the statement; ksqlDB ignores their case")
     return source, read, None
 
 
-def _number_of_time(name: str, type_: ColumnType) -> tuple[Column, str]:
+def _json_times(column: Column, ddl: str) -> tuple[Column, str]:
     """Return a column of JSON and the type that is read: times are numbers there."""
-    if type_.name == "timestamp":
-        return Column(f"timestamp_millis({name})", type_), "bigint"
-    if type_.name == "date":
-        return Column(f"date_from_unix_date({name})", type_), "int"
-    return Column(name, type_), type_.ddl
+    if ddl == "timestamp":
+        return Column(f"timestamp_millis({column.expression})", column.type), "bigint"
+    if ddl == "date":
+        return Column(f"date_from_unix_date({column.expression})", column.type), "int"
+    return column, ddl
 
 
 def _keys(columns: Mapping[str, ColumnType], form: str, said: Translation) -> dict[str, Column]:
@@ -166,27 +171,23 @@ def _keys(columns: Mapping[str, ColumnType], form: str, said: Translation) -> di
 
 
 def _time(
-    options: Mapping[str, str],
-    columns: Mapping[str, ColumnType],
-    read: Mapping[str, Column],
-    said: Translation,
+    options: Mapping[str, str], read: Mapping[str, Column], said: Translation
 ) -> tuple[str, str | None]:
     """Return (expression of ROWTIME, column that can have a watermark)."""
     name = options.get("timestamp", "").strip("`").lower()
     if not name:
         return EVENT_TIME, EVENT_TIME
-    type_ = columns.get(name)
-    if type_ is None and columns:
+    column = read.get(name, Column(name))
+    if name not in read and read:
         raise NotTranslated(f'timestamp = "{name}" is not a column of the value', "name one of them")
     form = options.get("timestamp_format")
     if form:
         said.differ("check timestamp_format: Spark has another syntax for some parts")
-        quoted = form.replace("'", "''")
-        return f"to_timestamp({name}, '{quoted}')", None
-    if type_ is not None and type_.name == "bigint":
-        return f"timestamp_millis({name})", None
-    expression = read[name].expression if name in read else name
-    return expression, name if expression == name else None
+        text = form.replace("'", "''")
+        return f"to_timestamp({column.expression}, '{text}')", None
+    if column.type is not None and column.type.name == "bigint":
+        return f"timestamp_millis({column.expression})", None
+    return column.expression, None if "(" in column.expression else column.expression
 
 
 def _node(kind: Kind, options: Mapping[str, str], said: Translation) -> dict[str, Any]:
@@ -204,6 +205,16 @@ def _node(kind: Kind, options: Mapping[str, str], said: Translation) -> dict[str
     if policy:
         node.setdefault("config", {})["cleanup.policy"] = policy.lower()
     return node
+
+
+def column_name(word: Word) -> str:
+    """Return the name of a column in queries: in lower case, except in quotes."""
+    return word.text.lower() if word.kind == "word" else word.text
+
+
+def quoted(name: str) -> str:
+    """Return a column's name as an expression."""
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else f"`{name}`"
 
 
 def _number(options: Mapping[str, str], name: str) -> int:

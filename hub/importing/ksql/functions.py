@@ -18,9 +18,9 @@ _MASKED = FunctionRule(
 
 _SAME = """
 abs acos array_contains array_distinct array_except array_intersect array_join array_max array_min
-array_remove array_union asin atan atan2 avg cbrt ceil coalesce cos cosh cot count date_add date_sub degrees
-elt exp floor greatest ifnull json_array_length least ln log map_keys map_values max min nullif pi power
-radians round sign sin sinh sqrt sum tan tanh unix_date
+array_remove array_union asin atan atan2 avg cbrt coalesce cos cosh cot count date_add date_sub degrees
+elt exp greatest ifnull json_array_length least ln log map_keys map_values max min nullif pi power
+radians sign sin sinh sqrt sum tan tanh unix_date
 """
 _TEXT = "concat_ws initcap lpad regexp_replace replace rpad substring trim"
 
@@ -56,7 +56,10 @@ KSQL_FUNCTIONS: FunctionTable = {
     "array_length": _rule("array_size"),
     "array_sort": _rule("array_sort(a1)", "sort_array(a1, upper(a2) LIKE 'ASC%')"),
     "as_map": _rule("map_from_arrays"),
-    "cardinality": _rule("cardinality(a1)", differs="NULL gives -1"),
+    "cardinality": _rule("array_size(a1)", differs="of lists only"),
+    "ceil": _rule("ceil", differs="gives a whole number"),
+    "floor": _rule("floor", differs="gives a whole number"),
+    "round": _rule("round(a1)", "round(a1, a2)", differs="a DOUBLE stays a DOUBLE"),
     "entries": _rule("map_entries(a1)", "array_sort(map_entries(a1))", differs="fields are key and value"),
     "field": FunctionRule(refused="Spark has no such function", instead="CASE x WHEN 'a' THEN 1 … END"),
     "json_array_contains": _rule(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from hub.importing.checking import ProjectCopy
 from hub.importing.column_types import read_type
 from hub.importing.ksql.connectors import connector
-from hub.importing.ksql.declared import declared
+from hub.importing.ksql.declared import column_name, declared, quoted
 from hub.importing.ksql.names import PLACE, plain_name
 from hub.importing.ksql.query import query_of
 from hub.importing.ksql.views import ViewSelect, ViewWriter
@@ -284,12 +284,12 @@ class KsqlImport:
         added: dict[str, Column] = {}
         while reader.take("ADD"):
             reader.take("COLUMN")
-            column = reader.name()
-            added[column] = Column(column, read_type(reader, self.catalog.types))
+            word = reader.next()
+            added[column_name(word)] = Column(quoted(word.text), read_type(reader, self.catalog.types))
             reader.take(",")
         source = dict(relation.source)
         if "schema" in source:
-            new = {each: of.type.ddl for each, of in added.items() if of.type is not None}
+            new = {of.expression.strip("`"): of.type.ddl for of in added.values() if of.type is not None}
             source["schema"] = {**source["schema"], **new}
         else:
             said.differ("add the columns to the schema's file, too")

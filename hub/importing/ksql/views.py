@@ -179,7 +179,7 @@ class ViewWriter:
             for alias, of in (self.names.relations[0], (each.alias, relation))
         )
         if each.how != "JOIN":
-            self.said.differ("a row without partner comes when the watermark has passed it")
+            self.said.differ(f"a row without partner comes {each.grace or _GRACE} after WITHIN")
         before, after = (f"INTERVAL {text.upper()}" for text in each.within)
         return [f"{right} BETWEEN {left} - {before} AND {left} + {after}"]
 
@@ -265,7 +265,7 @@ class ViewWriter:
         if not relation.time or relation.kind == "table":
             raise NotTranslated(f"a window over {relation.name}, which is a table", "a window takes a stream")
         if window.kind == "session":
-            self.said.differ("a session is a row when the watermark has closed it, not while it grows")
+            self.said.differ(f"a session is a row {window.grace or _GRACE} after its gap, not while it grows")
         if window.retention:
             self.said.note("RETENTION: the rows of all windows are kept; `ttl` is for entity views")
         time = spark_text(self.names.of_relation(alias, relation.time))
