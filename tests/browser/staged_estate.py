@@ -598,6 +598,20 @@ def estate(seed: int = 7) -> StagedEstate:
         "cautions": [],
         "operations": [],
         "acting": {},
+        "topic_states": [
+            {
+                "topic": topic,
+                "state": state,
+                "owner": owner,
+                "reason": reason,
+                "commands": [f"hub mirror {each} nyc-lon --topic {topic}" for each in commands],
+            }
+            for topic, state, owner, reason, commands in (
+                (ORDERS, "mirroring", "nyc", "", ("pause", "promote", "failover")),
+                (f"{ORDERS}.held", "paused", "nyc", "paused by ada@ops-1", ("resume", "failover", "drop")),
+                (f"{ORDERS}.moved", "failed over", "lon", "lon serves it", ("failback",)),
+            )
+        ],
         "partitions": [place],
         "groups": [group],
         "gaps": [],

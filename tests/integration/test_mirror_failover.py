@@ -179,6 +179,57 @@ def test_writers_are_let_in_where_ownership_goes_and_kept_out_where_it_was(
     assert not may_write(sides["lon"], topic, "app") and not_reading(world) == own
 
 
+@pytest.mark.timeout(420)
+def test_a_copy_is_written_by_its_mirror_alone_until_its_topic_moves(
+    world: World, sides: dict[str, SecuredNode]
+) -> None:
+    """`app` may write by rules of both clusters, and is denied in the copies, topic by topic."""
+    orders, chat = f"{world.label}.orders", f"{world.label}.chat"
+    for topic in (orders, chat):
+        world.make(topic)
+        world.produce(topic, 20)
+    everything: list[Right] = [("TOPIC", f"{world.label}.*", "WRITE", "ALLOW")]
+    for node in sides.values():
+        for user in ("app", "late"):
+            node.make_users(user)
+        give(node.bootstrap, everything, "User:app")
+    world.declare([f"{world.label}.**"])
+    said, _ = world.process("plan", world.name, "-o", "json", ok=2)
+    assert f"+ lon: DENY User:app WRITE: {chat}, {orders}" in json.loads(said)[0]["steps"]
+    world.start_worker()
+    world.until(well)
+    wait_until(lambda: not may_write(sides["lon"], chat, "app"), 60.0, world.logs)
+    assert may_write(sides["nyc"], chat, "app") and not may_write(sides["lon"], orders, "app")
+
+    # A rule that somebody adds later is drift, and is answered by the worker.
+    give(sides["lon"].bootstrap, everything, "User:late")
+    wait_until(lambda: not may_write(sides["lon"], chat, "late"), 60.0, world.logs)
+    world.until(well)
+    world.process("plan", world.name, ok=0)
+
+    # Lifted for the topic that moves, and for no other.
+    world.json("promote", world.name, "--topic", orders, "--name", world.name)
+    wait_until(lambda: may_write(sides["lon"], orders, "app"), 60.0, world.logs)
+    assert not may_write(sides["lon"], chat, "app") and not may_write(sides["nyc"], orders, "app")
+    world.json("failover", world.name, "--topic", chat, "--name", world.name)
+    wait_until(lambda: may_write(sides["lon"], chat, "app"), 60.0, world.logs)
+    assert not denied_in(world, chat) and not denied_in(world, orders)
+    world.json("failback", world.name, "--topic", chat)
+    wait_until(lambda: not may_write(sides["lon"], chat, "app"), 60.0, world.logs)
+    wait_until(lambda: may_write(sides["nyc"], chat, "app"), 60.0, world.logs)
+
+    # Not any more.
+    world.declare([f"{world.label}.**"], protect=False)
+    wait_until(lambda: not denied_in(world, chat), 90.0, world.logs)
+    assert may_write(sides["lon"], chat, "app")
+
+
+def denied_in(world: World, topic: str) -> list[AccessRule]:
+    """Return the rules at lon that deny somebody a topic."""
+    rules = world.clusters["lon"].access_rules() or ()
+    return [each for each in rules if each.permission == "DENY" and each.name == topic]
+
+
 def not_reading(world: World) -> frozenset[AccessRule]:
     """The rules at nyc without those that let somebody read, which the way back copies as any mirror does."""
     rules = world.clusters["nyc"].access_rules() or frozenset()

@@ -200,6 +200,8 @@ def test_records_that_somebody_else_writes_into_a_copy_are_listed_and_markers_ar
     found = world.until(lambda each: each["different"] == 2)
     assert found["state"] == "trouble" and "differ from the source" in found["reason"]
     assert any("that no mirror brought" in row["verified"]["why"] for row in found["partitions"])
+    said_by = [row["verified"]["why"] for row in found["partitions"] if "(" in row["verified"]["why"]]
+    assert said_by and all("producer id " in why and " UTC)" in why for why in said_by)
 
     # In the middle of a copy that continues all the while.
     halt = threading.Event()

@@ -132,7 +132,7 @@ def _carry_out(
     """Carry out the plan of one link, and add a line for each step to ``done``. Returns the topics that
     failed. ``check`` is called before each step, and raises when another apply took over.
     """
-    from hub.replication.clusters.carry_out import carry_out, make_own, record_rights
+    from hub.replication.clusters.carry_out import carry_out, make_own, protect, record_rights
     from hub.replication.planning.steps import Remember
 
     for caution in each.made.cautions:
@@ -152,6 +152,11 @@ def _carry_out(
 
     source, target = world.clusters[each.link.source], world.clusters[each.link.target]
     record_rights(each, target)
+    for remark in protect(each, target):
+        note(f"! {remark}")
+    for line in each.protection_lines:
+        mine.append(line)
+        note(f"[{len(mine)}/{total}] {line}")
     check()
     failed = carry_out(each.made.steps, source, target, say)
     done += mine

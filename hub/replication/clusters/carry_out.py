@@ -6,9 +6,9 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from hub.errors import Conflict, HubError
+from hub.errors import Conflict, HubError, PeerError
 from hub.record import NewRecord
-from hub.replication.clusters.clusters import ClusterHandle, rule_of
+from hub.replication.clusters.clusters import REFUSED, ClusterHandle, rule_of
 from hub.replication.clusters.link_plan import LinkPlan
 from hub.replication.clusters.registries import carry_schema
 from hub.replication.clusters.registry_side import carry_out as carry_out_at_registry
@@ -52,6 +52,32 @@ def record_rights(made: LinkPlan, target: ClusterHandle) -> None:
     """Record who may write at the source, if that changed: the source may be down when it is needed."""
     if made.rights is not None:
         _remember(made.rights.record(), target)
+
+
+def protect(made: LinkPlan, target: ClusterHandle) -> list[str]:
+    """Change the rules that protect the copies; they are recorded before. Returns what a person has to know:
+    an unprotected copy is mirrored all the same.
+    """
+    due = made.protection
+    if due is None:
+        return []
+    name = made.link.name
+    found = [f"{name}: copies at {target.name} are not protected: {note}" for note in due.change.notes]
+    if due.is_empty:
+        return found
+    try:
+        _remember(due.before.record(), target)
+        target.kafka.add_rules(map(rule_of, due.change.add))
+        target.kafka.remove_rules(map(rule_of, due.change.remove))
+        _remember(due.after.record(), target)
+    except PeerError as error:
+        if error.code != REFUSED:
+            raise
+        found.append(
+            f"{name}: copies at {target.name} are not protected: {error.message}; let the mirror's user "
+            "Alter the cluster, or set `protect: false`"
+        )
+    return found
 
 
 def make_own(own: Iterable[tuple[str, CreateTargetTopic]], clusters: Mapping[str, ClusterHandle]) -> None:

@@ -53,6 +53,7 @@ from hub.replication.ownership.loss_report import FailoverRecord, ReportedEnd, d
 from hub.replication.ownership.operation_steps import Ownership, OwnershipChange
 from hub.replication.ownership.shards import Lease, Shard
 from hub.replication.planning.plan import synced_of
+from hub.replication.planning.protection import ProtectedCopies, protected_of
 from hub.replication.planning.schema_plan import SyncedSubject, synced_subject_of
 from hub.replication.planning.steps import SyncedTopic
 from hub.replication.planning.write_rights import OwnershipAcls, WriteAcls, fact_of
@@ -90,6 +91,7 @@ class ControlState:
     synced: dict[tuple[str, str], SyncedTopic] = field(default_factory=dict)
     rights: dict[str, WriteAcls] = field(default_factory=dict)  # by link
     handed: dict[str, OwnershipAcls] = field(default_factory=dict)  # by home
+    protected: dict[str, ProtectedCopies] = field(default_factory=dict)  # by link
     subjects: dict[tuple[str, str], SyncedSubject] = field(default_factory=dict)
     marks: dict[tuple[str, str], dict[TopicPartition, GroupMark]] = field(default_factory=dict)
     declared: dict[str, FailoverRecord] = field(default_factory=dict)  # by home, the newest epoch's
@@ -108,6 +110,8 @@ class ControlState:
                 self.subjects[settings.mirror, settings.subject] = settings
             elif kind in ("rights", "handed"):
                 self._may_write(fact_of(record))
+            elif kind == "protected":
+                self.protected[rest] = protected_of(rest, record.value)
             elif kind == "group" and record.topic == CONTROL_TOPIC:
                 if (mark := mark_of(record)) is not None:
                     places = self.marks.setdefault((mark.link, mark.group), {})
@@ -207,6 +211,8 @@ class ControlState:
                 self.rights.pop(rest, None)
             case "handed":
                 self.handed.pop(rest, None)
+            case "protected":
+                self.protected.pop(rest, None)
             case "subject":
                 link, _, subject = rest.partition("|")
                 self.subjects.pop((link, subject), None)

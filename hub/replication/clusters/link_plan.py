@@ -11,18 +11,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hub.record import TopicPartition
-from hub.replication.clusters.clusters import ClusterHandle, own_topics, side, topics_of
+from hub.replication.clusters.clusters import ClusterHandle, acl_of, own_topics, side, topics_of
 from hub.replication.clusters.control_state import ControlState
 from hub.replication.clusters.readers import read_progress, without_records
 from hub.replication.clusters.registry_side import RegistryReader, reader_of
 from hub.replication.clusters.status_records import CarriedTopic, LinkContents
 from hub.replication.clusters.written_state import WrittenState
+from hub.replication.config.load_mirrors import principals_of
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, checkpoint_partition
 from hub.replication.ownership.failover import Control
 from hub.replication.ownership.links import Link, carries, opposite
 from hub.replication.ownership.shards import Shard, shard_of
 from hub.replication.planning.plan import MirrorPlan, plan
+from hub.replication.planning.protection import ProtectedCopies, ProtectionChange, protecting
 from hub.replication.planning.rule_refusals import ruled_otherwise
 from hub.replication.planning.schema_plan import is_carried
 from hub.replication.planning.steps import ClusterSide, CreateTargetTopic, Remember
@@ -36,7 +38,8 @@ from hub.topics.tree.steps import Caution
 class LinkPlan:
     """A link's plan with its inputs. ``own``: the mirrors' own topics that are missing at the target and at
     the source (owners are recorded on both sides). ``rights``: the source's write ACLs, where they differ
-    from those that were recorded; None: nothing to record.
+    from those that were recorded; None: nothing to record. ``protection``: who is denied to write the copies
+    at the target, and who no longer.
     """
 
     link: Link
@@ -46,12 +49,19 @@ class LinkPlan:
     source: ClusterSide
     checkpoints: Mapping[TopicPartition, Checkpoint]
     rights: WriteAcls | None = None
+    protection: ProtectionChange | None = None
 
     @property
     def changes(self) -> tuple[str, ...]:
         """Steps to show to people: all except those that only record state."""
         said = [f"+ topic {step.topic} at {where}  (the mirrors' own)" for where, step in self.own]
-        return (*said, *(str(step) for step in self.made.steps if not isinstance(step, Remember)))
+        said += (str(step) for step in self.made.steps if not isinstance(step, Remember))
+        return (*said, *self.protection_lines)
+
+    @property
+    def protection_lines(self) -> tuple[str, ...]:
+        """Changes of the rules that protect the copies, for people."""
+        return tuple(replace(self.protection.change, notes=()).lines()) if self.protection is not None else ()
 
     @property
     def shapes(self) -> dict[str, str]:
@@ -114,8 +124,7 @@ def planned(
     subjects = {subject: each for (name, subject), each in board.subjects.items() if name == link.name}
     if topics:
         here, there = _with_registries(link, topics, (source, here), (target, there), subjects, registries)
-    own = [(link.target, step) for step in own_topics(target)]
-    own += [(link.source, step) for step in own_topics(source)]
+    own = [(each.name, step) for each in (target, source) for step in own_topics(each)]
     progress, there = _progress_of(link, read, there, target)
     marks = progress.of(link.name)
     there = _reached_by(there, marks, target)
@@ -132,7 +141,31 @@ def planned(
         here,
         marks,
         rights if record_rights else None,
+        _protection(file, link, [name for name in topics if name not in made.blocked], there, target, board),
     )
+
+
+def _protection(
+    file: MirrorsFile,
+    link: Link,
+    topics: Sequence[str],
+    there: ClusterSide,
+    target: ClusterHandle,
+    board: ControlState,
+) -> ProtectionChange | None:
+    """Return the change of the rules that protect the copies; None where the mirror neither protects them
+    nor did.
+    """
+    known = board.protected.get(link.name, ProtectedCopies(link.name))
+    copies = topics if link.mirror.protects else ()
+    if not copies and not known.rules:
+        return None
+    rules = there.acls if there.checks_access else None
+    if not topics or not link.mirror.acls.copy_:  # then the side was read without its rules
+        found = target.kafka.access_rules()
+        rules = None if found is None else frozenset(map(acl_of, found))
+    change = protecting(link.target, copies, rules, known, principals_of(file.clusters[link.target]))
+    return None if change.is_empty and not change.change.notes else change
 
 
 def _sides(

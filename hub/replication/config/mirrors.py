@@ -290,6 +290,7 @@ class Mirror(_MirrorsModel):
     record_subjects: list[Pattern] = Field(default_factory=lambda: ["**"])
     on_unreadable: Literal["stop", "drop"] = "stop"
     verify: bool = True
+    protect: bool = True
     paused: bool = False
 
     @model_validator(mode="after")
@@ -302,6 +303,11 @@ class Mirror(_MirrorsModel):
     def ids(self) -> Literal["auto", "keep", "rewrite"]:
         """``schema_ids`` in effect; batches that are copied unchanged keep their ids."""
         return "keep" if self.schema_ids == "auto" and self.engine == "batch" else self.schema_ids
+
+    @property
+    def protects(self) -> bool:
+        """Return whether the mirror denies others to write its copies; needs ``acls.copy``."""
+        return self.protect and self.acls.copy_
 
     @property
     def rewrites(self) -> bool:

@@ -23,6 +23,7 @@ def states_of(world: MirroredClusters, link: Link, patterns: Sequence[str]) -> l
     does not answer.
     """
     known = {tp.topic for tp in read_progress(world.clusters[link.target], maps=False).of(link.name)}
+    there: set[str] = set()
     boards = world.control_states()
     if link.target not in boards:
         raise PeerError(
@@ -30,9 +31,9 @@ def states_of(world: MirroredClusters, link: Link, patterns: Sequence[str]) -> l
         )
     for side in (link.source, link.target):
         if world.is_up(side):
-            known |= topics_of(world.clusters[side]).keys()
-    selected = sorted(topic for topic in known if link.mirror.selects(topic))
-    found = {topic for pattern in patterns for topic in _fitting(pattern, selected, link)}
+            there |= topics_of(world.clusters[side]).keys()
+    every = sorted(known | {topic for topic in there if link.mirror.selects(topic)})
+    found = {topic for pattern in patterns for topic in _fitting(pattern, every, link)}
     control = joined(board.control for board in boards.values())
     paused = {key: by for board in boards.values() for key, by in board.paused.items()}
     return [topic_state(link, topic, home_of(world.file, topic), control, paused) for topic in sorted(found)]

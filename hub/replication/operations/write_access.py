@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hub.replication.clusters.clusters import acl_of
+from hub.replication.clusters.control_state import ControlState
 from hub.replication.clusters.readers import read_control_state
 from hub.replication.config.load_mirrors import principals_of
 from hub.replication.operations.mirrored_clusters import MirroredClusters
@@ -108,7 +109,15 @@ def _letting_in(world: MirroredClusters, operation: OwnershipChange, handed: Own
         for rule in handed.denied.get(old, frozenset())
     )
     former = _former(world, operation, handed)
+    board = read_control_state(world.clusters[new], status=False)
+    copied |= _protected(world, home, board)
     return letting_in(new, world.topics(home, new), former, _rules(world, new), handed, principals, copied)
+
+
+def _protected(world: MirroredClusters, home: str, board: ControlState) -> frozenset[Acl]:
+    """Return the recorded DENY rules that protect the copies of the topics that move."""
+    every = (rule for each in board.protected.values() for rule in each.rules)
+    return frozenset(rule for rule in every if world.moves(home, rule.name))
 
 
 def _keeping_out(

@@ -137,7 +137,7 @@ def check_accepts(now: TopicState, action: Action) -> None:
         raise Conflict(
             f'topic "{now.topic}" of mirror "{now.link}": its home is not the source of this mirror, so no '
             f"{action}",
-            hint="use the mirror of its home; `owns` of mirrors.yaml says which cluster owns it",
+            hint="use the mirror of its home; `owns` of mirrors.yaml declares the owners of topics",
             code="HUB-1973",
         )
     if action in _ACCEPTS[now.state]:

@@ -7,5 +7,6 @@
     topic_plan.py     one topic and its settings, compared three ways
     rule_refusals.py  rules that a topic cannot have
     schema_plan.py    the same comparison for subjects
+    protection.py     who may not write the copies
     write_rights.py   permissions to write, which move with ownership
 """

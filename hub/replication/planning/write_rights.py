@@ -46,7 +46,7 @@ class WriteAcls:
         return other is not None and (self.rules, self.checked) == (other.rules, other.checked)
 
     def record(self) -> NewRecord:
-        body = {"rules": _rows(self.rules), "checked": self.checked, "at_ms": self.at_ms}
+        body = {"rules": acl_rows(self.rules), "checked": self.checked, "at_ms": self.at_ms}
         return NewRecord(CONTROL_TOPIC, f"rights|{self.link}".encode(), orjson.dumps(body))
 
 
@@ -67,7 +67,7 @@ class OwnershipAcls:
         parts = {"given": self.given, "denied": self.denied, "revoked": self.revoked}
         body = {
             "revision": self.revision,
-            **{name: {at: _rows(rules) for at, rules in part.items()} for name, part in parts.items()},
+            **{name: {at: acl_rows(rules) for at, rules in part.items()} for name, part in parts.items()},
         }
         return NewRecord(CONTROL_TOPIC, f"handed|{self.home}".encode(), orjson.dumps(body))
 
@@ -93,7 +93,7 @@ class OwnershipAcls:
         )
 
 
-def _rows(rules: Iterable[Acl]) -> list[list[str]]:
+def acl_rows(rules: Iterable[Acl]) -> list[list[str]]:
     return [
         [a.name, a.pattern, a.principal, a.host, a.operation, a.permission, a.resource] for a in sorted(rules)
     ]
@@ -248,6 +248,16 @@ def keeping_out(
     revoked = handed.given.get(at, frozenset()) & there
     if at != home:
         return AclChange(at, remove=revoked)
+    denied, notes = denials(topics, there, mirror_users)
+    return AclChange(at, denied - there, revoked, notes)
+
+
+def denials(
+    topics: Iterable[str], there: frozenset[Acl], mirror_users: frozenset[str] | None
+) -> tuple[frozenset[Acl], tuple[str, ...]]:
+    """Return the DENY rules that keep everybody but the mirror from writing the topics, and notes on writers
+    that they do not keep out.
+    """
     names = tuple(topics)
     writing = [
         rule
@@ -259,7 +269,7 @@ def keeping_out(
             "the principal of the mirror itself is unknown, so no principal is denied: exclude writers "
             "by the cluster's rules"
         )
-        return AclChange(at, remove=revoked, notes=(note,) if any(_writers(writing, names)) else ())
+        return frozenset(), (note,) if any(_writers(writing, names)) else ()
     denied: set[Acl] = set()
     notes: list[str] = []
     for rule, topic in _writers(writing, names):
@@ -269,7 +279,7 @@ def keeping_out(
             )
         elif rule.principal not in mirror_users:
             denied.add(Acl(topic, "LITERAL", rule.principal, rule.host, "WRITE", "DENY"))
-    return AclChange(at, frozenset(denied - there), revoked, tuple(dict.fromkeys(notes)))
+    return frozenset(denied), tuple(dict.fromkeys(notes))
 
 
 def _writers(rules: Iterable[Acl], topics: tuple[str, ...]) -> Iterator[tuple[Acl, str]]:

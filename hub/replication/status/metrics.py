@@ -117,8 +117,17 @@ def _families_of_parts(told: Sequence[Mapping[str, Any]], most: int) -> Iterator
 def _families_of_worst(told: Sequence[Mapping[str, Any]], most: int) -> Iterator[Metric]:
     """Yield the worst partitions and groups of each mirror, at most ``most`` of each."""
     # A topic that a mirror does not carry any more is not late: the way back reports it, if anything does.
+    # Neither is one that is paused by itself.
     carried = (
-        (each["mirror"], [row for row in each["partitions"] if row["state"] != "left"]) for each in told
+        (
+            each["mirror"],
+            [
+                row
+                for row in each["partitions"]
+                if row["state"] != "left" and (row["state"] != "paused" or each["state"] == "paused")
+            ],
+        )
+        for each in told
     )
     rows = [(mirror, row) for mirror, those in carried for row in worst(those, "lag_records", most)]
     for name, key, said in _OF_PARTITION:

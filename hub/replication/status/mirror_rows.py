@@ -111,13 +111,14 @@ def topics_of(
     return {"topics": len(topics), "topic_states": topic_rows(file, link, board, topics)}
 
 
-def mark_paused(rows: Iterable[dict[str, Any]], link: Link, board: ControlState) -> None:
-    """Say of the partitions of topics that are paused by themselves who paused them."""
+def mark_paused(rows: Iterable[dict[str, Any]], link: Link, board: ControlState) -> frozenset[str]:
+    """Say of the partitions of topics that are paused by themselves who paused them; return these topics."""
     for row in rows:
         by = board.paused.get(pause_key(link.declared, str(row["topic"])))
         if by is not None and row["state"] != "left":
             command = f"hub mirror resume {link.declared} --topic {row['topic']}"
             row["state"], row["reason"] = "paused", f"paused by {by}: {command}"
+    return paused_topics(link.declared, board.paused)
 
 
 def group_rows(link: Link, board: ControlState, partitions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -61,7 +61,7 @@ def summary_of(
     trouble = dict(carries.trouble) if carries is not None else {}
     if carries is not None:
         _explain_left(partitions, file, link, board, carries, defined)
-    mark_paused(partitions, link, board)
+    resting = mark_paused(partitions, link, board)
     # A topic that it does not carry any more is not late: the way back reports it, if anything does.
     carried = [row for row in partitions if row["state"] != "left" or row["topic"] in trouble]
     state, reason, stands = _judged(file, link, board, workers, partitions, now_ms)
@@ -80,7 +80,7 @@ def summary_of(
         "restarts": max((row["restarts"] for row in partitions), default=0),
         **verified_totals(partitions),
         **topics_of(file, link, board, partitions),
-        **totals_of(carried, partitions),
+        **totals_of([row for row in carried if row["topic"] not in resting], partitions),
         "last_commit_s": round((now_ms - committed) / 1000, 1) if committed else None,
         "trouble": trouble,
         "cautions": [*(carries.cautions if carries is not None else ()), *_cautions(defined, ends, link)],

@@ -149,10 +149,15 @@ def _late(status: Status, tree: Tree, limit_ms: int, error: str | None) -> Itera
         return
     rows: dict[str, list[Mapping[str, Any]]] = {topic: [] for topic in ("", *promised)}
     for row in status["partitions"]:
-        if row["state"] != "left":
+        if row["state"] not in ("left", "paused"):
             rows[row["topic"] if row["topic"] in promised else ""].append(row)
+    resting = {row["topic"]: row["reason"] for row in status["partitions"] if row["state"] == "paused"}
     for topic, those in sorted(rows.items()):
         found = promised.get(topic)
+        if found is not None and topic in resting:  # by itself: the mirror is not paused
+            labels = _whose(found, "slo.lag")
+            yield Observation(_about(name, topic), Verdict.UNKNOWN, labels=labels, detail=resting[topic])
+            continue
         most_ms = limit_ms if found is None else found.slo.lag_ms or 0
         yield _lag(status, topic, those, most_ms, _whose(found, "slo.lag"))
 

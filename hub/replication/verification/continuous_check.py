@@ -46,6 +46,7 @@ class ContinuousVerification:
         self.known: dict[TopicPartition, VerifiedRange] = {}
         self._verifier: Verifier | None = None
         self._turn: Iterator[TopicPartition] = iter(())
+        self._idle_first = False
         self._ends: dict[TopicPartition, int] = {}  # end offsets of the copies up to which they were compared
 
     def close(self) -> None:
@@ -147,8 +148,16 @@ class ContinuousVerification:
         places: Container[TopicPartition],
         ends: Mapping[TopicPartition, int],
     ) -> tuple[TopicPartition, Checkpoint, VerifiedRange] | None:
-        """Return the next partition with news, in turns, so that a busy one does not delay the others."""
+        """Return the next partition with news, in turns, so that a busy one does not delay the others. Every
+        second time it is a copy that has grown while its mirror wrote nothing, if there is one: others write
+        there.
+        """
         marks = {tp: mark for tp, mark in progress.of(self.link).items() if tp in places}
+        self._idle_first = not self._idle_first
+        for place in sorted(marks) if self._idle_first else ():
+            before = begun(self.known.get(place), self.link, marks[place])
+            if before.to == marks[place].source_next and ends.get(place, 0) > self._ends.get(place, 1 << 62):
+                return place, marks[place], before
         for tried in range(2):
             for place in self._turn:
                 mark = marks.get(place)

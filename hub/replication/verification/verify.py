@@ -36,7 +36,7 @@ from hub.replication.maps.offset_map import OffsetMap
 from hub.replication.rewriting.filter_history import FilterPeriod, FilterVersion, history_text, stretches_of
 from hub.replication.rewriting.record_filter import RecordRewriter, RulesNotApplicable
 from hub.replication.rewriting.reencode import fields_of, rest_of
-from hub.replication.verification.committed_records import _FETCH_BYTES, committed_records
+from hub.replication.verification.committed_records import _FETCH_BYTES, committed_records, writer_of
 from hub.replication.verification.differences import Differences, DifferingRecord, foreign_record
 from hub.replication.verification.digest import Digest, DigestRange, RangeDifference, differences, hash_of
 from hub.replication.verification.local_records import EVER, Ranges
@@ -44,6 +44,7 @@ from hub.security import variable_of
 
 RANGE = 10_000
 _LOOKS_BEHIND, _LOOK_AGAIN_S = 4, 1.0
+_WRITERS = 10  # foreign records whose producer is looked up
 
 Hashed = Iterator[tuple[int, int]]
 """(source offset, hash) in ascending order."""
@@ -197,6 +198,7 @@ class Verifier:
             self._list_differences(each, different, first, end, found)
         self._behind(each, foreign)
         listed = sorted([*found.listed, *foreign.listed], key=DifferingRecord.place)[: max(1, limit)]
+        listed[:_WRITERS] = [self._with_writer(place, each) for each in listed[:_WRITERS]]
         if not listed:
             return PartitionVerdict(place, first, max(first, end), count.count, count)
         more = found.count + foreign.count - len(listed)
@@ -204,6 +206,13 @@ class Verifier:
             place, first, max(first, end), count.count, count, listed[0].at, different, listed[0].why,
             listed=tuple(listed), more=more,
         )  # fmt: skip
+
+    def _with_writer(self, place: TopicPartition, each: DifferingRecord) -> DifferingRecord:
+        """Say who wrote a foreign record, and when."""
+        if each.source is not None or each.target is None:
+            return each
+        writer = writer_of(self.target, place, each.target)
+        return each._replace(why=f"{each.why} ({writer})") if writer else each
 
     def _stretch(self, each: ComparedPartition) -> tuple[int, int]:
         """Return the source offsets that both sides still have."""

@@ -303,6 +303,7 @@ class Fleet(threading.Thread):
                 subjects={key: each for key, each in board.subjects.items() if key[0] == link},
                 rights={key: each for key, each in board.rights.items() if key == link},
                 handed=dict(board.handed),
+                protected={key: each for key, each in board.protected.items() if key == link},
                 marks={key: dict(each) for key, each in board.marks.items() if key[0] == link},
                 verified={key: each for key, each in board.verified.items() if key[0] == link},
             )

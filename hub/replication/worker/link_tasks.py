@@ -18,7 +18,7 @@ from hub.errors import HubError
 from hub.kafka import KafkaWriter
 from hub.log import WriterFenced
 from hub.record import TopicPartition
-from hub.replication.clusters.carry_out import carry_out, make_own, record_rights
+from hub.replication.clusters.carry_out import carry_out, make_own, protect, record_rights
 from hub.replication.clusters.clusters import ClusterHandle, keep_short, map_lag_ms
 from hub.replication.clusters.control_state import ControlState
 from hub.replication.clusters.link_plan import planned
@@ -175,8 +175,19 @@ class LinkTasks(threading.Thread):
         self.schemas.settle(made)
         if self.schemas.awaits and self.carries is not None:
             schemas_to = self.carries.schemas_to
-        cautions = (*found.cautions, *(each for each in (self.schemas.caution, self._no_folds) if each))
+        unprotected = protect(made, self.target) if self._carries_same(made.topics) else ()
+        cautions = (
+            *found.cautions,
+            *unprotected,
+            *(each for each in (self.schemas.caution, self._no_folds) if each),
+        )
         self.carries = LinkContents(found.link, topics, trouble, cautions, "", found.at_ms, schemas_to)
+
+    def _carries_same(self, topics: Sequence[str]) -> bool:
+        """Return whether the link carries the topics of a plan still: an operation that lets writers in may
+        have begun since.
+        """
+        return carries(self.file, self.link, topics, self._board().control) == tuple(topics)
 
     def _open_progress(self) -> WrittenStateReader:
         """Open a reader of the target's written state, which also feeds this link's map compaction: both have

@@ -24,6 +24,7 @@ from hub.replication.clusters.status_records import (
 )
 from hub.replication.clusters.written_state import WrittenState
 from hub.replication.maps.checkpoint import Gap
+from hub.replication.ownership.topic_state import pause_key
 from hub.replication.status.metrics import families
 from hub.replication.status.objectives import RULES, observe_mirrors
 from hub.topics.tree.tree import Slo, TopicSpec
@@ -93,6 +94,15 @@ def test_what_is_paused_is_no_trouble_and_its_lag_is_not_judged() -> None:
     assert paused["state"] == "paused" and paused["lag_s"] > 1_000
     found = verdicts(paused, tree=PROMISED)
     assert (found["trouble"], found["unknown"], found["lag"]) == ([GOOD], [GOOD], [UNKNOWN, UNKNOWN])
+
+
+def test_the_lag_of_a_topic_that_is_paused_by_itself_is_not_judged() -> None:
+    pause = pause_record(pause_key("m", T), "ada", NOW, paused=True)
+    found = status(partition(source_end=900, lag_s=900.0), pause)
+    assert found["state"] == "mirroring" and not found["lag_records"]
+    assert verdicts(found, tree=PROMISED)["lag"] == [GOOD, UNKNOWN] and verdicts(found)["lag"] == [GOOD]
+    lags = [each for each in families([found]) if each.name == "hub_mirror_lag_seconds"]
+    assert [sample for each in lags for sample in each.samples] == []
 
 
 @pytest.mark.parametrize(
