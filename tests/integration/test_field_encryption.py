@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import time
 import uuid
@@ -31,13 +32,14 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import json_format, message_factory
 from google.protobuf.descriptor_pool import DescriptorPool
 from patience import patient
-from pipeline import records_of
+from pipeline import Pipeline, records_of
 from ports import free_ports
 from processes import call_hub, running_server
 
 from hub.config import Settings
 from hub.config.kms import KmsKey
 from hub.kafka import KafkaCluster
+from hub.record import NewRecord
 from hub.schema_registry.client.registry_client import RegistryClient
 from hub.schema_registry.formats.protobuf import schema as protobuf
 
@@ -290,6 +292,12 @@ def test_what_the_gateway_and_the_command_line_encrypt_confluents_clients_read(
             assert Client(encrypting.url, form, Clock()).read(topic, written) == PERSON
     shown = call_hub(encrypting, "kek", "show", kek)
     assert all(f"{topic}-value" in shown.stdout for _, topic in topics)
+    subject = f"{topics[0][1]}-value"
+    rotated = call_hub(encrypting, "kek", "rotate", kek, subject, "--algorithm", "AES128_GCM")
+    assert "has version 2 of its data key" in rotated.stderr, rotated.stderr
+    assert kek in call_hub(encrypting, "kek", "ls").stdout
+    kept = call_hub(encrypting, "kek", "delete", kek)
+    assert kept.returncode == 1 and "One or more references exist" in kept.stderr
     described = call_hub(encrypting, "schema", "show", f"{topics[0][1]}-value")
     assert f'Encrypted: email, by rule "encrypt-pii" with KEK "{kek}"' in described.stderr
     page = httpx2.get(f"{encrypting.url}/api/topics/{topics[0][1]}/messages", timeout=patient(60.0))
@@ -324,3 +332,39 @@ def test_clear_text_is_neither_written_nor_copied_while_the_kms_is_away(
     assert answer.status_code == 422 and answer.json()["code"] == "HUB-1217", answer.text
     assert 'rule "encrypt-pii"' in answer.json()["message"] and CANARY not in answer.text
     assert records_of(cluster, topic) == records_of(cluster, dead) == []
+
+
+def test_a_view_decrypts_only_where_it_says_so(encrypting: Settings, kafka: str) -> None:
+    """Dead-letter records of events that cannot be decrypted keep the ciphertext, and the reason."""
+    cluster, registry = KafkaCluster(kafka, patient(15.0)), RegistryClient(encrypting.url, patient(15.0))
+    kek, name = f"kek-{uuid.uuid4().hex[:8]}", f"people_{uuid.uuid4().hex[:8]}"
+    assert call_hub(encrypting, "kek", "create", kek, "--kms", "local-kms://people").returncode == 0
+    topic = topic_of(cluster, registry, "AVRO", encrypt(kek))
+    writer = Client(encrypting.url, "AVRO", Clock())
+    good = writer.written(topic, PERSON)
+    other = topic_of(cluster, registry, "AVRO", encrypt(f"{kek}-other"))
+    call_hub(encrypting, "kek", "create", f"{kek}-other", "--kms", "local-kms://people")
+    foreign = writer.written(other, {**PERSON, "id": "C-2"})  # with a key of another subject
+    values = (good, good[:5] + foreign[5:])
+    with contextlib.closing(cluster.writer()) as records:
+        records.append([NewRecord(topic, f"C-{n}".encode(), each) for n, each in enumerate(values, 1)])
+    with contextlib.closing(Pipeline(encrypting, encrypting.url)) as running:
+        running.views.mkdir(parents=True, exist_ok=True)
+        for view, decrypt in ((name, "true"), (f"{name}_sealed", "false")):
+            text = f"""view: {view}
+sources: {{p: {{topic: {topic}, key: id, decrypt: {decrypt}}}}}
+fields: {{email: p.email}}
+"""
+            (running.views / f"{view}.yaml").write_text(text)
+        running.start("materialize")
+        running.start("apply-changelogs")
+        for view in (name, f"{name}_sealed"):
+            running.covers(view, [topic])
+        assert {key: row["email"] for key, row in running.rows(name).items()} == {"C-1": CANARY}
+        sealed = running.rows(f"{name}_sealed")
+        assert sealed.keys() == {"C-1", "C-2"}
+        assert not any(CANARY in row["email"] for row in sealed.values())
+        (dead,) = records_of(cluster, f"{topic}.dlq")
+        assert dead.value == values[1]
+        assert b"cannot be decrypted" in str(dead.headers).encode()
+        assert CANARY not in str(dead)

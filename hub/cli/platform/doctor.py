@@ -240,7 +240,8 @@ def missing_rights(found: Mapping[str, frozenset[str]]) -> list[str]:
     >>> missing_rights({"_schemas": frozenset({"READ", "DESCRIBE"}), "shop.orders": frozenset()})
     ['Write on topic "_schemas"']
     """
-    own = {name: rights for name, rights in found.items() if name.startswith(("_schemas", "_hub.", "views."))}
+    prefixes = ("_schemas", "_dek_registry_keys", "_hub.", "views.")
+    own = {name: rights for name, rights in found.items() if name.startswith(prefixes)}
     return [
         f'{right.title()} on topic "{name}"'
         for name, rights in sorted(own.items())

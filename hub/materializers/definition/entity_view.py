@@ -9,6 +9,8 @@ The models below are the grammar of a file; ``docs/reference/view-files.md`` exp
 
 from __future__ import annotations
 
+from typing import Self
+
 from pydantic import (
     Field,
     ValidationInfo,
@@ -33,7 +35,8 @@ class EntitySource(EventFormat):
     ``topic`` may be a pattern over the tree (``nyc.*.departures``). ``key`` computes the entity's key from an
     event's columns. ``order`` decides which event is the latest (default: the order of the log). Events with
     the same ``unique_by`` count once in aggregates, with the values of the latest of them. Events for which
-    ``where`` is not true are left out.
+    ``where`` is not true are left out. With ``decrypt``, fields that rules of the schema encrypted are read
+    in clear, with the access of ``kms`` in hub.yaml.
     """
 
     topic: str = Field(min_length=1, max_length=249)
@@ -41,6 +44,13 @@ class EntitySource(EventFormat):
     order: Sql | None = None
     unique_by: Sql | None = None
     where: Sql | None = None
+    decrypt: bool = False
+
+    @model_validator(mode="after")
+    def _has_rules(self) -> Self:
+        if self.decrypt and self.format is not None:
+            raise ValueError("`decrypt` reads events of a schema in the registry, which has the rules")
+        return self
 
 
 class View(ViewDeclaration):

@@ -24,8 +24,9 @@ import orjson
 from hub.errors import CallerError
 from hub.schema_registry.codecs.avro_validator import BrokenValue
 from hub.schema_registry.compat.resolved_schema import SchemaSource
-from hub.schema_registry.contracts.executors import Contract, RuleCall
+from hub.schema_registry.contracts.executors import Contract
 from hub.schema_registry.contracts.frames import ASK, DONE, KEY, READY, REFUSED, RULE, frame
+from hub.schema_registry.contracts.rule_calls import RuleCall
 from hub.schema_registry.contracts.rules import OVER_LIMIT, RuleAborted, RuleRefused
 from hub.schema_registry.dek_registry.data_keys import DataKey, KeyQuestion
 

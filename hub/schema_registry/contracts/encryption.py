@@ -7,7 +7,6 @@ data key. A rule that fails to encrypt refuses the value whatever its ``onFailur
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from confluent_kafka.schema_registry.rules.encryption.dek_registry.dek_registry_client import Dek
@@ -19,9 +18,8 @@ from confluent_kafka.schema_registry.rules.encryption.encrypt_executor import (
 from confluent_kafka.schema_registry.schema_registry_client import RuleMode
 from confluent_kafka.schema_registry.serde import RuleContext
 
-from hub.schema_registry.dek_registry.data_keys import DataKey, KeyQuestion
-
-AskKey = Callable[[KeyQuestion], DataKey]
+from hub.schema_registry.contracts.rule_calls import AskKey
+from hub.schema_registry.dek_registry.data_keys import KeyQuestion
 
 
 class _Transform(EncryptionExecutorTransform):  # type: ignore[misc]

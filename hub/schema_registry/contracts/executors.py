@@ -10,9 +10,8 @@ Runs in a child process (``child.py``), because expressions are not trusted. Fet
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import fastavro
@@ -37,6 +36,7 @@ from hub.schema_registry.codecs.avro_validator import BrokenValue
 from hub.schema_registry.codecs.misfit import Unfit
 from hub.schema_registry.codecs.values import JsonText, indexes_of
 from hub.schema_registry.compat.resolved_schema import SchemaSource
+from hub.schema_registry.contracts.rule_calls import NO_KEYS, AskKey, RuleCall
 from hub.schema_registry.contracts.rules import (
     DLQ_TOPIC,
     NOT_EXECUTABLE,
@@ -50,7 +50,6 @@ from hub.schema_registry.contracts.rules import (
     plan_of,
     run,
 )
-from hub.schema_registry.dek_registry.data_keys import DataKey, KeyQuestion
 from hub.schema_registry.formats.avro.format import AvroSchema
 from hub.schema_registry.formats.json_schema.schema import JsonSchema
 from hub.schema_registry.formats.protobuf.schema import ProtobufSchema
@@ -67,29 +66,6 @@ _UNWRITABLE = (
     ArithmeticError,
     EOFError,
 )
-
-Began = Callable[[str], None]
-"""Receives the name of each rule before it is executed."""
-
-
-def _nobody(_rule: str) -> None:
-    pass
-
-
-def _no_key(_question: KeyQuestion) -> DataKey:
-    raise RuleAborted("there are no keys here")
-
-
-@dataclass(frozen=True, slots=True)
-class RuleCall:
-    """One use of a contract. ``ask`` returns a data key of ``subject``."""
-
-    began: Began = _nobody
-    subject: str = ""
-    ask: Callable[[KeyQuestion], DataKey] = _no_key
-
-
-_CALL = RuleCall()
 
 
 class ValueForm(Protocol):
@@ -132,21 +108,21 @@ class Contract:
         }
         self._plans = {mode: plan_of(source.rule_set, mode) for mode in Mode}
         self._encoding = plan_of(source.rule_set, Mode.WRITE, "encodingRules")
-        self._encrypts = any(
-            each.encrypts for each in (*self._plans[Mode.WRITE].rules, *self._encoding.rules)
-        )
-        if self._encrypts:
+        self._sealing = plan_of(source.rule_set, Mode.READ, "encodingRules")
+        plans = (self._plans[Mode.WRITE], self._plans[Mode.READ], self._encoding, self._sealing)
+        self.encrypts = any(each.encrypts for plan in plans for each in plan.rules)
+        if self.encrypts:
             self._executors |= _encryption(lambda question: self._call.ask(question))
-        self._call = _CALL
+        self._call = NO_KEYS
 
-    def write(self, value: Any, place: str, most_steps: int, call: RuleCall = _CALL) -> bytes:
+    def write(self, value: Any, place: str, most_steps: int, call: RuleCall = NO_KEYS) -> bytes:
         """Return the body of a JSON value after the rules. Raises Unfit, RuleRefused."""
         plan = self._plans[Mode.WRITE]
         must_be_executable(plan, self._encoding, has_keys=True)
         native, body = self.form.native(value, place, most_steps)
         return self._written(plan, native, body, place, call)
 
-    def write_body(self, body: bytes, place: str, call: RuleCall = _CALL) -> bytes:
+    def write_body(self, body: bytes, place: str, call: RuleCall = NO_KEYS) -> bytes:
         """``write()`` for a value that is encoded already. Also raises BrokenValue."""
         plan = self._plans[Mode.WRITE]
         must_be_executable(plan, self._encoding, has_keys=True)
@@ -161,7 +137,20 @@ class Contract:
         start = self.form.prefix
         return written[:start] + bytes(self._run(self._encoding, written[start:], call))
 
-    def refusal(self, data: bytes, start: int, call: RuleCall = _CALL) -> str | None:
+    def opened(self, body: bytes, call: RuleCall) -> bytes:
+        """Decrypt a stored body by its READ rules that decrypt, whatever their ``onFailure`` is; other rules
+        are not executed. Raises RuleRefused, Unfit, BrokenValue.
+        """
+        start, read = self.form.prefix, self._plans[Mode.READ]
+        if self._sealing:
+            body = body[:start] + bytes(self._run(self._sealing, body[start:], call))
+        active = tuple(each for each in read.active if read.every[each].type == "ENCRYPT")
+        if not active:
+            return body
+        plan = RulePlan(Mode.READ, read.every, active, read.source)
+        return self.form.body(self._run(plan, self.form.decoded(body, 0), call), "value")
+
+    def refusal(self, data: bytes, start: int, call: RuleCall = NO_KEYS) -> str | None:
         """Return why a stored body breaks the rules; None if it does not, as far as can be checked.
 
         Checks the write conditions that still apply to stored values, and the read rules up to the first that
@@ -208,7 +197,7 @@ class Contract:
         try:
             return run(plan, value, execute)
         except RuleRefused as refused:
-            if self._encrypts:
+            if self.encrypts:
                 refused.dlq_topic = None  # a copy would have the clear text
             if refused.dlq_topic == "":
                 refused.dlq_topic = str(properties_of(self.source.metadata).get(DLQ_TOPIC) or "")
@@ -219,7 +208,7 @@ class Contract:
         return self.form.tags if isinstance(self.form, _AvroValues) else None
 
 
-def _encryption(ask: Callable[[KeyQuestion], DataKey]) -> Mapping[str, Any]:
+def _encryption(ask: AskKey) -> Mapping[str, Any]:
     """Return the executors of encryption. Raises RuleRefused if their packages are not installed."""
     try:
         from hub.schema_registry.contracts.encryption import encryption_executors

@@ -106,7 +106,7 @@ class _RuleProcess:
                 self._send((what, key, source, arguments))
             elif kind == KEY:
                 try:
-                    self._send(_data_key(keys, payload))
+                    self._send(_data_key(keys, arguments[-1], payload))
                 except HubError as error:
                     self._send(None)
                     failed = _without_key(rule, error)
@@ -156,9 +156,12 @@ class _RuleProcess:
                     pipe.close()
 
 
-def _data_key(keys: KeySource | None, payload: bytes) -> DataKey | None:
-    """Return the data key that a child asks for. Raises HubError."""
-    return None if keys is None else keys.key(KeyQuestion(**orjson.loads(payload)))
+def _data_key(keys: KeySource | None, subject: Any, payload: bytes) -> DataKey | None:
+    """Return the data key that a child asks for; None for any other subject than that of its request: what
+    runs there was written by authors of schemas. Raises HubError.
+    """
+    question = KeyQuestion(**orjson.loads(payload))
+    return None if keys is None or question.subject != subject else keys.key(question)
 
 
 def _without_key(rule: str, error: HubError) -> HubError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from hub.caller import Action, Kind, Resource, may, require, sees_subject
+from hub.caller import Action, Forbidden, Kind, Resource, may, require, sees_subject, shows_records
 from hub.schema_registry.dek_registry.bodies import (
     checked_algorithm,
     checked_name,
@@ -120,7 +120,7 @@ class DekHandlers:
             return state.kek(wanted.kek, deleted=deleted), state.dek(wanted, deleted=deleted)
 
         kek, dek = self._node.read(found)
-        return HttpAnswer.of(dek_json(dek, self._keys.unwrap(kek, dek.wrapped) if kek.shared else None))
+        return HttpAnswer.of(dek_json(dek, self._raw(kek, dek)))
 
     def create_dek(self, call: HttpCall) -> HttpAnswer:
         body = call.json()
@@ -141,8 +141,7 @@ class DekHandlers:
         new = Dek(new_id, wrapped, deleted)
         position = self._node.submit(lambda state: create_dek(state, new, rewrap=rewrap))
         stored = self._node.read(lambda state: state.dek(new_id, deleted=True))
-        raw = self._keys.unwrap(kek, stored.wrapped) if kek.shared else None
-        return HttpAnswer.of(dek_json(stored, raw), position=position)
+        return HttpAnswer.of(dek_json(stored, self._raw(kek, stored)), position=position)
 
     def delete_deks(self, call: HttpCall) -> HttpAnswer:
         (kek, subject), permanent = _place(call), call.flag("permanent")
@@ -175,6 +174,20 @@ class DekHandlers:
         if old is not None:
             return self._keys.rewrap(kek, old.wrapped) if rewrap else old.wrapped
         return self._keys.new_wrapped(kek, new.algorithm)
+
+    def _raw(self, kek: Kek, dek: Dek) -> str | None:
+        """Return the key itself, of a shared KEK. Raises Forbidden if masks hide some of the topic from the
+        caller: the key would show it.
+        """
+        if not kek.shared:
+            return None
+        topic = names.split(dek.id.subject)[1].removesuffix("-value").removesuffix("-key")
+        if not shows_records(topic):
+            raise Forbidden(
+                f'masks hide some of topic "{topic}" from you, and its key would show it',
+                hint="write through the gateway, which encrypts; read views",
+            )
+        return self._keys.unwrap(kek, dek.wrapped)
 
     def _written_kek(self, name: str, decide: Decide) -> HttpAnswer:
         self._writable(None)

@@ -93,7 +93,7 @@ class DekNode:
         if end < at:
             raise HubFault(
                 f'topic "{KEYS_TOPIC}" ends at {end}, and was read up to {at}: it is another one now',
-                hint="check whether it was deleted or restored; restart the server to go on with its content",
+                hint="check whether it was deleted or restored; restart the server to read it again",
             )
         if end > at:
             silent_s = self._timeout_s

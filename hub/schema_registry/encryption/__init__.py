@@ -1,10 +1,12 @@
 """Field encryption compatible with Confluent's client-side field level encryption (CSFLE).
 
 A rule of type ENCRYPT asks for the data key of its subject. The key ring finds it in the DEK registry, or
-makes it, and the KMS unwraps it. Keys are in the memory of the server and of the rule process, nowhere else.
+makes it, and the KMS unwraps it. Keys are in the memory of the server, of the rule process, and of the
+workers of views with ``decrypt``, nowhere else.
 
-``key_ring.py`` [shell] has the data keys of a process; ``remote_deks.py`` [edge] reads the DEK registry of a
-server. ``shared_keys.py`` [shell] unwraps keys for clients. ``serving.py`` [shell] puts them together.
-``kms.py`` [edge] wraps and unwraps data encryption keys (DEKs) with keys of a key management service: those
-that ``kms`` in hub.yaml names, and no other. ``aws.py`` [edge] does it for AWS.
+``key_ring.py`` [shell] has the data keys of a process. ``opener.py`` [shell] decrypts stored values.
+``remote_deks.py`` [edge] reads the DEK registry of a server. ``shared_keys.py`` [shell] unwraps keys for
+clients. ``serving.py`` [shell] puts them together. ``kms.py`` [edge] wraps and unwraps data encryption keys
+(DEKs) with keys of a key management service: those that ``kms`` in hub.yaml names, and no other. ``aws.py``
+[edge] does it for AWS.
 """

@@ -16,6 +16,7 @@ from hub.masking.shape import SeenShape
 from hub.record import Positions, Record, TopicPartition
 from hub.schema_registry.codecs.values import decoder_of
 from hub.schema_registry.compat.resolved_schema import SchemaSource
+from hub.schema_registry.contracts.encrypted_fields import encrypted_fields
 from hub.schema_registry.formats import InvalidSchema
 from hub.schema_registry.model.lru_cache import LruCache
 from hub.topics.browse.bounded_read import (
@@ -123,14 +124,22 @@ class Browser:
             source = self.schemas.source(schema_id)
         except NotFound:
             return None
-        at = place or self.schemas.registered(schema_id, topic) or (None, None)
-        schema = Schema(schema_id, source.schema_type, *at)
+        subject, version = place or self.schemas.registered(schema_id, topic) or (None, None)
+        schema = Schema(schema_id, source.schema_type, subject, version, _encrypted(source))
         try:
             made = ReadySchema(schema, decoder_of(source, exact=True))
         except InvalidSchema as error:
             made = ReadySchema(schema, None, f"its schema cannot be used: {error.message[:300]}")
         self._readings.put((schema_id, topic, place), made)
         return made
+
+
+def _encrypted(source: SchemaSource) -> tuple[str, ...]:
+    """Return the names of the encrypted fields of a schema; none for one that cannot be understood."""
+    try:
+        return tuple(dict.fromkeys(each.field for each in encrypted_fields(source)))
+    except CallerError:
+        return ()
 
 
 def seen_shape_of(wanted: MessageQuery) -> SeenShape:

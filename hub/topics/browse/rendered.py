@@ -36,12 +36,15 @@ _UNREADABLE = (BrokenValue, Undecodable, InvalidSchema, NotFound, TypeError, Val
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """Writer schema of a value. ``subject`` and ``version`` are where it is registered, if known."""
+    """Writer schema of a value. ``subject`` and ``version`` are where it is registered, if known.
+    ``encrypted``: fields that are shown as their ciphertext.
+    """
 
     id: int
     type: str
     subject: str | None = None
     version: int | None = None
+    encrypted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from hub.caller import CALLER, Action, Caller, Decision, Resource
 from hub.config.kms import KmsKey
 from hub.errors import PeerError
 from hub.log import MemoryCluster
+from hub.masking.shape import SeenShape
 from hub.record import NewRecord, Positions
 from hub.schema_registry.dek_registry.bodies import kek_of
 from hub.schema_registry.dek_registry.handlers import DekHandlers
@@ -334,6 +335,21 @@ def test_every_path_has_its_rule() -> None:
     api = DekApi(DekHandlers(DekNode(MemoryCluster()), keys, lambda _subject: None))
     table = {pattern: set(methods) for pattern, methods in api.table()}
     assert table == {pattern: set(methods) for pattern, methods in RULES.items()}
+
+
+def test_a_masked_caller_gets_no_key_that_would_show_what_masks_hide(http: Http, tmp_path: Path) -> None:
+    (tmp_path / "kms.secret").write_text("secret")
+    http.ok("POST", "keks", {**KEK, "shared": True})
+    http.ok("POST", "keks/pii/deks/orders-value", {})
+    closed = SeenShape("orders", closed="a rule hides it")
+    token = CALLER.set(
+        Caller("ana", frozenset(), lambda *_: Decision(True, ""), shape=lambda _what: closed, is_masked=True)
+    )
+    try:
+        assert "masks" in http.fails(403, 40301, "GET", "keks/pii/deks/orders-value")
+    finally:
+        CALLER.reset(token)
+    assert http.ok("GET", "keks/pii/deks/orders-value")["keyMaterial"]
 
 
 def test_keks_are_the_hubs_and_deks_their_subjects(http: Http) -> None:

@@ -9,14 +9,16 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from confluent_kafka.schema_registry.rules.encryption.encrypt_executor import Cryptor, DekAlgorithm
 
 from hub.config.kms import KmsKey
-from hub.errors import CallerError, HubError, PeerError
+from hub.errors import CallerError, HubError, NotFound, PeerError
 from hub.log import MemoryCluster
+from hub.schema_registry.codecs.values import encoder_of as plain_encoder_of
+from hub.schema_registry.codecs.wire_format import frame
 from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.contracts.encrypted_fields import WHOLE, encrypted_fields
 from hub.schema_registry.contracts.rules import RuleRefused
@@ -28,6 +30,7 @@ from hub.schema_registry.dek_registry.records import KEYS_TOPIC
 from hub.schema_registry.dek_registry.state import create_kek
 from hub.schema_registry.encryption.key_ring import KeyRing, NodeDeks
 from hub.schema_registry.encryption.kms import KeyRefused, KmsClient, KmsFailed
+from hub.schema_registry.encryption.opener import Opener
 
 CANARY = "ann@canary.example"
 AVRO = json.dumps(
@@ -221,6 +224,79 @@ def test_neither_clear_text_nor_keys_are_logged(hub: Hub, caplog: pytest.LogCapt
     for secret in (CANARY, "correct horse", base64.b64encode(key.key).decode(), "abc"):
         assert secret not in shown
         assert not any(secret.encode() in (each.value or b"") + (each.key or b"") for each in logged)
+
+
+# ---- reading in clear
+
+
+class Known:
+    """A registry with one schema, whose id is 1."""
+
+    def __init__(self, source: SchemaSource) -> None:
+        self._source = source
+
+    def source(self, schema_id: int) -> SchemaSource:
+        if schema_id != 1:
+            raise NotFound("no such schema")
+        return self._source
+
+
+TEXTS = {
+    "AVRO": AVRO,
+    "JSON": json.dumps(
+        {
+            "type": "object",
+            "properties": {
+                "id": {"type": "string"},
+                "email": {"type": "string", "confluent:tags": ["PII"]},
+                "age": {"type": "integer"},
+            },
+        }
+    ),
+    "PROTOBUF": """syntax = "proto3";
+import "confluent/meta.proto";
+message Person {
+  string id = 1;
+  string email = 2 [(confluent.field_meta).tags = "PII"];
+  int32 age = 3;
+}
+""",
+}
+
+
+@pytest.mark.parametrize("form", list(TEXTS))
+@pytest.mark.parametrize("part", ["domainRules", "encodingRules"])
+def test_an_opener_reads_what_the_gateway_wrote(hub: Hub, form: str, part: str) -> None:
+    hub.create_kek()
+    rule = encrypt(kind="ENCRYPT" if part == "domainRules" else "ENCRYPT_PAYLOAD")
+    plain = SchemaSource.of(form, TEXTS[form])
+    source = replace(plain, rule_set={part: [rule]})
+    clear = frame(1, plain_encoder_of(plain).body(PERSON))
+    sealed = frame(1, hub.runner.encoder_of(source, hub.subject).body(PERSON))
+    opener = Opener(cast(Any, Known(source)), hub.ring)
+    topic = hub.subject.removesuffix("-value")
+    assert sealed != clear and opener.opened(topic, sealed) == clear
+    assert Opener(cast(Any, Known(plain)), hub.ring).opened(topic, clear) == clear  # no rule: as it is
+    for other in (b"", b"text", frame(2, b"x")):
+        assert opener.opened(topic, other) == other
+
+
+def test_what_cannot_be_opened_says_so_and_never_passes(hub: Hub) -> None:
+    hub.create_kek()
+    source = replace(SchemaSource.of("AVRO", AVRO), rule_set={"domainRules": [encrypt()]})
+    sealed = frame(1, hub.runner.encoder_of(source, hub.subject).body(PERSON))
+    topic = hub.subject.removesuffix("-value")
+    opener = Opener(cast(Any, Known(source)), hub.ring)
+    with pytest.raises(CallerError, match='rule "encrypt-pii"'):  # clear text is no ciphertext
+        opener.opened(topic, frame(1, plain_encoder_of(SchemaSource.of("AVRO", AVRO)).body(PERSON)))
+    with pytest.raises(CallerError, match="does not exist|no data key"):
+        opener.opened("another.topic", sealed)
+    with pytest.raises(CallerError, match="do not fit"):
+        opener.opened(topic, frame(1, b"\xff"))
+    hub.forget()
+    (hub.folder / "kms.secret").write_text("wrong")
+    with pytest.raises(PeerError, match="KMS"):  # not now: it is tried again
+        Opener(cast(Any, Known(source)), hub.ring).opened(topic, sealed)
 
 
 def test_encrypted_fields_are_named_with_their_keys() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -22,8 +23,16 @@ from hub.topics.browse.tail import Tail
 SCHEMA = {"type": "record", "name": "A", "fields": [{"name": "note", "type": "string"}]}
 
 
+ENCRYPT = {"name": "e", "kind": "TRANSFORM", "type": "ENCRYPT", "mode": "WRITEREAD", "params": {}}
+
+
 class Schemas:
     def source(self, schema_id: int) -> SchemaSource:
+        if schema_id == 9:
+            rules = {"domainRules": [ENCRYPT]}
+            return replace(SchemaSource.of("AVRO", json.dumps(SCHEMA)), rule_set=rules)
+        if schema_id == 10:
+            return replace(SchemaSource.of("AVRO", json.dumps(SCHEMA)), rule_set={"domainRules": "x"})
         if schema_id == 8:
             return SchemaSource.of("AVRO", "{")
         if schema_id != 7:
@@ -65,6 +74,16 @@ def log() -> MemoryCluster:
 @pytest.fixture
 def browser(log: MemoryCluster) -> Browser:
     return Browser(log, Schemas())
+
+
+def test_encrypted_fields_are_named_beside_their_ciphertext(log: MemoryCluster) -> None:
+    log.create_topic("sealed", partitions=1, config={}, replication_factor=1)
+    values = [encode(each, parsed(SCHEMA), {"note": "AQID"}) for each in (7, 9, 10)]
+    log.writer().append([NewRecord("sealed", b"k", each, partition=0) for each in values])
+    found = Browser(log, Schemas()).find(MessageQuery("sealed"))
+    schemas = [each.value.schema for each in found.messages]
+    assert {each.id: each.encrypted for each in schemas if each is not None} == {7: (), 9: ("note",), 10: ()}
+    assert all("AQID" in each.value.text for each in found.messages)
 
 
 def keys(found: FoundMessages) -> list[str]:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
 from hub.errors import ConfigError
 from hub.log import TopicDescription
 from hub.materializers.definition.compiling.compiler import shape
@@ -25,6 +27,7 @@ from hub.materializers.planning.delta_plan import DeltaPlan
 from hub.materializers.spark import delta_stream, sql_stream
 from hub.materializers.spark import session as spark
 from hub.materializers.spark.formats.decode import Input
+from hub.materializers.spark.formats.decryption import Opening
 from hub.materializers.spark.python_udfs import own_session
 from hub.materializers.types.avro_types import AvroType
 
@@ -165,8 +168,26 @@ class ViewCompiler:
         found = self._schemas.of_view(view, topics, pinned)
         compiled = shape(view, {name: latest for name, (_, _, latest) in found.items()}, rules)
         expiry = () if compiled.expiry is None else (compiled.expiry,)
-        inputs = tuple(Input(source, *found[source.name]) for source in (*compiled.sources, *expiry))
+        inputs = tuple(
+            Input(source, *found[source.name], self._opening(view, source.name))
+            for source in (*compiled.sources, *expiry)
+        )
         return compiled, inputs
+
+    def _opening(self, view: View, name: str) -> Opening | None:
+        """Return a source's access to keys. Raises ConfigError (HUB-2155) if the settings have none."""
+        source, settings = view.sources.get(name), self._parts.settings
+        if source is None or not source.decrypt:
+            return None
+        if not settings.kms:
+            raise ConfigError(
+                f'view "{view.name}": source "{name}": `decrypt` needs `kms`, and hub.yaml has none',
+                hint="write `kms` in hub.yaml: docs/how-to/encrypt-fields.md",
+                code="HUB-2155",
+            )
+        kms = orjson.dumps([each.model_dump() for each in settings.kms]).decode()
+        project = str(settings.project.expanduser().absolute())
+        return Opening(settings.registry, kms, project, settings.kafka_timeout_s)
 
 
 def check_functions(view: View | SqlView, *, allowed: bool) -> None:
@@ -182,9 +203,10 @@ def check_functions(view: View | SqlView, *, allowed: bool) -> None:
 def _check_realtime(view: View | SqlView, inputs: Sequence[Input]) -> None:
     """Raise ConfigError (HUB-2108) for sources that need batches, which real-time mode does not have."""
     for given in inputs:
-        if given.reading is not None and given.reading.form == "protobuf":
+        if given.opening is not None or (given.reading is not None and given.reading.form == "protobuf"):
+            what = "Protobuf" if given.opening is None else "what is encrypted"
             raise ConfigError(
-                f'view "{view.name}": source "{given.source.name}": Protobuf is read in batches, '
+                f'view "{view.name}": source "{given.source.name}": {what} is read in batches, '
                 "and real-time mode has none",
                 hint="write `mode: live`",
                 code="HUB-2108",

@@ -51,6 +51,8 @@ def entity_fingerprint(compiled: EntityPlan, inputs: tuple[Input, ...]) -> str:
         each.source.name: conversions(each.latest, each.source.columns) for each in inputs if each.is_cdc
     }:
         body.append(converted)
+    if clear := [each.source.name for each in inputs if each.opening is not None]:
+        body.append(["decrypt", clear])
     return _hash_of(body)
 
 

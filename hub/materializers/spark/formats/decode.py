@@ -13,6 +13,7 @@ from pyspark.sql.avro.functions import from_avro
 from hub.materializers.definition.declared import META
 from hub.materializers.definition.entity_plan import SourcePlan, UnionColumn, has_value
 from hub.materializers.spark.formats import change_events, event_formats
+from hub.materializers.spark.formats.decryption import Opening, with_clear_values, with_stored_values
 from hub.materializers.types.avro_types import PROOF, AvroType, branch_bytes, projected, united
 from hub.materializers.types.cdc import envelope_of, unavailable_sql, wire_schema
 from hub.materializers.types.source_formats import ValueReading, reading_of
@@ -50,6 +51,8 @@ class Input:
     topics: tuple[str, ...]
     writers: tuple[WriterSchema, ...]
     latest: AvroType
+    opening: Opening | None = None
+    """Access to keys; None: events are decoded as they are stored."""
 
     @property
     def reading(self) -> ValueReading | None:
@@ -150,6 +153,9 @@ def judged(
     for each in changes:  # the deletion before a tombstone is the change
         framed = framed.where(f"NOT ({_is_from(each)} AND _deleted AND NOT ({_IS_UNREAD}))")
     inputs = [each.wire for each in inputs]
+    sealed = [each for each in inputs if each.opening is not None]
+    if sealed and sealed[0].opening is not None:
+        framed = with_clear_values(framed, " OR ".join(map(_is_from, sealed)), sealed[0].opening)
     avro = [each for each in inputs if each.reading is None]
     others = [each for each in inputs if each.reading is not None]
     if avro:
@@ -160,10 +166,11 @@ def judged(
             said = event_formats.once(said)
         framed = framed.withColumn(event_formats.parser_of(each.source), said)
     decoded = framed.selectExpr("*", *(f"{_event(each, avro)} AS {each.source.event}" for each in inputs))
-    found = decoded.selectExpr("*", f"{_reason(inputs, answered)} AS _why")
+    unopened = [("_opened.why IS NOT NULL", "_opened.why")] if sealed else []
+    found = decoded.selectExpr("*", f"{first_of([*unopened, ('TRUE', _reason(inputs, answered))])} AS _why")
     for each in changes:
         found = change_events.as_rows(found, each.source, each.latest, _is_from(each))
-    return found
+    return with_stored_values(found) if sealed else found
 
 
 def decode(events: DataFrame, inputs: Sequence[Input], answered: SchemaAnswers) -> DataFrame:
