@@ -21,7 +21,7 @@ from hub.importing.statements import Word, words_of
 
 _KEPT = ("CAST", "TRY_CAST", "EXTRACT")
 _FIELDS = exp.PropertyEQ
-# The kind of an expression's values, as far as it is known: in its ``meta``.
+# Key in the ``meta`` of an expression for the kind of its values: text, whole or fraction.
 _KIND = "kind"
 _KINDS_OF_TYPES = {
     "string": "text", "int": "whole", "bigint": "whole", "float": "fraction", "double": "fraction",

@@ -88,7 +88,7 @@ def duration_of(words: Sequence[Word]) -> str:
     """Return ``INTERVAL '10' MINUTES`` as ``10 minutes``. Raises NotTranslated."""
     if len(words) >= 3 and words[0].upper == "INTERVAL":
         return _duration(words[1].text, words[2].upper)
-    raise NotTranslated("a length that is no INTERVAL", "INTERVAL '10' MINUTE")
+    raise NotTranslated("the length of a window must be an INTERVAL", "INTERVAL '10' MINUTE")
 
 
 def _duration(number: str, unit: str) -> str:
@@ -128,5 +128,5 @@ def grouped_windows(tree: exp.Expr) -> exp.Expr:
 def interval_text(node: exp.Expr) -> str:
     """Return an interval as a duration. Raises NotTranslated."""
     if not isinstance(node, exp.Interval) or node.args.get("unit") is None:
-        raise NotTranslated("a length that is no INTERVAL", "INTERVAL '10' MINUTE")
+        raise NotTranslated("the length of a window must be an INTERVAL", "INTERVAL '10' MINUTE")
     return _duration(node.this.name, node.args["unit"].name)
