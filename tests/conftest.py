@@ -31,6 +31,7 @@ SECONDS = {
     "integration/test_connectors.py": 100,
     "integration/test_statements.py": 45,
     "integration/test_field_encryption.py": 45,
+    "integration/test_ksql_import.py": 75,
     "integration/test_cdc_end_to_end.py": 90,
     "integration/test_mirror_cli.py": 190,
     "integration/test_damaged_checkpoints.py": 170,

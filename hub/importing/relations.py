@@ -11,6 +11,8 @@ from hub.importing.report import NotTranslated
 
 Kind = Literal["stream", "table"]
 EVENT_TIME = "_timestamp"  # the broker's time of an event
+# How a source with a watermark over a column of the event differs.
+AHEAD = "an event whose time is over an hour ahead of its record's becomes a dead-letter record (max_ahead)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from hub.importing.column_types import ColumnType, avro_schema, read_type
 from hub.importing.flink.windows import duration_of
-from hub.importing.relations import Catalog, Column, Relation
+from hub.importing.relations import AHEAD, EVENT_TIME, Catalog, Column, Relation
 from hub.importing.report import NotTranslated, Translation
 from hub.importing.statements import StatementReader, Word, sql_of
 
@@ -166,6 +166,8 @@ def _relation(
         return Relation(name, "table", rows, read, tuple(columns.key), time="", event_time=None)
     if event_time is not None and columns.time:
         source = {**source, "event_time": event_time, "watermark": columns.delay}
+        if event_time != EVENT_TIME:
+            said.differ(AHEAD)
     return Relation(
         name,
         "stream",

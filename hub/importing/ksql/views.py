@@ -19,7 +19,7 @@ from hub.importing.expressions import ExpressionTranslator, name_parts, parsed, 
 from hub.importing.ksql.functions import KSQL_FUNCTIONS, KSQL_TABLE_FUNCTIONS
 from hub.importing.ksql.names import PLACE, WINDOW_COLUMNS, QueryNames, plain_name, selected_as, time_of
 from hub.importing.ksql.query import Joined, KsqlQuery, SelectItem, WindowClause
-from hub.importing.relations import Catalog, Column, Kind, Relation
+from hub.importing.relations import AHEAD, EVENT_TIME, Catalog, Column, Kind, Relation
 from hub.importing.report import NotTranslated, Translation
 
 _GRACE = "24 hours"  # ksqlDB's default
@@ -166,6 +166,8 @@ class ViewWriter:
                 f"CREATE STREAM {relation.name}_timed AS SELECT * FROM {relation.name}; and read that",
             )
         self.said.differ(_BATCHES)
+        if relation.event_time != EVENT_TIME and relation.view is None:
+            self.said.differ(AHEAD)
         return grace
 
     def _interval(self, each: Joined, relation: Relation) -> list[str]:
