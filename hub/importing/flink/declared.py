@@ -24,7 +24,7 @@ _SINKS: Mapping[str, str] = {
 
 
 @dataclass
-class Declared:
+class DeclaredTable:
     """A declared table. ``topic`` "": it has none. ``schema``: (file's ending, text), None without one."""
 
     relation: Relation
@@ -34,7 +34,7 @@ class Declared:
 
 
 @dataclass
-class _Columns:
+class _TableColumns:
     physical: dict[str, ColumnType] = field(default_factory=dict)
     computed: dict[str, str] = field(default_factory=dict)
     metadata: dict[str, str] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class _Columns:
     delay: str = ""
 
 
-def declared(reader: StatementReader, name: str, catalog: Catalog, said: Translation) -> Declared:
+def declared(reader: StatementReader, name: str, catalog: Catalog, said: Translation) -> DeclaredTable:
     """Read what follows the name of a CREATE TABLE. Raises NotTranslated."""
     columns = _columns(reader, catalog)
     if reader.take("COMMENT"):
@@ -73,17 +73,17 @@ def declared(reader: StatementReader, name: str, catalog: Catalog, said: Transla
     relation = _relation(name, connector, source, columns, is_table, said)
     node: dict[str, Any] = {"config": {"cleanup.policy": "compact"}} if connector == "upsert-kafka" else {}
     said.note("`hub topic plan` compares the topic of today with topics.yaml")
-    return Declared(relation, topic, node, schema)
+    return DeclaredTable(relation, topic, node, schema)
 
 
-def _columns(reader: StatementReader, catalog: Catalog) -> _Columns:
-    found = _Columns()
+def _columns(reader: StatementReader, catalog: Catalog) -> _TableColumns:
+    found = _TableColumns()
     for part in reader.lists(angles=True):
         _column(StatementReader(reader.text, part), found, catalog)
     return found
 
 
-def _column(reader: StatementReader, found: _Columns, catalog: Catalog) -> None:
+def _column(reader: StatementReader, found: _TableColumns, catalog: Catalog) -> None:
     if reader.take("WATERMARK FOR"):
         found.time = reader.next().text
         reader.need("AS")
@@ -118,7 +118,7 @@ def _delay(words: Sequence[Word], time: str) -> str:
 
 
 def _format(
-    name: str, topic: str, options: Mapping[str, str], columns: _Columns, said: Translation
+    name: str, topic: str, options: Mapping[str, str], columns: _TableColumns, said: Translation
 ) -> tuple[dict[str, Any], tuple[str, str] | None, bool]:
     """Return (keys of the source, schema, whether the events are changes of a table's rows)."""
     form = options.get("value.format") or options.get("format") or ""
@@ -147,7 +147,12 @@ def _format(
 
 
 def _relation(
-    name: str, connector: str, source: dict[str, Any], columns: _Columns, is_table: bool, said: Translation
+    name: str,
+    connector: str,
+    source: dict[str, Any],
+    columns: _TableColumns,
+    is_table: bool,
+    said: Translation,
 ) -> Relation:
     read = {each: Column(each, of) for each, of in columns.physical.items()}
     read |= {each: Column(text) for each, text in columns.computed.items()}
@@ -180,7 +185,7 @@ def _relation(
     )
 
 
-def _time(columns: _Columns, read: Mapping[str, Column]) -> tuple[str, str | None]:
+def _time(columns: _TableColumns, read: Mapping[str, Column]) -> tuple[str, str | None]:
     """Return (expression of the event's time, column that can have a watermark)."""
     if not columns.time:
         return "_timestamp", None
