@@ -17,6 +17,7 @@ from hub.access.secrets import hash_of_password
 from hub.api import app as app_module
 from hub.api.app import create_app
 from hub.config import Settings
+from hub.observability.web.page import Site, show_site
 
 PASSWORD = "correct horse"
 FILE = f"""\
@@ -37,10 +38,19 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(app_module, "REGISTRY_WAIT_S", 0.1)
         app = create_app(
-            Settings(project=folder, home=home, bootstrap="127.0.0.1:1", kafka_timeout_s=0.2, http_port=1)
+            Settings(
+                project=folder,
+                home=home,
+                bootstrap="127.0.0.1:1",
+                kafka_timeout_s=0.2,
+                http_port=1,
+                environment="staging",
+                environment_color="amber",
+            )
         )
         with served(app) as address:
             yield address
+    show_site(Site())
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +85,9 @@ def test_in_and_out(page: tuple[Page, str]) -> None:
     opened, url = page
     opened.goto(f"{url}/topics?order=busy")
     expect(opened.get_by_test_id("sign-in")).to_be_visible()
+    expect(opened.get_by_test_id("environment")).to_have_attribute("data-color", "amber")
+    expect(opened).to_have_title("staging · Sign in · Event hub")
+    expect(opened.get_by_role("navigation")).to_have_count(0)
     sign_in(opened, "ana", "wrong horse")
     expect(opened.get_by_role("alert")).to_contain_text("wrong user, password or token")
     expect(opened.get_by_label("User")).to_have_value("ana")
