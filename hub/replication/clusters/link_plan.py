@@ -17,7 +17,7 @@ from hub.replication.clusters.readers import read_progress, without_records
 from hub.replication.clusters.registry_side import RegistryReader, reader_of
 from hub.replication.clusters.status_records import CarriedTopic, LinkContents
 from hub.replication.clusters.written_state import WrittenState
-from hub.replication.config.load_mirrors import principals_of
+from hub.replication.config.load_mirrors import certain_principals_of
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, checkpoint_partition
 from hub.replication.ownership.failover import Control
@@ -164,7 +164,8 @@ def _protection(
     if not topics or not link.mirror.acls.copy_:  # then the side was read without its rules
         found = target.kafka.access_rules()
         rules = None if found is None else frozenset(map(acl_of, found))
-    change = protecting(link.target, copies, rules, known, principals_of(file.clusters[link.target]))
+    users = certain_principals_of(file.clusters[link.target])
+    change = protecting(link.target, copies, rules, known, users)
     return None if change.is_empty and not change.change.notes else change
 
 

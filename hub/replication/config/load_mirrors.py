@@ -72,6 +72,14 @@ def principals_of(cluster: ClusterConfig) -> frozenset[str] | None:
     return frozenset(f"User:{each}" for each in found)
 
 
+def certain_principals_of(cluster: ClusterConfig) -> frozenset[str] | None:
+    """``principals_of`` without guesses: with OAUTHBEARER the user's name is a claim of the token, and may
+    differ from the client's id.
+    """
+    by_token = cluster.sasl is not None and cluster.sasl.mechanism == "OAUTHBEARER"
+    return None if by_token else principals_of(cluster)
+
+
 def mask_secrets(file: MirrorsFile, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the keys of hashes by their references. Raises ConfigError (HUB-1602) naming the variable that
     is not set.

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from hub.record import Record
 from hub.replication.clusters.control_state import ControlState
+from hub.replication.config.load_mirrors import certain_principals_of
+from hub.replication.config.mirrors import ClusterConfig
 from hub.replication.planning.protection import ProtectedCopies, protecting
 from hub.replication.planning.steps import Acl
 
@@ -48,6 +50,19 @@ def test_what_cannot_be_protected_is_said() -> None:
     unknown = protecting("lon", [CHAT], frozenset({allow("User:app")}), NONE, None)
     assert not unknown.change.add and "unknown" in unknown.change.notes[0]
     assert protecting("lon", [CHAT], None, NONE, MIRROR).is_empty  # it has no authorizer
+
+
+def test_a_mirror_never_denies_itself_by_a_guess() -> None:
+    """The principal of a token is one of its claims, and that of a certificate is mapped by the cluster."""
+    secret = {"username": "hub", "password": "${P}"}
+    token = {"token_url": "http://idp/token", "client_id": "hub", "client_secret": "${P}"}
+    for sasl, found in (
+        ({"mechanism": "SCRAM-SHA-512", **secret}, MIRROR),
+        ({"mechanism": "OAUTHBEARER", **token}, None),
+        (None, frozenset({"User:ANONYMOUS"})),
+    ):
+        cluster = ClusterConfig.model_validate({"bootstrap": "lon:9092", "sasl": sasl})
+        assert certain_principals_of(cluster) == found
 
 
 @given(st.sets(st.sampled_from([CHAT, ORDERS])), st.sets(st.sampled_from([CHAT, ORDERS])), st.integers(0, 3))
