@@ -42,6 +42,7 @@ SECONDS = {
     "integration/test_mirror_secured.py": 120,
     "integration/test_secured_kafka.py": 130,
     "integration/test_identity.py": 75,
+    "integration/test_upgrade.py": 75,
     "integration/test_delta_views.py": 116,
     "integration/test_mirror_rules.py": 135,
     "integration/test_silence.py": 110,
