@@ -212,7 +212,7 @@ BUGS: dict[str, Bug] = {
         _STALE,
     ),
     "a token that is waited for in vain gets what there is": Bug(
-        "hub.materializers.serving.routes",
+        "hub.materializers.serving.token_waits",
         "if remaining <= 0:\n            raise _behind(view, covered, token)",
         "if remaining <= 0:\n            return row, covered",
         ("SIGSTOP applier", "kill -9 materializer"),

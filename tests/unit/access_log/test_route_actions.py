@@ -102,7 +102,7 @@ completeness show; completeness missing; canary view; alert ls; alert show; aler
 alert unsilence; alert rules; access hash; access check; access explain; access ls; access plan; access drift
 access token create; access token ls; access token revoke; access session ls; access session revoke
 access audit ls; access audit tail; access audit verify; access audit export
-kek ls; kek show; kek create; kek rotate; kek delete
+kek ls; kek show; kek create; kek rotate; kek delete; import ksql; import flink; upgrade
 """
 
 
