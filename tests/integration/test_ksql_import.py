@@ -22,7 +22,7 @@ from hub.materializers.golden.runner import GoldenRunner
 
 HERE = Path(__file__).parent
 UNIT = HERE.parent / "unit/importing"
-IMPORTS = {"ksql": KsqlImport, "flink": FlinkImport}
+IMPORTS: dict[str, type[KsqlImport | FlinkImport]] = {"ksql": KsqlImport, "flink": FlinkImport}
 ROWS = {name: yaml.safe_load((HERE / f"{name}_rows.yaml").read_text()) for name in IMPORTS}
 HELD = {name: yaml.safe_load((UNIT / f"{name}_cases.yaml").read_text()) for name in IMPORTS}
 CASES = [(name, case) for name, rows in ROWS.items() for case in rows["cases"]]
