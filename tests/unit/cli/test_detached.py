@@ -64,8 +64,9 @@ def test_ctrl_c_stops_what_was_started(settings: Settings, monkeypatch: pytest.M
         started.append(REAL([sys.executable, "-c", "import time; time.sleep(600)"], **how))
         return started[0]
 
-    def interrupted(_home: Path) -> RunningHub:
-        raise KeyboardInterrupt
+    def interrupted(_home: Path) -> None:
+        if started:
+            raise KeyboardInterrupt
 
     monkeypatch.setattr(up.subprocess, "Popen", sleeps)
     monkeypatch.setattr(up, "running_hub", interrupted)

@@ -202,6 +202,7 @@ def test_the_twin_of_messages_says_the_same(client: TestClient) -> None:
         "type": "AVRO",
         "subject": f"{ORDERS}-value",
         "version": 1,
+        "encrypted": [],
     }
     more = client.get(f"/api/topics/{ORDERS}/messages", params={"after": first["newer"], "limit": 2}).json()
     assert [each["offset"] for each in more["messages"]] == [1, 2] and more["older"] == "0:1,1:0"
