@@ -1,9 +1,10 @@
 """[shell] The log ``_hub.alerts``: stored decisions, and which server may write them.
 
 One server evaluates alerts at a time. A server that starts fences the earlier one (by a transactional name),
-which then sends nothing. The active server writes a claim every minute. A fenced server becomes active again
-if the last claim is still its own (Kafka fenced its writer after a transaction timeout), or if the other
-server's claims stop for minutes.
+which then sends nothing. A server that has written nothing since its start fences nobody later: it gives way
+to one that has claimed the log meanwhile. The active server writes a claim every minute. A fenced server
+becomes active again if the last claim is still its own (Kafka fenced its writer after a transaction timeout),
+or if the other server's claims stop for minutes.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ class AlertLog:
     _others: Claim | None = None
     _others_since_ms: int | None = None
     _writer: Writer | None = None
+    # Whether it has opened the log, or taken it back: it may then open it again without a look at claims.
+    _has_led: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _writing: threading.Lock = field(default_factory=threading.Lock)
 
@@ -95,6 +98,7 @@ class AlertLog:
         try:
             if self._writer is None:
                 make_topic(self.cluster, self.replication_factor)
+                self._give_way()
             (self._writer or self._open()).append([record for _, record in pending])
         except WriterFenced:
             self.fenced, self._others_since_ms = True, None
@@ -140,7 +144,7 @@ class AlertLog:
         log.warning("this server evaluates alerts again: no other claims to")
         with self._lock:
             self.unsaved.clear()
-            self.fenced = False
+            self.fenced, self._has_led = False, True
         self.close()
         return True
 
@@ -151,13 +155,18 @@ class AlertLog:
                 self._writer.close()
         self._writer = None
 
+    def _give_way(self) -> None:
+        """Raise WriterFenced if this server never led, and another one claims the log."""
+        if not self._has_led and read(self.cluster).claim is not None:
+            raise WriterFenced("another server claimed the log after this one started")
+
     def _open(self) -> Writer:
         """Open the writer, which fences other servers, and write a claim at once: a fenced server reads it to
         identify the active one."""
         self._writer = writer = self.cluster.writer(WRITER)
         claim = Claim(self._id, self.now_ms())
         writer.append([claim_record(claim)])
-        self._claimed_ms = claim.at_ms
+        self._claimed_ms, self._has_led = claim.at_ms, True
         return writer
 
 

@@ -336,7 +336,7 @@ def test_a_path_that_is_none_is_answered_as_confluents_registry_does(http: httpx
         "/v1",
         "/v1/nothing",
         "/subjects/s/nothing",
-        "/dek-registry/v1/keks",
+        "/dek-registry/v1/nothing",
     ):
         for method in ("GET", "POST"):
             answer = http.request(method, path)

@@ -214,6 +214,18 @@ def test_the_one_that_started_last_watches(world: World) -> None:
     assert {dict(a.object)["consumer"] for n in box.put_in for a in n.alerts} == {"a", "b"}
 
 
+def test_who_had_nothing_to_write_gives_way_to_one_that_started_later(world: World) -> None:
+    first, _ = world.desk()
+    assert step(world, first).error is None
+    world.verdicts = {"a": Verdict.BAD}
+    second, box = world.desk()
+    step(world, second)
+    assert "another server" in (step(world, first).error or "")
+    world.verdicts = {"a": Verdict.BAD, "b": Verdict.BAD}
+    assert step(world, second).error is None
+    assert {dict(a.object)["consumer"] for n in box.put_in for a in n.alerts} == {"a", "b"}
+
+
 def test_a_fence_that_nobody_set_up_ends_no_watch(world: World) -> None:
     """Kafka does this to a writer whose transaction timed out."""
     world.verdicts = {"a": Verdict.BAD}
