@@ -29,7 +29,6 @@ ROLES: Mapping[str, frozenset[Action]] = {
     "admin": frozenset(Action),
 }
 
-_SUBJECT_SUFFIXES = ("-value", "-key")
 _BESIDE = (".dlq", ".quarantine", ".late")
 _CHANGELOG = "views."
 _VERSION = re.compile(r"(?P<view>[^.@]+)(?:@\d+|\.v\d+)?")
@@ -123,8 +122,7 @@ def granted_as(what: Resource) -> Iterator[Resource]:
     """Yield the resources whose grants cover this one: itself, and its owner (topic or view)."""
     name, kind = what.name, what.kind
     if kind is Kind.subject:
-        name, kind = subject_names.split(name)[1], Kind.topic
-        name = next((name.removesuffix(each) for each in _SUBJECT_SUFFIXES if name.endswith(each)), name)
+        name, kind = subject_names.topic_of(name), Kind.topic
     if kind is not Kind.topic:
         yield Resource(kind, name)
         return

@@ -79,6 +79,7 @@ from hub.topics.dead_letters import routes as dead_letter_routes
 from hub.topics.dead_letters.queue import DeadLetters
 from hub.topics.gateway import routes as gateway_routes
 from hub.topics.gateway.gateway import Gateway, Refuses
+from hub.topics.tree.erasable import seal_by_tree
 from hub.topics.tree.live_rules import LiveRules
 from hub.topics.tree.tree import LiveTree
 from hub.topics.webhooks import routes as webhook_routes
@@ -211,8 +212,8 @@ async def add_registry(
     opened.push_async_callback(run_in_threadpool, node.stop)
     app.include_router(registry_routes.create_router(node))
     app.include_router(levels_routes.create_router(node))
-    keys = serve_keys(cluster, settings.kms, settings.project, settings.replication_factor, node.writable)
-    app.include_router(keys)
+    app.include_router(serve_keys(cluster, settings, node.writable))
+    seal_by_tree(settings.project, settings.erase_kek)
     return node
 
 

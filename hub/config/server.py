@@ -37,6 +37,17 @@ class ServerSettings(BaseModel):
         description="keys of key management services (KMS) that the hub may use for field encryption: key, "
         "properties, and secrets in files of the project (docs/how-to/encrypt-fields.md)",
     )
+    erase_kek: str = Field(
+        "erasable",
+        description="key encryption key (KEK) that wraps the keys of persons in topics with `erasable_by` "
+        "(docs/how-to/forget-a-person.md)",
+    )
+    erase_key_cache_s: float = Field(
+        300.0,
+        ge=1,
+        le=3_600,
+        description="longest time that a process keeps a key of field encryption in memory",
+    )
     http_connections: int = Field(
         4_000,
         ge=10,

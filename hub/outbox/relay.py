@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hub.errors import CallerError, ConfigError, Conflict, HubError, NotFound
 from hub.log import Cluster, Log, Writer, whole
@@ -44,13 +44,14 @@ _MOST_LEFT, _DELETE_TRIES = 10_000, 10
 # Errors of one record, besides a topic that does not exist; anything else is of the cluster and passes.
 _OWN_TOPIC, _OWN = "HUB-1142", ("_", "views.")
 _BROKEN_ROW = "HUB-1143"
-_OF_ONE_RECORD = ("HUB-1310", _OWN_TOPIC, _BROKEN_ROW)
+_NOT_ERASABLE = "HUB-1219"
+_OF_ONE_RECORD = ("HUB-1310", _OWN_TOPIC, _BROKEN_ROW, _NOT_ERASABLE)
 
 
 @dataclass
 class Relay:
     """The relay of one database. ``deletes``: rows are deleted once their events are in Kafka. ``tell`` is
-    called with each new state.
+    called with each new state. ``seal`` encrypts the erasable fields of a topic's value.
     """
 
     url: str
@@ -60,6 +61,7 @@ class Relay:
     deletes: bool = False
     timeout_s: float = 15.0
     tell: Callable[[OutboxNote], None] = lambda _note: None
+    seal: Callable[[str, bytes | None], bytes | None] = lambda _topic, value: value
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     note: OutboxNote = field(default_factory=OutboxNote)
     unpublished: bool = False  # the publication lacked the table: rows of that time are not relayed
@@ -200,7 +202,7 @@ class Session:
         position = self._position_record(at, len(events))
         try:
             check_events(events)
-            self.writer.append([*(event.record for event in events), *extra, position])
+            self.writer.append([*map(self._sealed, events), *extra, position])
         except CallerError as error:
             if not isinstance(error, NotFound) and error.code not in _OF_ONE_RECORD:
                 raise
@@ -217,6 +219,11 @@ class Session:
             self.stored.refused.pop(event.id, None)
         if self.relay.deletes:
             self._to_delete |= {event.id: 0 for event in events}
+
+    def _sealed(self, event: OutboxEvent) -> NewRecord:
+        """Return the record of an event as Kafka gets it. Raises NotErasable."""
+        record = event.record
+        return replace(record, value=self.relay.seal(record.topic, record.value))
 
     def _position_record(self, at: Position, more_events: int = 0) -> NewRecord:
         stored = self.stored

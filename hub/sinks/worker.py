@@ -22,6 +22,7 @@ from hub.errors import ConfigError, HubError, PeerError
 from hub.kafka import own_cluster
 from hub.record import Positions, lag_records
 from hub.schema_registry.client.registry_client import RegistryClient
+from hub.schema_registry.encryption.serving import use_remote_keys
 from hub.sinks.note import SinkNote, paused_sinks, write_notes
 from hub.sinks.owner import Owners
 from hub.sinks.selection import Selection
@@ -32,6 +33,7 @@ from hub.sinks.targets.files import Files
 from hub.sinks.targets.target import Target, Tell
 from hub.sinks.targets.topic import OtherTopic
 from hub.sinks.targets.webhook import Webhook
+from hub.topics.tree.erasable import seal_by_tree
 from hub.topics.tree.tree_file import duration_ms
 
 log = logging.getLogger(__name__)
@@ -43,6 +45,8 @@ def sink_parts(settings: Settings, environ: Mapping[str, str] = os.environ) -> S
     """Return what sinks use; connects to nothing yet. Raises ConfigError."""
     access = LiveAccess(settings.project, required=settings.require_access, admin_token=settings.admin_token)
     cluster, registry = own_cluster(settings), RegistryClient(settings.registry)
+    use_remote_keys(settings)
+    seal_by_tree(settings.project, settings.erase_kek)
 
     def explain(asked: Mapping[str, str]) -> list[Mapping[str, Any]]:
         try:

@@ -94,6 +94,7 @@ def publish(
     from hub.cli.mirror.write_guard import write_refusals
     from hub.schema_registry.encryption.serving import use_remote_keys
     from hub.topics.gateway.producer import Publisher
+    from hub.topics.tree.erasable import seal_by_tree
 
     try:
         value = orjson.loads(event)
@@ -105,7 +106,8 @@ def publish(
     cluster, registry = connect(settings)
     if (refused := write_refusals(settings, cluster)(topic)) is not None:
         raise refused
-    use_remote_keys(settings.registry, settings.kafka_timeout_s, settings.kms, settings.project)
+    use_remote_keys(settings)
+    seal_by_tree(settings.project, settings.erase_kek)
     publisher = Publisher(cluster, registry, json_events=True)
     position = publisher.publish(topic, key, value, timestamp_ms)
     ((where, after),) = list(position)
@@ -129,6 +131,9 @@ def _as_json(topic: Any) -> dict[str, object]:
         "schema": str(topic.schema) if topic.schema else None,
         "key": topic.key,
         "tags": list(topic.tags),
+        "erasable_by": topic.erasable.by if topic.erasable else None,
+        "erasable_fields": sorted(topic.erasable.names) if topic.erasable else [],
+        "legal_hold": topic.legal_hold,
         "slo": asdict(topic.slo),
         "set_by": dict(topic.set_by),
     }

@@ -236,11 +236,15 @@ def _open() -> DeadLetters:
     from hub.cli.mirror.write_guard import write_refusals
     from hub.kafka import own_cluster
     from hub.schema_registry.client.registry_client import RegistryClient
+    from hub.schema_registry.encryption.serving import use_remote_keys
     from hub.topics.dead_letters.queue import DeadLetters
+    from hub.topics.tree.erasable import seal_by_tree
     from hub.topics.tree.tree import LiveTree
 
     settings = load_settings()
     cluster = own_cluster(settings)
+    use_remote_keys(settings)
+    seal_by_tree(settings.project, settings.erase_kek)
     tree = LiveTree(settings.project / "topics.yaml")
 
     def declared(topic: str) -> str | None:

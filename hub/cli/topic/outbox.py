@@ -85,6 +85,10 @@ def relay(database: DatabaseOption = None, table: TableOption = None) -> None:
     from hub.outbox.note import NoteFile
     from hub.outbox.relay import Relay
     from hub.runtime import install_stop_signals, log_to_stderr
+    from hub.schema_registry.client.registry_client import RegistryClient
+    from hub.schema_registry.encryption.sealing import SEALER
+    from hub.schema_registry.encryption.serving import use_remote_keys
+    from hub.topics.tree.erasable import seal_by_tree
 
     log_to_stderr()
     settings, url = _settings(database, table)
@@ -92,6 +96,9 @@ def relay(database: DatabaseOption = None, table: TableOption = None) -> None:
     stop = install_stop_signals()
     note_for_ever(settings.home, "outbox")
     admit(settings, "outbox")
+    use_remote_keys(settings)
+    seal_by_tree(settings.project, settings.erase_kek)
+    registry = RegistryClient(settings.registry)
     Relay(
         url,
         settings.outbox_table,
@@ -100,6 +107,7 @@ def relay(database: DatabaseOption = None, table: TableOption = None) -> None:
         settings.outbox_delete,
         settings.kafka_timeout_s,
         NoteFile(settings.home).write,
+        seal=lambda topic, value: SEALER.sealed(topic, value, registry),
     ).run(stop)
 
 

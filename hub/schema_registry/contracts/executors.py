@@ -10,7 +10,7 @@ Runs in a child process (``child.py``), because expressions are not trusted. Fet
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any, Protocol
 
@@ -66,6 +66,11 @@ _UNWRITABLE = (
     ArithmeticError,
     EOFError,
 )
+
+
+VisitField = Callable[[str, frozenset[str], Any], Any]
+"""(name, tags, value) of a field → its new value."""
+_VISIT = ConfluentRule.from_dict({"name": "visit", "kind": "TRANSFORM", "mode": "WRITE", "type": "VISIT"})
 
 
 class ValueForm(Protocol):
@@ -149,6 +154,17 @@ class Contract:
             return body
         plan = RulePlan(Mode.READ, read.every, active, read.source)
         return self.form.body(self._run(plan, self.form.decoded(body, 0), call), "value")
+
+    def walked(self, value: Any, visit: VisitField) -> Any:
+        """Return a decoded value with each field, except records, replaced by the result of ``visit``."""
+        context = RuleContext(
+            None, _NOWHERE, None, self._target, "", RuleMode.WRITE, _VISIT, 0, [_VISIT], self._tags, None
+        )
+
+        def change(_context: RuleContext, field: Any, each: Any) -> Any:
+            return visit(field.name, frozenset(field.tags), each)
+
+        return self.form.walked(context, change, value)
 
     def refusal(self, data: bytes, start: int, call: RuleCall = NO_KEYS) -> str | None:
         """Return why a stored body breaks the rules; None if it does not, as far as can be checked.

@@ -217,6 +217,11 @@ class RuleRunner:
         except RuleRefused as error:
             raise error.of(place) from None
 
+    @staticmethod
+    def key_of(source: SchemaSource) -> bytes:
+        """Return the cache key of a schema with its rules and metadata."""
+        return _key(source)
+
     def refusal_of(self, source: SchemaSource) -> Callable[[bytes, int], str | None] | None:
         """Return a check of stored bodies that returns the broken rule or None; None when no rule can be
         checked.

@@ -38,3 +38,6 @@ class KeySource(Protocol):
 
     def key(self, question: KeyQuestion) -> DataKey:
         """Return the key. Raises CallerError if there is none, PeerError if it cannot be had now."""
+
+    def forget(self, question: KeyQuestion) -> None:
+        """Ask the registry for this key the next time."""

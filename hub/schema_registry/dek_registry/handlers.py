@@ -181,7 +181,7 @@ class DekHandlers:
         """
         if not kek.shared:
             return None
-        topic = names.split(dek.id.subject)[1].removesuffix("-value").removesuffix("-key")
+        topic = names.topic_of(dek.id.subject)
         if not shows_records(topic):
             raise Forbidden(
                 f'masks hide some of topic "{topic}" from you, and its key would show it',

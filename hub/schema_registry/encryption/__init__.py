@@ -4,6 +4,10 @@ A rule of type ENCRYPT asks for the data key of its subject. The key ring finds 
 makes it, and the KMS unwraps it. Keys are in the memory of the server, of the rule process, and of the
 workers of views with ``decrypt``, nowhere else.
 
+A topic with ``erasable_by`` in topics.yaml has a data key for each person: destroying it erases the person's
+fields in every copy of the log (docs/adr/0056-erasure.md).
+
+``erasable.py`` [core] is the form of such fields. ``sealing.py`` [shell] encrypts them before a write.
 ``key_ring.py`` [shell] has the data keys of a process. ``opener.py`` [shell] decrypts stored values.
 ``remote_deks.py`` [edge] reads the DEK registry of a server. ``shared_keys.py`` [shell] unwraps keys for
 clients. ``serving.py`` [shell] puts them together. ``kms.py`` [edge] wraps and unwraps data encryption keys

@@ -1,6 +1,6 @@
 """[shell] Data keys for the hub's own writers: found in the DEK registry or made, and unwrapped by the KMS.
 
-Keys stay in memory for ``KEPT_S``, so a key that is deleted or whose KMS refuses it is used for that long.
+Keys stay in memory for ``kept_s``, so a key that is deleted or whose KMS refuses it is used for that long.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hub.schema_registry.dek_registry.data_keys import DataKey, KeyQuestion
 from hub.schema_registry.dek_registry.node import DekNode
 from hub.schema_registry.dek_registry.records import Dek, DekId, Kek
 from hub.schema_registry.dek_registry.state import LATEST, create_dek
-from hub.schema_registry.encryption.kms import KeyRefused, KmsClient, encoded, new_key
+from hub.schema_registry.encryption.kms import KeyMissing, KeyRefused, KmsClient, encoded, new_key
 from hub.schema_registry.model import subject_names as names
 from hub.schema_registry.registry.errors import RequestRefused
 
@@ -75,12 +75,18 @@ def _or_none(read: Callable[[], T]) -> T | None:
 
 
 class KeyRing:
-    """See ``KeySource``. Thread safe. ``now_ms``: the time that keys expire by, epoch ms."""
+    """See ``KeySource``. Thread safe. ``now_ms``: the time that keys expire by, epoch ms;
+    ``kept_s``: how long a key stays in memory.
+    """
 
     def __init__(
-        self, store: DekStore, kms: KmsClient, now_ms: Callable[[], int] = lambda: int(time.time() * 1_000)
+        self,
+        store: DekStore,
+        kms: KmsClient,
+        now_ms: Callable[[], int] = lambda: int(time.time() * 1_000),
+        kept_s: float = KEPT_S,
     ) -> None:
-        self._store, self._kms, self._now_ms = store, kms, now_ms
+        self._store, self._kms, self._now_ms, self._kept_s = store, kms, now_ms, kept_s
         self._lock = threading.Lock()
         self._kept: OrderedDict[KeyQuestion, tuple[DataKey, float]] = OrderedDict()
 
@@ -95,10 +101,15 @@ class KeyRing:
         raw = self._kms.unwrap(kek.kms_type, kek.kms_key_id, base64.b64decode(dek.wrapped))
         made = DataKey(dek.id.version, raw)
         with self._lock:
-            self._kept[question] = made, time.monotonic() + KEPT_S
+            self._kept[question] = made, time.monotonic() + self._kept_s
             if len(self._kept) > _MOST_KEPT:
                 self._kept.popitem(last=False)
         return made
+
+    def forget(self, question: KeyQuestion) -> None:
+        """Ask the registry for this key the next time."""
+        with self._lock:
+            self._kept.pop(question, None)
 
     def _kek(self, question: KeyQuestion) -> Kek:
         name = in_context(question.kek, names.context_of(question.subject))
@@ -124,7 +135,7 @@ class KeyRing:
         wanted = DekId(kek.id.name, question.subject, algorithm, version)
         found = self._store.dek(wanted, deleted=not writes)
         if found is None and not writes:
-            raise KeyRefused(
+            raise KeyMissing(
                 f'KEK "{question.kek}" has no data key of subject "{question.subject}" with {algorithm} '
                 f"and version {version}",
                 hint="it was deleted permanently, or written with another registry",

@@ -13,11 +13,13 @@ from __future__ import annotations
 import base64
 import importlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
 from hub.config.kms import KmsKey
 from hub.errors import CallerError, HubError, PeerError
+from hub.schema_registry.dek_registry.records import DEFAULT_ALGORITHM
 from hub.schema_registry.encryption.aws import AwsKmsKey
 
 _CONFLUENT = "confluent_kafka.schema_registry.rules.encryption"
@@ -34,6 +36,10 @@ class KeyRefused(CallerError):
     """A key of field encryption does not exist, or the hub may not use it."""
 
     code = "HUB-1217"
+
+
+class KeyMissing(KeyRefused):
+    """A data key does not exist: it was never made, or was deleted permanently."""
 
 
 class KmsFailed(PeerError):
@@ -89,6 +95,7 @@ class KmsClient:
             properties[name] = self._secret(url, file)
         if kms_type == "aws-kms":
             return AwsKmsKey(url, properties)
+        imported(f"{_CONFLUENT}.encrypt_executor")  # registers the algorithms of Tink
         module, driver = _DRIVERS[kms_type]
         loaded = imported(f"{_CONFLUENT}.{module}")
         aead: Aead = getattr(loaded, driver)().new_kms_client(properties, url).get_aead(url)
@@ -123,6 +130,29 @@ def new_key(algorithm: str) -> bytes:
     executor = imported(f"{_CONFLUENT}.encrypt_executor")
     made: bytes = executor.Cryptor(executor.DekAlgorithm(algorithm)).generate_key()
     return made
+
+
+def encrypt(key: bytes, plain: bytes, about: bytes) -> bytes:
+    """Encrypt with a data key of the default algorithm. ``about``: associated data. Raises KeyRefused."""
+    made: bytes = _cryptor().encrypt(key, plain, about)
+    return made
+
+
+def decrypt(key: bytes, ciphertext: bytes, about: bytes) -> bytes:
+    """Return what ``encrypt`` encrypted. Raises KeyRefused if it was another key, or other data."""
+    try:
+        found: bytes = _cryptor().decrypt(key, ciphertext, about)
+    except imported("tink").TinkError:
+        raise KeyRefused(
+            "a ciphertext does not belong to its key", hint="it was changed, or moved from another record"
+        ) from None
+    return found
+
+
+@cache
+def _cryptor() -> Any:
+    executor = imported(f"{_CONFLUENT}.encrypt_executor")
+    return executor.Cryptor(executor.DekAlgorithm(DEFAULT_ALGORITHM))
 
 
 def encoded(key: bytes) -> str:

@@ -6,12 +6,11 @@ none, and refuses to write what a rule would encrypt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 
 from fastapi import APIRouter
 
-from hub.config.kms import KmsKey
+from hub.config import Settings
 from hub.log import Log
 from hub.schema_registry.contracts.runner import RUNNER
 from hub.schema_registry.dek_registry import routes
@@ -22,21 +21,18 @@ from hub.schema_registry.encryption.remote_deks import RemoteDeks
 from hub.schema_registry.encryption.shared_keys import SharedKeys
 
 
-def serve_keys(
-    cluster: Log,
-    allowed: Sequence[KmsKey],
-    project: Path,
-    replication_factor: int,
-    writable: Callable[[str | None], None],
-) -> APIRouter:
+def serve_keys(cluster: Log, settings: Settings, writable: Callable[[str | None], None]) -> APIRouter:
     """Return the routes of a server's DEK registry; its writers encrypt. ``writable``: see DekHandlers."""
-    node = DekNode(cluster, replication_factor=replication_factor)
-    kms = KmsClient(allowed, project)
-    RUNNER.keys = KeyRing(NodeDeks(node, writable), kms) if allowed else None
+    node = DekNode(cluster, replication_factor=settings.replication_factor)
+    kms = KmsClient(settings.kms, settings.project)
+    ring = KeyRing(NodeDeks(node, writable), kms, kept_s=settings.erase_key_cache_s)
+    RUNNER.keys = ring if settings.kms else None
     return routes.create_router(node, SharedKeys(kms), writable)
 
 
-def use_remote_keys(registry_url: str, timeout_s: float, allowed: Sequence[KmsKey], project: Path) -> None:
+def use_remote_keys(settings: Settings) -> None:
     """Let the writers of a process that is not the server encrypt."""
-    if allowed:
-        RUNNER.keys = KeyRing(RemoteDeks(registry_url, timeout_s), KmsClient(allowed, project))
+    if settings.kms:
+        store = RemoteDeks(settings.registry, settings.kafka_timeout_s)
+        kms = KmsClient(settings.kms, settings.project)
+        RUNNER.keys = KeyRing(store, kms, kept_s=settings.erase_key_cache_s)

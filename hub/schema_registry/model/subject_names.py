@@ -7,6 +7,8 @@ Source: the documented behavior of Confluent's QualifiedSubject.
 
 from __future__ import annotations
 
+import re
+
 from hub.errors import CallerError
 
 DEFAULT_CONTEXT = "."
@@ -14,6 +16,7 @@ EVERY_CONTEXT = ":*:"
 ABOVE_CONTEXTS = ":.__GLOBAL:"
 LONGEST = 1_024
 _RESERVED = ("__GLOBAL", "__EMPTY")
+_PERSON = re.compile(r"(?P<topic>.+)\.erasable-[0-9a-f]{32}")
 
 
 class InvalidSubject(CallerError):
@@ -92,3 +95,20 @@ def check(subject: str, *, may_be_context: bool = False) -> None:
     control = any(ord(each) < 32 or 127 <= ord(each) < 160 for each in subject)
     if empty or control or name in _RESERVED or len(subject) > LONGEST:
         raise InvalidSubject(f"The specified subject '{subject[:80]}' is not a valid.")
+
+
+def person_subject(topic: str, person: str) -> str:
+    """Return the subject of a person's data key in an erasable topic. ``person``: the hash of the id."""
+    return f"{topic}.erasable-{person}-value"
+
+
+def topic_of(subject: str) -> str:
+    """Return the topic that a subject of values, keys or data keys belongs to.
+
+    >>> topic_of(person_subject("crm.people", "0" * 32)), topic_of(":.eu:shop.orders-key")
+    ('crm.people', 'shop.orders')
+    """
+    name = split(subject)[1]
+    name = next((name.removesuffix(each) for each in ("-value", "-key") if name.endswith(each)), name)
+    person = _PERSON.fullmatch(name)
+    return person["topic"] if person else name

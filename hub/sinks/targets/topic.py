@@ -17,6 +17,7 @@ from hub.schema_registry.client.port import SchemaRegistry
 from hub.schema_registry.codecs.values import Encoder
 from hub.schema_registry.codecs.wire_format import frame
 from hub.schema_registry.contracts.runner import RUNNER
+from hub.schema_registry.encryption.sealing import SEALER
 from hub.sinks.events import Delivered, Refused, SinkBatch, SinkEvent
 from hub.sinks.targets.target import Bury
 
@@ -73,4 +74,5 @@ class OtherTopic:
             value = orjson.dumps(event.row, default=str)
         else:
             value = frame(self._encoder[0], self._encoder[1].body(event.row))
+        value = SEALER.sealed(self.topic, value, self._registry)
         return NewRecord(self.topic, record.key, value, record.headers, record.timestamp_ms)

@@ -27,6 +27,8 @@ from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.runtime import Backoff
 from hub.schema_registry.client.port import SchemaRegistry
 from hub.schema_registry.client.registry_client import RegistryClient
+from hub.schema_registry.codecs.avro_validator import BrokenValue
+from hub.schema_registry.encryption.sealing import SEALER
 from hub.topics.conformance.results import RESCAN_S, read_tallies
 from hub.topics.conformance.rules import (
     AUDIT_TOPIC,
@@ -40,6 +42,7 @@ from hub.topics.conformance.rules import (
     size_of,
 )
 from hub.topics.conformance.schema_ids import SchemaIdCache
+from hub.topics.tree.erasable import seal_by_tree
 from hub.topics.tree.tree import LiveTree
 
 log = logging.getLogger(__name__)
@@ -153,7 +156,9 @@ class ConformanceChecker:
         tally = self.tallies[record.topic_partition]
         violation = judge(record, self._known.of(f"{record.topic}-value"), self.policies)
         copied: bool | None = None
-        if violation is not None and tally.mode == "quarantine":
+        # A copy would have the clear text of a person, and nothing would erase it.
+        is_erasable = SEALER.fields_of(record.topic) is not None
+        if violation is not None and tally.mode == "quarantine" and not is_erasable:
             copied = self._copy(record, violation, copies)
         tally.take(record, violation, copied)
         self._dirty.add(record.topic_partition)
@@ -287,6 +292,22 @@ def _create(
         )
 
 
+def clear_text_policy(registry: SchemaRegistry) -> Policy:
+    """Return the policy that finds erasable fields in clear text, as a writer past the hub leaves them."""
+
+    def judged(record: Record, _schema_id: int) -> str | None:
+        try:
+            names = SEALER.clear_fields(record.topic, record.value or b"", registry)
+        except CallerError as error:
+            return error.message
+        except BrokenValue:
+            return None
+        listed = ", ".join(names)
+        return f"erasable fields are in clear text: {listed}; write through the hub" if names else None
+
+    return judged
+
+
 def mode_of(tree: LiveTree, topic: str) -> Mode:
     """Return the topic's mode in the tree; ``report`` by default."""
     spec = tree.find(topic)
@@ -303,10 +324,12 @@ def run(settings: Settings, stop: threading.Event) -> None:
     cluster = own_cluster(settings)
     registry = RegistryClient(settings.registry)
     tree = LiveTree(settings.project / "topics.yaml")
+    seal_by_tree(settings.project, settings.erase_kek)
     auditor = ConformanceChecker(
         cluster,
         registry,
         lambda topic: mode_of(tree, topic),
+        policies=(clear_text_policy(registry),),
         replication_factor=settings.replication_factor,
         open_reader=lambda: cluster.gatherer(queue_kb=_QUEUE_KB, wait_ms=_GATHER_MS),
     )

@@ -20,6 +20,7 @@ from hub.schema_registry.codecs.wire_format import frame
 from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.contracts.rules import RuleRefused
 from hub.schema_registry.contracts.runner import RUNNER
+from hub.schema_registry.encryption.sealing import SEALER
 from hub.schema_registry.formats import exact_json
 from hub.topics.conformance.rules import judge, size_of
 from hub.topics.conformance.schema_ids import SchemaIdCache
@@ -162,7 +163,7 @@ class EventBuilder:
         body = RUNNER.encoder_of(source).body(plain)
         if source.schema_type == "JSON" and body == exact_json.dumped(plain):
             body = dumped(value)  # no rule rewrote the value: keep each number exact
-        return frame(schema_id, body)
+        return SEALER.sealed(topic, frame(schema_id, body), self.registry) or b""
 
     def _schema(self, topic: str, wanted: int | None) -> tuple[int, SchemaSource]:
         """Return the schema to encode with: ``wanted`` if it belongs to the topic's subject, else the

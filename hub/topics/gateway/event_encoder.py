@@ -14,6 +14,7 @@ from hub.schema_registry.client.port import SchemaRegistry
 from hub.schema_registry.codecs.wire_format import Undecodable, encode, frame, parsed
 from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.contracts.runner import RUNNER, has_write_rules
+from hub.schema_registry.encryption.sealing import SEALER
 
 SCHEMA_AGE_S = 30.0
 _MISFIT_S = 1.0
@@ -43,6 +44,11 @@ class EventEncoder:
         """Encode an event in the wire format. One that does not fit is tried again if a newer version was
         registered meanwhile. Raises CallerError naming the field, NotFound (no schema), PeerError.
         """
+        value = SEALER.sealed(topic, self._by_schema(topic, event), self.registry)
+        assert value is not None
+        return value
+
+    def _by_schema(self, topic: str, event: Mapping[str, Any]) -> bytes:
         schema = self._schema(topic)
         try:
             return self._encoded(topic, schema, event)

@@ -19,7 +19,9 @@ from hub.schema_registry.client.port import SchemaRegistry
 from hub.schema_registry.codecs.misfit import MOST_STEPS
 from hub.schema_registry.codecs.values import Encoder
 from hub.schema_registry.codecs.wire_format import frame
+from hub.schema_registry.contracts.rules import RuleRefused
 from hub.schema_registry.contracts.runner import RUNNER
+from hub.schema_registry.encryption.sealing import SEALER
 from hub.topics.conformance.rules import judge
 from hub.topics.conformance.schema_ids import SchemaIdCache
 from hub.topics.gateway.produce_request import FORMATS, Data, RecordRequest, Unprocessable, plain_bytes
@@ -114,9 +116,19 @@ class RequestEncoder:
 
     def _encoded(self, asked: RecordRequest) -> tuple[NewRecord, int | None]:
         key, _ = self._bytes_of("key", asked.key, asked)
-        value, schema_id = self._bytes_of("value", asked.value, asked)
+        value, schema_id = self._value_of(asked)
         timestamp_ms = self.now_ms if asked.timestamp_ms is None else asked.timestamp_ms
         return NewRecord(self.topic, key, value, asked.headers, timestamp_ms, asked.partition), schema_id
+
+    def _value_of(self, asked: RecordRequest) -> tuple[bytes | None, int | None]:
+        """Return (bytes, schema id or None) of a value, with its erasable fields encrypted."""
+        try:
+            value, schema_id = self._bytes_of("value", asked.value, asked)
+        except RuleRefused as error:
+            if SEALER.fields_of(self.topic) is not None:
+                error.dlq_topic = None  # a copy would have the clear text
+            raise
+        return SEALER.sealed(self.topic, value, self.schemas.registry), schema_id
 
     def _bytes_of(self, part: str, given: Data, asked: RecordRequest) -> tuple[bytes | None, int | None]:
         """Return (bytes, schema id or None) of a key or a value."""

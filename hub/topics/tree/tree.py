@@ -16,6 +16,7 @@ from pathlib import Path
 
 from hub.errors import ConfigError
 from hub.files import Stamp, stamp_if_there
+from hub.schema_registry.encryption.erasable import ErasableFields
 from hub.schema_registry.model.levels import Level
 from hub.topics.tree.tree_file import LATENCY_SHARE, LONGEST_NAME, AuditMode, TopicNode, TreeFile
 from hub.yaml import kept_to, load_model, place
@@ -76,6 +77,8 @@ class TopicSpec:
     audit: AuditMode = "report"
     key: str | None = None
     lake: bool = False
+    erasable: ErasableFields | None = None
+    legal_hold: str | None = None
 
     @property
     def subject(self) -> str:
@@ -258,7 +261,15 @@ def _spec(name: str, node: TopicNode, settings: Mapping[str, tuple[object, str]]
         audit=effective("audit") or "report",  # type: ignore[arg-type]
         key=node.key,
         lake=effective("lake") is True,
+        erasable=_erasable(effective("erasable_by"), effective("erasable_fields")),
+        legal_hold=str(effective("legal_hold")) if effective("legal_hold") else None,
     )
+
+
+def _erasable(by: object, fields: object) -> ErasableFields | None:
+    if not by:
+        return None
+    return ErasableFields(str(by), frozenset(map(str, fields)) if isinstance(fields, list) else frozenset())
 
 
 def matches(pattern: str, topic: str) -> bool:

@@ -97,6 +97,9 @@ class Inherited(BaseModel):
 
     ``audit`` sets how records that violate their schema are handled (hub/topics/conformance/auditor.py).
     ``lake`` sets whether the topic has an Iceberg table (docs/how-to/topics-as-iceberg-tables.md).
+    ``erasable_by`` names the field with the id of the person that an event is about; fields with the tag PII,
+    or ``erasable_fields``, are encrypted with a key of that person (docs/how-to/forget-a-person.md).
+    ``legal_hold`` is the reason why nothing may be erased.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -113,6 +116,9 @@ class Inherited(BaseModel):
     compatibility: Level | None = None
     audit: AuditMode | None = None
     lake: bool | None = None
+    erasable_by: str | None = Field(None, min_length=1, max_length=LONGEST_NAME)
+    erasable_fields: list[str] | None = Field(None, min_length=1, max_length=1_000)
+    legal_hold: str | None = Field(None, max_length=1_000)
 
     @field_validator("retention")
     @classmethod
@@ -148,6 +154,8 @@ class Inherited(BaseModel):
 
     @model_validator(mode="after")
     def _said_once(self) -> Self:
+        if self.erasable_by is not None and self.erasable_by.split(".")[-1] in (self.erasable_fields or ()):
+            raise ValueError(f'erasable_by "{self.erasable_by}" cannot be one of the erasable_fields')
         for name, key in _SUGAR:
             if getattr(self, name) is not None and key in self.config:
                 raise ValueError(f"{name} and config.{key} are the same setting: keep one")
@@ -168,6 +176,9 @@ class Inherited(BaseModel):
                 "compatibility",
                 "audit",
                 "lake",
+                "erasable_by",
+                "erasable_fields",
+                "legal_hold",
             )
             if (value := getattr(self, name)) is not None
         }

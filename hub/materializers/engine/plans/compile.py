@@ -187,7 +187,7 @@ class ViewCompiler:
             )
         kms = orjson.dumps([each.model_dump() for each in settings.kms]).decode()
         project = str(settings.project.expanduser().absolute())
-        return Opening(settings.registry, kms, project, settings.kafka_timeout_s)
+        return Opening(settings.registry, kms, project, settings.kafka_timeout_s, settings.erase_key_cache_s)
 
 
 def check_functions(view: View | SqlView, *, allowed: bool) -> None:

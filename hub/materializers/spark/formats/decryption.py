@@ -32,6 +32,7 @@ class Opening:
     kms: str
     project: str
     timeout_s: float
+    kept_s: float
 
 
 def with_clear_values(events: DataFrame, mine: str, opening: Opening) -> DataFrame:
@@ -76,7 +77,7 @@ def opened(topics: pa.Array, values: pa.Array, opening: Opening) -> pa.StructArr
 
 @lru_cache(maxsize=8)
 def _opener(opening: Opening) -> Any:
-    """Make the opener of a worker; it keeps keys for its life, as ``KEPT_S`` allows."""
+    """Make the opener of a worker; it keeps keys for its life, as ``kept_s`` allows."""
     from hub.config.kms import KmsKey
     from hub.schema_registry.client.registry_client import RegistryClient
     from hub.schema_registry.encryption.key_ring import KeyRing
@@ -86,5 +87,5 @@ def _opener(opening: Opening) -> Any:
 
     allowed = [KmsKey.model_validate(each) for each in json.loads(opening.kms)]
     kms = KmsClient(allowed, Path(opening.project))
-    ring = KeyRing(RemoteDeks(opening.registry_url, opening.timeout_s), kms)
+    ring = KeyRing(RemoteDeks(opening.registry_url, opening.timeout_s), kms, kept_s=opening.kept_s)
     return Opener(RegistryClient(opening.registry_url, opening.timeout_s), ring)

@@ -1,0 +1,141 @@
+"""Persons are forgotten: events of erasable topics, their readers, and what is left on the disks."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from patience import patient
+from pipeline import Pipeline, records_of
+from ports import free_ports
+from processes import call_hub, running_server
+
+from hub.config import Settings
+from hub.config.kms import KmsKey
+from hub.kafka import KafkaCluster
+from hub.record import Record
+from hub.schema_registry.client.registry_client import RegistryClient
+from hub.topics.conformance.auditor import clear_text_policy
+from hub.topics.tree.erasable import seal_by_tree
+
+CANARY = "ann@canary.example"
+SECRET = "a local secret"
+PERSON = {"id": "C-1", "email": CANARY, "age": 7}
+SCHEMA = json.dumps(
+    {
+        "type": "record",
+        "name": "Person",
+        "fields": [
+            {"name": "id", "type": "string"},
+            {"name": "email", "type": ["null", "string"], "confluent:tags": ["PII"]},
+            {"name": "age", "type": "int"},
+        ],
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def erasing(settings: Settings, kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    """Settings of a running server with a local KMS and the KEK of persons."""
+    folder = tmp_path_factory.mktemp("erasing")
+    (folder / "kms.secret").write_text(SECRET)
+    (folder / "topics.yaml").write_text(
+        "topics:\n  crm:\n    erasable_by: id\n    topics:\n      people: {}\n"
+    )
+    own = settings.model_copy(
+        update={
+            "project": folder,
+            "home": folder / "home",
+            "store": f"sqlite:///{folder}/home/hub.db",
+            "http_port": free_ports(1)[0],
+            "kms": [KmsKey(key="local-kms://people", secrets={"secret": "kms.secret"})],
+        }
+    )
+    with running_server(own):
+        made = call_hub(own, "kek", "create", "erasable", "--kms", "local-kms://people")
+        assert made.returncode == 0, made.stderr
+        yield own
+
+
+@pytest.fixture
+def topic(erasing: Settings, kafka: str) -> str:
+    """A new erasable topic with a schema."""
+    label = f"t{uuid.uuid4().hex[:8]}"
+    file = erasing.project / "topics.yaml"
+    file.write_text(f"{file.read_text()}      {label}: {{}}\n")
+    name = f"crm.{label}"
+    KafkaCluster(kafka, patient(15.0)).create_topic(name, partitions=1, config={}, replication_factor=1)
+    registry = RegistryClient(erasing.url, patient(15.0))
+    registry.register(f"{name}-value", SCHEMA)
+    registry.close()
+    return name
+
+
+def write(settings: Settings, topic: str, **changes: Any) -> httpx2.Response:
+    body = {"value": {"data": {**PERSON, **changes}}}
+    url = f"{settings.url}/v3/clusters/-/topics/{topic}/records"
+    return httpx2.post(url, json=body, timeout=patient(60.0))
+
+
+def test_every_way_in_encrypts_or_refuses(erasing: Settings, kafka: str, topic: str) -> None:
+    cluster = KafkaCluster(kafka, patient(15.0))
+    answer = write(erasing, topic)
+    assert answer.json()["error_code"] == 200, answer.text
+    given = ("topic", "publish", topic, "-k", "C-1", "-j")
+    published = call_hub(erasing, *given, json.dumps(PERSON))
+    assert published.returncode == 0, published.stderr
+    short = httpx2.post(f"{erasing.url}/topics/{topic}/events", json=PERSON, timeout=patient(60.0))
+    assert short.is_success, short.text
+    records = records_of(cluster, topic)
+    assert len(records) == 3
+    assert all(b"hub:erasable:1:" in (each.value or b"") for each in records)
+    assert CANARY not in str(records)
+    # An event that names nobody could never be erased.
+    refused = write(erasing, topic, id="")
+    assert refused.json()["code"] == "HUB-1219" and 'erasable by "id"' in refused.json()["message"]
+    missing = call_hub(erasing, *given, json.dumps({**PERSON, "id": ""}))
+    assert missing.returncode == 1 and 'send "id" with each event' in missing.stderr
+    assert len(records_of(cluster, topic)) == 3
+
+
+def test_the_conformance_check_finds_clear_text(erasing: Settings, kafka: str, topic: str) -> None:
+    registry = RegistryClient(erasing.url, patient(15.0))
+    seal_by_tree(erasing.project, "erasable")
+    policy = clear_text_policy(registry)
+    from hub.schema_registry.codecs.values import encoder_of
+    from hub.schema_registry.codecs.wire_format import frame
+
+    schema_id = registry.latest(f"{topic}-value").id
+    past_the_hub = frame(schema_id, encoder_of(registry.source(schema_id)).body(PERSON))
+    assert "in clear text: email" in (policy(Record(topic, 0, 0, 0, None, past_the_hub), schema_id) or "")
+    write(erasing, topic)
+    (sealed,) = records_of(KafkaCluster(kafka, patient(15.0)), topic)
+    assert policy(sealed, schema_id) is None
+
+
+def test_a_view_reads_clear_text_with_decrypt_alone(erasing: Settings, topic: str) -> None:
+    assert write(erasing, topic).json()["error_code"] == 200
+    name = f"people_{uuid.uuid4().hex[:8]}"
+    with contextlib.closing(Pipeline(erasing, erasing.url)) as running, running.own_views():
+        running.views.mkdir(parents=True, exist_ok=True)
+        for view, decrypt in ((name, "true"), (f"{name}_sealed", "false")):
+            write_view(running.views, view, topic, decrypt)
+        running.start("materialize")
+        running.start("apply-changelogs")
+        for view in (name, f"{name}_sealed"):
+            running.covers(view, [topic])
+        assert {key: row["email"] for key, row in running.rows(name).items()} == {"C-1": CANARY}
+        assert running.rows(f"{name}_sealed")["C-1"]["email"].startswith("hub:erasable:1:erasable:")
+
+
+def write_view(folder: Path, view: str, topic: str, decrypt: str) -> None:
+    (folder / f"{view}.yaml").write_text(
+        f"view: {view}\nsources: {{p: {{topic: {topic}, key: id, decrypt: {decrypt}}}}}\n"
+        "fields: {email: p.email}\n"
+    )
