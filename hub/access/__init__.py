@@ -23,6 +23,7 @@ be read, the last valid content applies; without one, only the hub's own process
     personal_tokens.py      [shell] tokens that people make, and personal_token_routes.py to make them
     oidc/, oidc_callers.py  tokens and logins of an OpenID Connect provider
     masking/                fields and rows that are masked, by rules over topics and views
+    quotas/                 limits of principals and tenants, and the same as quotas of Kafka
     kafka_grants.py         [core]  the grants as access rules of Kafka
 
 Other packages use only ``hub.caller``: the caller's identity and permissions.

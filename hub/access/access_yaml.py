@@ -14,6 +14,7 @@
     anonymous: [{role: read, topics: ["public.**"]}]  # default: nothing
     oidc: {issuer: …, audience: event-hub}           # hub/access/oidc/settings.py
     masks: [{tags: [PII], topics: ["shop.**"], as: hashed}]   # hub/access/masking/nodes.py
+    quotas: {defaults: {queries_per_s: 50}}          # hub/access/quotas/nodes.py
 
 The file contains hashes of passwords and tokens, never the secrets themselves: ``hub access hash`` makes
 them.
@@ -32,8 +33,10 @@ from hub.access.decide import AccessPolicy, Grant, patterns_of
 from hub.access.masking.decision import MaskPolicy
 from hub.access.masking.nodes import MOST_MASKS, ClaimNodes, MaskNode
 from hub.access.oidc.settings import OidcNode
+from hub.access.quotas.nodes import QuotasNode
 from hub.access.secrets import checked_password_hash, checked_token_hash, hash_of_token
 from hub.errors import ConfigError, nearest
+from hub.quotas.policy import NO_QUOTAS, QuotaPolicy
 from hub.schema_registry.policy.label_patterns import checked
 from hub.yaml import load_model, place
 
@@ -126,6 +129,11 @@ class AccessFile(_AccessModel):
     anonymous: Grants = Field(default_factory=list)
     oidc: OidcNode | None = None
     masks: list[MaskNode] = Field(default_factory=list, max_length=MOST_MASKS)
+    quotas: QuotasNode | None = Field(None, description="Limits of principals and tenants.")
+
+    def quota_policy(self) -> QuotaPolicy:
+        """Return the quotas as the input of their decisions."""
+        return NO_QUOTAS if self.quotas is None else self.quotas.policy(self.contact)
 
     def mask_policy(self) -> MaskPolicy:
         """Return the masks, and the claims of users and tokens, as the input of their decision."""
@@ -177,6 +185,7 @@ def load_access(path: Path) -> AccessFile:
                 hint=f'did you mean "{guess}"?' if guess else f"groups: {', '.join(file.groups) or 'none'}",
                 code="HUB-1711",
             )
+    _check_tenants(file, path)
     holders: dict[str, str] = {}
     for user, node in file.users.items():
         for each in node.certificates:
@@ -199,6 +208,27 @@ def load_access(path: Path) -> AccessFile:
     return file
 
 
+def _check_tenants(file: AccessFile, path: Path) -> None:
+    """Raise ConfigError for a topic or view of two tenants, and for limits of a token that does not exist."""
+    if file.quotas is None:
+        return
+    if (both := file.quotas.shared()) is not None:
+        raise ConfigError(
+            f'tenants "{both[1]}" and "{both[2]}" both have "{both[0]}"',
+            where=place(path, "quotas", "tenants", both[2]),
+            hint="a topic or view counts to one tenant: the one with the longest subtree",
+            code="HUB-1711",
+        )
+    for name in file.quotas.tokens:
+        if name not in file.tokens:
+            raise ConfigError(
+                f'token "{name}" does not exist',
+                where=place(path, "quotas", "tokens", name),
+                hint=f"tokens: {', '.join(file.tokens) or 'none'}; tokens of people count to their owner",
+                code="HUB-1711",
+            )
+
+
 def _named_groups(file: AccessFile) -> Iterator[tuple[tuple[str | int, ...], str]]:
     for kind, nodes in (("users", file.users), ("tokens", file.tokens)):
         for name, node in nodes.items():
@@ -206,6 +236,8 @@ def _named_groups(file: AccessFile) -> Iterator[tuple[tuple[str | int, ...], str
                 yield (kind, name, "groups", number), group
     for value, group in ((file.oidc and file.oidc.groups) or {}).items():
         yield ("oidc", "groups", value), group
+    for group in file.quotas.groups if file.quotas is not None else ():
+        yield ("quotas", "groups", group), group
     for number, mask in enumerate(file.masks):
         for group in mask.groups:
             yield ("masks", number, "groups", group), group

@@ -20,6 +20,8 @@ from hub.caller import Action, Caller, Decision, Resource
 from hub.errors import ConfigError
 from hub.files import Stamp, stamp_if_there
 from hub.masking.shape import SeenShape
+from hub.quotas.ledger import Ledger
+from hub.quotas.policy import NO_QUOTAS, QuotaPolicy
 from hub.yaml import is_there
 from hub.yaml_nodes import UnreadableFile
 
@@ -43,6 +45,7 @@ class AccessRules:
     certificates: Mapping[str, str] = field(default_factory=dict)
     masks: MaskPolicy = field(default_factory=MaskPolicy)
     mask_sources: MaskSources = field(default_factory=MaskSources, repr=False, compare=False)
+    quotas: QuotaPolicy = NO_QUOTAS
     _known: dict[tuple[Principal, Action, Resource], Decision] = field(default_factory=dict, repr=False)
 
     @staticmethod
@@ -54,6 +57,7 @@ class AccessRules:
             {each: name for name, node in file.users.items() for each in node.certificates},
             file.mask_policy(),
             mask_sources or MaskSources(),
+            file.quota_policy(),
         )
 
     def decide(self, who: Principal, action: Action, what: Resource) -> Decision:
@@ -142,6 +146,7 @@ class LiveAccess:
         self._required, self._admin_token = required, admin_token
         self._by_token_alone = False  # there was no access.yaml so far
         self.mask_sources = MaskSources()
+        self.ledger = Ledger()  # use since the server's start; a changed file keeps it
         self._read: Stamp | None = None
         self._lock = threading.Lock()
         self.refresh()

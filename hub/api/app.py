@@ -31,6 +31,7 @@ from hub.api.guard import AuthenticationContext, Guard
 from hub.api.help_pages import add_help
 from hub.api.masking.install import open_masks
 from hub.api.materializer_health import around
+from hub.api.quotas.usage import ServerUsage
 from hub.api.web import HubParts, counted_topics, mirrors_of
 from hub.api.write_guard import WriteGuard
 from hub.completeness import routes as completeness_routes
@@ -170,16 +171,13 @@ async def compose(
     mirrors = mirrors_of(settings)
     canaries = await run_in_threadpool(add_canaries, app, settings, cluster, registry, watcher.store, opened)
     parts = HubParts(
-        watcher.store,
-        watcher,
-        node,
-        contact,
-        mirrors,
+        *(watcher.store, watcher, node, contact, mirrors),
         completeness=lambda: counted_topics(ledger),
         alerts=seen,
         canary=lambda: canary_body(canaries),
         newest=news.over,
         counters=results.counters,
+        usage=ServerUsage(access),
         families=lambda: (
             *completeness_routes.families(ledger),
             *canary_routes.families(canaries),

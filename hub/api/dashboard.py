@@ -149,6 +149,7 @@ def all_families(settings: Settings, parts: HubParts, measurers: Measurers) -> I
         *verification_metrics.families(records, wall_clock_ms()),
         contact_series.family(parts.contact.known),
         *parts.families(),
+        *parts.usage.families(),
         *last_run.families(settings.home, wall_clock_ms()),
         span_series(records, wall_clock_ms()),
     )

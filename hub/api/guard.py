@@ -23,9 +23,11 @@ from hub.access.decide import Principal, has_any
 from hub.access.live_config import AccessRules, LiveAccess
 from hub.access.open_sessions import OpenSessions
 from hub.access.personal_tokens import PersonalTokens
+from hub.access.quotas.principals import asker_of
 from hub.access.signed_out_sessions import EndedSessions
 from hub.access_log.writer import NotLogged
 from hub.api.auditing.request_log import NOBODY, LoggedRequest, RequestLog, answer, noting
+from hub.api.quotas.requests import admit, counted, paused
 from hub.api.route_rules import RouteRule, rule_of
 from hub.caller import CALLER, Forbidden, Unauthenticated, require
 from hub.errors import HubError, NotFound
@@ -34,6 +36,7 @@ from hub.hosts import Hosts, UnknownHost
 from hub.observability.web.http_status import status_of
 from hub.observability.web.page import is_of
 from hub.observability.web.refusals import refusal
+from hub.quotas.spending import QuotaExceeded
 from hub.shares import ASKER
 
 log = logging.getLogger(__name__)
@@ -130,7 +133,7 @@ class Guard:
         try:
             if found is None or not found[0].is_open:
                 known = await self.door.authenticator.known(asked, rules)
-            rule, given, _ = self._admitted(found, known, scope, asked, rules)
+            rule, given, template = self._admitted(found, known, scope, asked, rules)
         except HubError as error:
             logged = self._log(found, known, asked, scope)
             return await self._refuse(error, known, rules, scope, receive, send, logged)
@@ -138,13 +141,18 @@ class Guard:
         caller = None if rule.whole else rules.caller(known.who, way=known.way)
         if logged is not None and caller is not None:
             caller = noting(caller, rules)
-        share, before = ASKER.set(_asker(known, asked)), CALLER.set(caller)
+        share, before = (
+            ASKER.set(asker := asker_of(known.who, neighbourhood(asked.address))),
+            CALLER.set(caller),
+        )
         try:
             watched = self._watched(send, rule, given, known, rules, method_of(scope))
-            await answer(self.app, logged, scope, receive, watched)
+            with counted(rule, given, known.who, asker, rules, self.door.access.ledger) as spender:
+                await admit(spender, rule, template, given, scope)
+                await answer(self.app, logged, scope, receive, paused(spender, watched))
         except _StreamRevoked:
             log.info("a stream of %r was ended: access.yaml has changed, or they signed out", known.who.name)
-        except NotLogged as error:
+        except (NotLogged, QuotaExceeded) as error:
             await self._refuse(error, known, rules, scope, receive, send, logged)
         finally:
             CALLER.reset(before)
@@ -160,7 +168,7 @@ class Guard:
         """Handle a request without an access.yaml: refuse only forged cross-site requests of browsers."""
         asked = auth_request_of(scope)
         logged = self._log(self._rule(scope), NOBODY, asked, scope)
-        share = ASKER.set(_asker(NOBODY, asked))
+        share = ASKER.set(asker_of(NOBODY.who, neighbourhood(asked.address)))
         try:
             if method_of(scope) not in _SAFE:
                 _sent_here(asked, NOBODY.way)
@@ -271,15 +279,6 @@ class Guard:
             await WebSocket(scope, receive, send).send_denial_response(response)
         else:
             await response(scope, receive, send)
-
-
-def _asker(known: AuthenticatedCaller, asked: AuthRequest) -> str:
-    """Return the key of the quota that a request counts against; "" for the hub's own processes."""
-    if known.who.kind == "own":
-        return ""
-    return (
-        f"{known.who.kind} {known.who.name}" if known.who.name else f"address {neighbourhood(asked.address)}"
-    )
 
 
 def _sent_here(asked: AuthRequest, way: str) -> None:

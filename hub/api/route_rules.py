@@ -82,6 +82,8 @@ ROUTES: Final[Mapping[str, Mapping[str, RouteRule]]] = {
     "/api/access/tokens": {"GET": LISTED, "POST": LISTED},
     "/api/access/tokens/{id}": {"DELETE": LISTED},
     "/api/access/explain": {"GET": LISTED},
+    "/usage": {"GET": LISTED},
+    "/api/usage": {"GET": LISTED},
     "/access-log": {"GET": _HUB_ADMIN},
     "/api/access/log": {"GET": _HUB_ADMIN},
     "/metrics": {"GET": METRICS},

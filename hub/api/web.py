@@ -19,6 +19,7 @@ from fastapi import FastAPI
 from prometheus_client.core import Metric
 
 from hub.alerts.model.rules import RuleChanges, RuleObservations
+from hub.api.quotas.usage import ServerUsage
 from hub.api.visibility import VisibleAlerts, VisibleTopics, visible_counts, visible_rows, visible_tree
 from hub.caller import CALLER, sees_view
 from hub.completeness.counts_follower import NOT_READ, CountsFollower
@@ -112,6 +113,7 @@ class HubParts:
     newest: Callable[[Mapping[str, Any]], dict[str, Any]]
     counters: Counters
     families: Families
+    usage: ServerUsage
 
 
 def add_pages(
@@ -161,6 +163,7 @@ def page_sources(
         processes=measurers.health.processes,
         canary=parts.canary,
         latency=lambda: [row for row in latency.rows() if sees_view(row.view)],
+        usage=parts.usage.page,
         lake=lambda topic: lake_line(read_note(settings.home, time.time_ns() // 1_000_000), topic),
     )
 

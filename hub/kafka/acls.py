@@ -1,10 +1,13 @@
-"""[edge] Access rules on topics, groups, transactional ids and the cluster: list, add, remove."""
+"""[edge] Access rules on topics, groups, transactional ids and the cluster, and client quotas of users: list,
+add, remove."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import socket
+import struct
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (
@@ -16,8 +19,11 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from hub.kafka.connection import Connection
+from hub.errors import HubError, PeerError
+from hub.kafka.connection import Connection, bootstrap_hosts
+from hub.kafka.protocol.client_quotas import ClientQuota, QuotasRefused, alter_user_quotas, user_quotas
 
+T = TypeVar("T")
 _NO_AUTHORIZER = {KafkaError.SECURITY_DISABLED}
 
 
@@ -45,7 +51,7 @@ class AccessRule:
 
 
 class Acls(Connection):
-    """Access rules of a cluster."""
+    """Access rules and client quotas of a cluster."""
 
     def access_rules(self) -> frozenset[AccessRule] | None:
         """Return all rules on topics, transactional ids and the cluster; None if the cluster has no
@@ -102,6 +108,33 @@ class Acls(Connection):
         ]
         if wanted:
             self._results(self.admin.delete_acls(wanted, request_timeout=self.timeout_s))
+
+    def user_quotas(self) -> tuple[ClientQuota, ...]:
+        """Return the client quotas of all users. Raises PeerError."""
+        return self._at_a_broker(lambda connection: tuple(user_quotas(connection)), "list client quotas")
+
+    def alter_user_quotas(self, wanted: Collection[ClientQuota], removed: Collection[ClientQuota]) -> None:
+        """Set and remove client quotas of users. Raises PeerError."""
+        if wanted or removed:
+            self._at_a_broker(lambda each: alter_user_quotas(each, wanted, removed), "set client quotas")
+
+    def _at_a_broker(self, ask: Callable[[socket.socket], T], doing: str) -> T:
+        """Return the answer of the first bootstrap server that answers."""
+        failed: HubError = self.down(doing, "it has no address")
+        for host, port in bootstrap_hosts(self.bootstrap):
+            try:
+                return ask(self.socket_to(host, port, self.timeout_s))
+            except QuotasRefused as refused:
+                raise PeerError(
+                    f"{doing}: Kafka refuses it: {refused}",
+                    hint="give the hub's user DescribeConfigs and AlterConfigs on the cluster"
+                    if refused.may_not
+                    else None,
+                    code="HUB-3012",
+                ) from None
+            except (OSError, struct.error, IndexError) as error:
+                failed = self.down(doing, error or type(error).__name__)
+        raise failed
 
 
 def _rule(binding: AclBinding, resource: Resource) -> AccessRule:

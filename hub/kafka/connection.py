@@ -247,7 +247,7 @@ class Connection:
         Raises ConfigError (HUB-1603) for files that cannot be used.
         """
         _ = self.admin
-        for host, port in _hosts(self.bootstrap):
+        for host, port in bootstrap_hosts(self.bootstrap):
             found = looked_at(host, port, timeout_s, self._security, self._tokens)
             if found is not None:
                 raise self.barred("connect", found)
@@ -259,7 +259,7 @@ class Connection:
         now = time.monotonic()
         if now - self._looked[0] > _LOOK_AGAIN_S:
             self._looked = now, None
-            for host, port in _hosts(self.bootstrap)[:1]:
+            for host, port in bootstrap_hosts(self.bootstrap)[:1]:
                 self._looked = now, looked_at(host, port, _LOOK_S, self._security, self._tokens)
         found = self._looked[1]
         return error if found is None else self.barred(doing, found)
@@ -382,7 +382,8 @@ def made(kind: Callable[[dict[str, Any]], T], settings: dict[str, Any]) -> T:
         ) from None
 
 
-def _hosts(bootstrap: str) -> list[tuple[str, int]]:
+def bootstrap_hosts(bootstrap: str) -> list[tuple[str, int]]:
+    """Return host and port of each bootstrap server."""
     found = []
     for each in bootstrap.split(","):
         host, _, port = each.strip().rpartition(":")

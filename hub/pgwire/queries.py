@@ -33,6 +33,7 @@ from hub.pgwire.statement_log import STATEMENT
 from hub.pgwire.statements import Select, quoted_aliases
 from hub.pgwire.values import types as t
 from hub.pgwire.values.decode import Items, decoded
+from hub.quotas.spending import pause_if_refused
 
 log = logging.getLogger(__name__)
 
@@ -136,6 +137,7 @@ class PgQueries:
             with STATEMENT.get()():
                 behind = await self._answered(asked, settings, session, gone, running, spool)
         except (HubError, PgError) as error:
+            await pause_if_refused()
             spool.finish(error)
         except Exception as error:
             log.exception("a query of Postgres' protocol failed")

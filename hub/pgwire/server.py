@@ -24,6 +24,8 @@ from hub.pgwire.queries import PgQueries
 from hub.pgwire.session_settings import startup_settings
 from hub.pgwire.sign_in import DatabaseSignIn, SignedIn, checked_database
 from hub.pgwire.sqlstates import PgError
+from hub.quotas.kinds import Quota
+from hub.quotas.spending import holding, pause_if_refused
 from hub.shares import Shares
 
 log = logging.getLogger(__name__)
@@ -130,6 +132,7 @@ class PgServer:
         except TimeoutError:
             return
         except (PgError, HubError, ProtocolError) as error:
+            await pause_if_refused()
             await wire.send(fatal(error))
             await wire.flush()
 
@@ -188,15 +191,15 @@ class PgServer:
         settings = {**startup_settings(startup.parameters), "session_authorization": known.user}
         known.enter()
         self._shares.require()
-        await wire.send(backend.AUTHENTICATED)
         process = next(self._numbers) % _LARGEST_PROCESS
         connection = Connection(wire, self._queries, self._sign_in, known, process, self._options.idle_s)
-        self._connections[process] = connection
-        try:
-            with self._shares.held():
+        with self._shares.held(), holding(Quota.connections):
+            await wire.send(backend.AUTHENTICATED)
+            self._connections[process] = connection
+            try:
                 await connection.run(settings)
-        finally:
-            del self._connections[process]
+            finally:
+                del self._connections[process]
 
     def _cancel(self, process: int, secret: bytes) -> None:
         found = self._connections.get(process)

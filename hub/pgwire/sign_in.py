@@ -14,10 +14,13 @@ from functools import partial
 from hub.access.authenticate import AuthenticatedCaller, Authenticator, AuthRequest, neighbourhood
 from hub.access.decide import ANONYMOUS, Principal, has_any
 from hub.access.live_config import AccessRules, LiveAccess
+from hub.access.quotas.principals import asker_of, spender_of
 from hub.caller import CALLER, Unauthenticated
 from hub.errors import HubError
 from hub.pgwire.sqlstates import PgError
 from hub.pgwire.statement_log import STATEMENT, StatementLog
+from hub.quotas.ledger import Ledger
+from hub.quotas.spending import SPENDER
 from hub.shares import ASKER
 
 DATABASE = "hub"
@@ -27,7 +30,7 @@ NOBODY = "anonymous"
 @dataclass(frozen=True, slots=True)
 class SignedIn:
     """Identity of a connection. ``rules`` None: access was not controlled when it began. ``caller``: how it
-    signed in; None: without a password.
+    signed in; None: without a password. ``ledger``: of quotas.
     """
 
     user: str
@@ -36,6 +39,7 @@ class SignedIn:
     rules: AccessRules | None
     caller: AuthenticatedCaller | None = None
     log: StatementLog | None = None
+    ledger: Ledger | None = None
 
     def enter(self) -> None:
         """Make this the caller of the current task, and of the tasks and threads that it starts."""
@@ -46,10 +50,10 @@ class SignedIn:
             if caller is not None and self.rules is not None:
                 caller = self.log.caller(caller, self.rules)
         CALLER.set(caller)
-        named = (
-            f"{self.who.kind} {self.who.name}" if self.who.name else f"address {neighbourhood(self.address)}"
-        )
-        ASKER.set("" if self.who.kind == "own" else named)
+        asker = asker_of(self.who, neighbourhood(self.address))
+        ASKER.set(asker)
+        if self.rules is not None and self.ledger is not None:
+            SPENDER.set(spender_of(self.who, asker, self.rules.quotas, self.ledger))
 
 
 def checked_database(database: str, user: str) -> None:
@@ -78,7 +82,7 @@ class DatabaseSignIn:
         """
         rules = self._access.rules
         if rules is None or (user == NOBODY and has_any(rules.policy, ANONYMOUS)):
-            return SignedIn(user, address, ANONYMOUS, rules, log=self._log())
+            return SignedIn(user, address, ANONYMOUS, rules, log=self._log(), ledger=self._access.ledger)
         return None
 
     async def by_password(self, user: str, password: str, address: str) -> SignedIn:
@@ -99,7 +103,7 @@ class DatabaseSignIn:
             raise
         if log is not None:
             log.signed_in(known, asked)
-        return SignedIn(user, address, known.who, rules, known, log)
+        return SignedIn(user, address, known.who, rules, known, log, self._access.ledger)
 
     def still(self, known: SignedIn) -> SignedIn:
         """Return the identity under the access.yaml of now. Raises PgError when it has lost access, or when
@@ -113,4 +117,4 @@ class DatabaseSignIn:
         who = None if known.rules is None else now.same_principal(known.who, known.rules)
         if who is None or not has_any(now.policy, who):
             raise PgError("28000", "access.yaml has changed: sign in again")
-        return SignedIn(known.user, known.address, who, now, known.caller, known.log)
+        return SignedIn(known.user, known.address, who, now, known.caller, known.log, known.ledger)

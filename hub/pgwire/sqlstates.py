@@ -25,6 +25,7 @@ _STATES: Final[Mapping[str, str]] = {
     "HUB-1452": "54000",
     "HUB-1471": "42703",  # undefined column
     "HUB-1472": "57014",  # query canceled: out of time
+    "HUB-1730": "53400",  # configuration limit exceeded
     "HUB-3066": "53300",  # too many connections
 }
 _BY_CLASS: Final[tuple[tuple[type[HubError], str], ...]] = (

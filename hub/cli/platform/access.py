@@ -143,7 +143,7 @@ def ls(output: OutputOption = Output.table) -> None:
 
 @app.command()
 def plan(prune: PruneOption = None, output: OutputOption = Output.table) -> None:
-    """Print the access rules (ACLs) of Kafka that `apply` would add and remove.
+    """Print the access rules (ACLs) and client quotas of Kafka that `apply` would change.
 
     Exit code 0: none. 2: some. Example: hub access plan --prune former-user
     """
@@ -153,7 +153,7 @@ def plan(prune: PruneOption = None, output: OutputOption = Output.table) -> None
 @app.command()
 def apply(prune: PruneOption = None, output: OutputOption = Output.table) -> None:
     """Make the access rules of Kafka like the grants of access.yaml, so that direct clients get the server's
-    answer.
+    answer, and its client quotas like the bytes quotas.
 
     Users and tokens are Kafka's users of the same name. Rules that deny, of one host, of the cluster, of the
     hub itself and of users that access.yaml does not name stay.
@@ -164,11 +164,21 @@ def apply(prune: PruneOption = None, output: OutputOption = Output.table) -> Non
 
 @app.command()
 def drift(output: OutputOption = Output.table) -> None:
-    """Print what differs between the grants and Kafka's access rules.
+    """Print what differs between access.yaml and Kafka's access rules and client quotas.
 
     Exit code 0: nothing. 2: something. Example: hub access drift -o json
     """
     access_kafka.drift(_file(), output)
+
+
+@app.command()
+def usage(output: OutputOption = Output.table) -> None:
+    """Print use against the quotas of access.yaml, by principal and tenant, with refused requests.
+
+    Of one server since its start; `last hour` counts the last 55 to 60 minutes.
+    Example: hub access usage -o json
+    """
+    access_people.usage(output)
 
 
 def _row(

@@ -1,5 +1,5 @@
-"""[edge] ``hub access token`` and ``hub access session``: what people have made and opened, at the running
-server.
+"""[edge] ``hub access token``, ``session`` and ``usage``: what people have made, opened and used, at the
+running server.
 """
 
 from __future__ import annotations
@@ -139,6 +139,34 @@ def end_sessions(
         note(f"Ended a session of {gone['name']} from {gone['address']}.")
     if not ids:
         note(f"{user} has no sessions.")
+
+
+def usage(output: OutputOption) -> None:
+    """Print the rows of ``hub access usage``."""
+    found: dict[str, Any] = http.get("/api/usage")
+    if output is Output.json:
+        show(found["rows"], output)
+        return
+    if not found["is_on"]:
+        note("access.yaml has no quotas: docs/how-to/share-a-hub.md")
+        return
+    rows = [
+        {
+            "who": f"{each['kind']} {each['name']}",
+            "quota": each["quota"],
+            "now": f"{each['now']:.10g}",
+            "limit": "unlimited" if each["limit"] is None else f"{each['limit']:.15g}",
+            "last hour": f"{each['last_hour']:.15g}",
+            "refused": each["refused_last_hour"],
+            "set by": each["source"],
+        }
+        for each in found["rows"]
+    ]
+    show(rows, output)
+    if found["left_out"]:
+        note(f"{found['left_out']} more rows are not shown.")
+    if not found["whole"]:
+        note("Your own use; everybody's takes the role read with hub: true.")
 
 
 def _time(seconds: int | None) -> str:

@@ -62,6 +62,7 @@ NAVIGATION = (
             Section("alerts", "Alerts", "/alerts", "a"),
             Section("dead-letters", "Dead-letter records", "/dead-letters", "d"),
             Section("cluster", "Cluster", "/cluster", "b", Action.read),
+            Section("usage", "Usage", "/usage", "u"),
             Section("access-log", "Access log", "/access-log", "x", Action.admin),
         ),
     ),

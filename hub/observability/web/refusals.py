@@ -52,7 +52,12 @@ def refusal(
             return page_of(error, status, known, rules, more)
         if wants_page and by_browser:  # a form
             return page_of(error, status, known, rules, more)
-    body: dict[str, Any] = {"error_code": error.code, "message": error.message, "hint": error.hint}
+    body: dict[str, Any] = {
+        "error_code": error.code,
+        "message": error.message,
+        "hint": error.hint,
+        **error.details,
+    }
     if path.startswith(_CONFLUENT):
         hint = f": {error.hint}" if error.hint else ""
         body = {

@@ -18,6 +18,7 @@ from hub.kafka import KafkaCluster
 from hub.log import TopicDescription
 from hub.record import Positions
 from hub.schema_registry.client.port import SchemaRegistry
+from hub.topics.gateway.admission import spend_event
 from hub.topics.gateway.producer import Publisher
 from hub.topics.tree.tree import LiveTree, TopicSpec
 
@@ -114,6 +115,7 @@ def create_router(
         try:
             if (refused := refuses(topic)) is not None:
                 raise refused
+            spend_event(topic, body.value)
             position = publisher.publish(topic, body.key, body.value, body.timestamp_ms)
         finally:
             publishing.release()

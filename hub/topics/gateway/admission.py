@@ -1,4 +1,5 @@
-"""[core] Bounds on requests in progress: their number, their bytes, and a pause after Kafka did not answer.
+"""[core] Bounds on requests in progress: their number, their bytes, and a pause after Kafka did not answer;
+quotas of events and bytes.
 
 Requests above the limits are refused at once (429), and so are requests for a moment after Kafka did not
 answer (503). All methods take the time, so that tests need no clock.
@@ -9,12 +10,39 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+import orjson
+
 from hub.errors import PeerError
+from hub.quotas.kinds import Quota
+from hub.quotas.spending import spend
 from hub.topics.gateway.produce_request import MOST_REQUEST_BYTES, Busy, TooLarge
 
 MOST_REQUESTS = 256
 MOST_BYTES = 64 << 20
 _AWAY_S = 1.0
+
+
+def require_room(topic: str) -> None:
+    """Refuse a request before its body is read if a quota is used up already. Raises QuotaExceeded."""
+    for quota in (Quota.events_in, Quota.bytes_in):
+        spend(quota, 0, topics=(topic,))
+
+
+def spend_bytes(topic: str, size: int) -> None:
+    """Count the body of a request. Raises QuotaExceeded."""
+    spend(Quota.bytes_in, size, topics=(topic,))
+
+
+def spent_events(topic: str, number: int) -> int:
+    """Count the events of a request and return their number. Raises QuotaExceeded: nothing was written."""
+    spend(Quota.events_in, number, topics=(topic,))
+    return number
+
+
+def spend_event(topic: str, value: object) -> None:
+    """Count one event with its value as JSON. Raises QuotaExceeded."""
+    spend_bytes(topic, len(orjson.dumps(value)))
+    spent_events(topic, 1)
 
 
 class Admission:

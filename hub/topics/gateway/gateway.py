@@ -31,7 +31,7 @@ from hub.kafka.connection import AWAY, BARRED
 from hub.record import NewRecord, TopicPartition
 from hub.schema_registry.client.port import SchemaRegistry
 from hub.schema_registry.contracts.rules import RuleRefused
-from hub.topics.gateway.admission import Admission, Slot
+from hub.topics.gateway.admission import Admission, Slot, spent_events
 from hub.topics.gateway.gateway_sender import GatewaySender
 from hub.topics.gateway.idempotency import FoundRequest, mark
 from hub.topics.gateway.produce_batch import (
@@ -183,10 +183,10 @@ class Gateway:
             raise refused
         topic = self._topic(request.topic)
         cluster_id = self.cluster_id()
-        records = records_of(
-            request.body, lines=request.lines, form=request.form, key_field=request.key_field
-        )
-        count, key, now_ms = len(records), request.idempotency_key, int(time.time() * 1000)
+        form, lines, key_field = request.form, request.lines, request.key_field
+        records = records_of(request.body, lines=lines, form=form, key_field=key_field)
+        count, key = spent_events(request.topic, len(records)), request.idempotency_key
+        now_ms = int(time.time() * 1000)
         found = None if key is None else self.repeated.in_log(request.topic, key, print_, count, now_ms)
         span = _begun(request, count)
 

@@ -45,7 +45,7 @@ class ProduceRequest:
 @dataclass(frozen=True, slots=True)
 class GatewayAnswer:
     """Answer to a produce request. ``lines`` are in the order of the request's records. If ``single``, there
-    was one record and ``status`` is its status.
+    was one record and ``status`` is its status. ``retry_after``: seconds, for statuses 429 and 503.
     """
 
     status: int
@@ -53,6 +53,7 @@ class GatewayAnswer:
     position: Positions = field(default_factory=Positions)
     single: bool = True
     repeated: bool = False
+    retry_after: str = "1"
 
 
 class ProduceBatch:
@@ -117,7 +118,8 @@ class ProduceBatch:
 
 def refusal(error: HubError) -> GatewayAnswer:
     """Build the answer to a request that was refused as a whole."""
-    return GatewayAnswer(status_of(error), (refused_line(error),))
+    again = error.details.get("retry_after", "1")
+    return GatewayAnswer(status_of(error), (refused_line(error),), retry_after=again)
 
 
 def outcome_unknown(error: HubError) -> PeerError:

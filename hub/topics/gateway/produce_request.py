@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import orjson
 
+from hub.caller import TooMany
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError, nearest
 from hub.record import Headers
 from hub.schema_registry.formats.exact_json import dumped, loaded
@@ -79,6 +80,7 @@ STATUS_OF: tuple[tuple[type[HubError], int], ...] = (
     (Conflict, 409),
     (Malformed, 400),
     (TooLarge, 413),
+    (TooMany, 429),
     (CallerError, 422),
     (Busy, 429),
     (PeerError, 503),

@@ -18,7 +18,7 @@ from fastapi.routing import APIRoute
 
 from hub.caller import sees_topic
 from hub.errors import CallerError, HubError, NotFound
-from hub.topics.gateway.admission import Slot
+from hub.topics.gateway.admission import Slot, require_room, spend_bytes
 from hub.topics.gateway.gateway import Gateway
 from hub.topics.gateway.idempotency import checked_key
 from hub.topics.gateway.produce_batch import GatewayAnswer, ProduceRequest, refusal
@@ -120,9 +120,11 @@ class _GatewayRoutes:
         told = request.headers
         trace = ACTIVE.get() or parse(told.get("traceparent"), told.get("tracestate"))
         kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
+        require_room(topic)
         slot = self._gateway.admit(announced_bytes(request))
         try:
             body = await read_body(request, slot)
+            spend_bytes(topic, len(body))
         except BaseException:
             slot.release()
             raise
@@ -173,7 +175,7 @@ def answered(answer: GatewayAnswer) -> Response:
     if answer.repeated:
         headers["Idempotent-Replayed"] = "true"
     if answer.status in (429, 503):
-        headers["Retry-After"] = "1"
+        headers["Retry-After"] = answer.retry_after
     if answer.single:
         return Response(orjson.dumps(answer.lines[0]), answer.status, headers, "application/json")
     body = b"".join(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE) for line in answer.lines)

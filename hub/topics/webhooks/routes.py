@@ -14,6 +14,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from hub.errors import CallerError, HubError
+from hub.topics.gateway.admission import require_room, spend_bytes
 from hub.topics.gateway.gateway import Gateway
 from hub.topics.gateway.produce_batch import GatewayAnswer, ProduceRequest, refusal
 from hub.topics.gateway.routes import announced_bytes, answered, declared_key, read_body
@@ -66,6 +67,8 @@ async def _received(
         why = not_signed(found.verification, SignedRequest(headers, body, time.time()))
         if why is not None:
             raise NotSigned(why, hint="the sender and the hub need the same secret: hub webhook ls")
+        require_room(found.shape.topic)
+        spend_bytes(found.shape.topic, len(body))
         delivery = delivery_of(found.shape, headers, body)
     except BaseException as error:
         slot.release()

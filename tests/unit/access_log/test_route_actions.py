@@ -101,6 +101,7 @@ view recompute; view validate; view explain; query; sql; mcp; watch; lag; latenc
 completeness show; completeness missing; canary view; alert ls; alert show; alert test; alert silence
 alert unsilence; alert rules; access hash; access check; access explain; access ls; access plan; access drift
 access token create; access token ls; access token revoke; access session ls; access session revoke
+access usage
 access audit ls; access audit tail; access audit verify; access audit export
 kek ls; kek show; kek create; kek rotate; kek delete; import ksql; import flink; upgrade
 """

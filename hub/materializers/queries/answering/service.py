@@ -43,6 +43,8 @@ from hub.materializers.serving.token_waits import wait_for
 from hub.materializers.serving.watcher import Watcher
 from hub.materializers.snapshot_groups.in_store import CommonSnapshot
 from hub.materializers.stores.sql_store import Store
+from hub.quotas.kinds import Quota
+from hub.quotas.spending import spend, timed
 from hub.record import Positions
 from hub.shares import Shares
 
@@ -122,6 +124,7 @@ class QueryService:
         """
         if statement is None and (found := hub_statement(body.sql)) is not None:
             note_sql(lambda: without_literals(body.sql), ())
+            spend(Quota.queries)
             with self.gate.admitted():
                 if isinstance(found, CreateView | DropView):
                     await log_change(LoggedAction.view_change, "view", found.name)
@@ -131,7 +134,10 @@ class QueryService:
         running = running or RunningQuery(self.deadline(body.timeout_ms))
         deadline = running.deadline
         statement = statement or parse(body.sql)
-        note_sql(lambda: without_literals(statement.text, statement.tokens), tables_of(statement))
+        tables = tables_of(statement)
+        note_sql(lambda: without_literals(statement.text, statement.tokens), tables)
+        spend(Quota.sql_seconds, 0, tables=tables)
+        spend(Quota.queries, tables=tables)
         since_ms = since_of_text(body.since)
         with self.gate.admitted():
             call = QueryCall(
@@ -144,7 +150,8 @@ class QueryService:
             while True:
                 seen = self.watcher.generation
                 async with self.gate.slot(deadline):
-                    answer, scanned = await _unless_gone(gone, call, self.gate)
+                    with timed(Quota.sql_seconds, tables=tables):
+                        answer, scanned = await _unless_gone(gone, call, self.gate)
                 if body.cut is None or answer.cut.together:
                     behind = await self.gate.run(partial(self.catching_up, answer.views))
                     return replace(answer, catching_up=behind), scanned

@@ -26,6 +26,8 @@ from hub.materializers.queries.topic_rows import TopicTables
 from hub.materializers.serving.subscription_events import SubscriptionEvent, parse_event_id
 from hub.materializers.serving.watcher import Watcher
 from hub.materializers.stores.sql_store import Store
+from hub.quotas.kinds import Quota
+from hub.quotas.spending import Hold, hold
 from hub.record import Positions
 
 # Each holds a connection to Kafka and a thread.
@@ -66,6 +68,22 @@ class PushQueries:
         ``take``: see QueryExecutor.run.
         """
         note_sql(lambda: without_literals(push.statement.text), [push.table])
+        held = hold(Quota.subscriptions, tables=[push.table])
+        try:
+            return await self._opened(push, parameters, last_event_id, take, held)
+        except BaseException:
+            if held is not None:
+                held.release()
+            raise
+
+    async def _opened(
+        self,
+        push: PushStatement,
+        parameters: Mapping[str, Value],
+        last_event_id: str | None,
+        take: TakeRows,
+        held: Hold | None,
+    ) -> OpenPush:
         if self.watcher.shares is not None:
             self.watcher.shares.require()
         if self.open >= MOST_OPEN:
@@ -75,7 +93,7 @@ class PushQueries:
                 code="HUB-3066",
             )
         ready: OpenPush = await self._run(lambda: self._prepared(push, dict(parameters), last_event_id, take))
-        return replace(ready, events=self._counted(push, ready))
+        return replace(ready, events=self._counted(push, ready, held))
 
     async def _run(self, work: Callable[[], Any]) -> Any:
         return await anyio.to_thread.run_sync(work, limiter=self._threads)
@@ -107,10 +125,12 @@ class PushQueries:
         topic = TopicChanges(self.topics, self.queries, push, parameters, table, take)
         return OpenPush(compiled.columns, False, topic.events(self._run, _resumed(last_event_id, topic)))
 
-    async def _counted(self, push: PushStatement, ready: OpenPush) -> AsyncGenerator[SubscriptionEvent, None]:
+    async def _counted(
+        self, push: PushStatement, ready: OpenPush, held: Hold | None
+    ) -> AsyncGenerator[SubscriptionEvent, None]:
         """Yield ``columns``, then the events up to the limit, and ``complete`` behind it."""
         left = push.limit
-        with self._held():
+        with self._held(held):
             columns = [{"name": each.name, "type": each.kind} for each in ready.columns]
             yield SubscriptionEvent("columns", None, {"columns": columns})
             async with aclosing(ready.events) as events:
@@ -123,14 +143,16 @@ class PushQueries:
                             return
 
     @contextmanager
-    def _held(self) -> Iterator[None]:
-        """Count an open push query, in the server and in its caller's share."""
+    def _held(self, held: Hold | None) -> Iterator[None]:
+        """Count an open push query, in the server and in its caller's share. ``held``: in its quotas."""
         self.open += 1
         try:
             with nullcontext() if self.watcher.shares is None else self.watcher.shares.held():
                 yield
         finally:
             self.open -= 1
+            if held is not None:
+                held.release()
 
 
 def _require_keys(view: str) -> None:

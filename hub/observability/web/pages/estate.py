@@ -24,6 +24,7 @@ from hub.observability.web.pages.monitor.completeness import CountedTopics
 from hub.observability.web.pages.monitor.connector import ConnectorDetail
 from hub.observability.web.pages.monitor.mirrors import MirrorFacts
 from hub.observability.web.pages.monitor.sinks import SinkLine
+from hub.quotas.usage import UsagePage
 from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.registry.errors import RequestRefused
 from hub.schema_registry.registry.state_machine import Registry
@@ -154,6 +155,7 @@ class PageSources:
     canary: Callable[[], Mapping[str, Any] | None] = lambda: None
     latency: Callable[[], Sequence[LatencyRow]] = tuple
     lake: Callable[[str], LakeTableLine] = lambda _topic: LakeTableLine()
+    usage: Callable[[], UsagePage] = lambda: UsagePage((), False, True)
     now_ms: Callable[[], int] = wall_clock_ms
 
     def connector_flows(self) -> Sequence[ConnectorFlow]:

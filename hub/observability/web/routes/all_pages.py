@@ -9,7 +9,13 @@ from hub.errors import NotFound
 from hub.observability.web.pages.estate import PageSources
 from hub.observability.web.pages.index import SearchIndex
 from hub.observability.web.routes.alerts import alert_routes
-from hub.observability.web.routes.cluster import cluster_routes, connect_routes, mirror_routes, sink_routes
+from hub.observability.web.routes.cluster import (
+    cluster_routes,
+    connect_routes,
+    mirror_routes,
+    sink_routes,
+    usage_routes,
+)
 from hub.observability.web.routes.completeness import completeness_routes
 from hub.observability.web.routes.lag import lag_routes, latency_routes
 from hub.observability.web.routes.lineage import lineage_routes
@@ -28,6 +34,7 @@ _ROUTES = (
     cluster_routes,
     connect_routes,
     sink_routes,
+    usage_routes,
     completeness_routes,
     alert_routes,
     lineage_routes,

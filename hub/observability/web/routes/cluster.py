@@ -1,4 +1,4 @@
-"""[edge] FastAPI: the pages of the cluster, Kafka Connect, sinks and mirrors."""
+"""[edge] FastAPI: the pages of the cluster, Kafka Connect, sinks, mirrors and usage."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from hub.observability.web.pages.estate import HasConnectors, PageSources, ask
 from hub.observability.web.pages.monitor import cluster, connect, mirrors, sinks
 from hub.observability.web.pages.monitor.connector import ConnectorPage, connector_page
 from hub.observability.web.routes.page_router import PageRouter, Text
+from hub.quotas.usage import UsagePage
 
 
 def cluster_routes(sources: PageSources) -> APIRouter:
@@ -102,6 +103,19 @@ def sink_routes(sources: PageSources) -> APIRouter:
         """Sinks of sinks.yaml, the worst first, with lag and cause. The state is UNKNOWN while no worker of
         the server's home reports; null: not known."""
         return sinks.sinks_page(sources.sinks.lines() if sources.sinks is not None else ())
+
+    return pages.routes
+
+
+def usage_routes(sources: PageSources) -> APIRouter:
+    """Return the route of ``/usage``."""
+    pages = PageRouter(sources, "usage")
+
+    @pages.page("/usage", "monitor/usage.html", for_programs=True)
+    def usage_now(request: Request) -> UsagePage:
+        """Use against limits of access.yaml at this server, by principal and tenant: refused ones first.
+        Callers who may not read the hub see their own."""
+        return sources.usage()
 
     return pages.routes
 
