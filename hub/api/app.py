@@ -309,6 +309,7 @@ async def add_views(
             *(store, watcher, settings.query_timeout_ms, news.over),
             catching_up=news.catching_up,
             shares=shares,
+            search_timeout_s=settings.search_timeout_s,
         )
     )
     app.include_router(version_routes.create_router(store, cluster, news.over))

@@ -147,6 +147,7 @@ def all_families(settings: Settings, parts: HubParts, measurers: Measurers) -> I
         *health_series.families(measurers.health.known()),
         *slot_series(measurers.slots.known()),
         *verification_metrics.families(records, wall_clock_ms()),
+        *parts.store.text.times.families(),
         contact_series.family(parts.contact.known),
         *parts.families(),
         *parts.usage.families(),

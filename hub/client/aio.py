@@ -7,7 +7,7 @@ import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from hub.client.answers import Page, Result
 from hub.client.calls import Calls
@@ -18,7 +18,7 @@ from hub.client.frames import ArrowResult
 from hub.client.local_copy import Rows
 from hub.client.produce_bodies import events_of
 from hub.client.receipts import Receipts
-from hub.client.requests import Call, Pause, Row, Token, Where, caller_settings, headers_of
+from hub.client.requests import Call, Pause, Row, SearchOptions, Token, Where, caller_settings, headers_of
 from hub.errors import CallerError, HubError
 from hub.record import Positions
 
@@ -124,6 +124,10 @@ class AsyncHub(AbstractAsyncContextManager["AsyncHub"]):
                 yield row
             if (cursor := page.next) is None:
                 return
+
+    async def search(self, view: str, words: str, **options: Unpack[SearchOptions]) -> Page:
+        """See ``Hub.search``."""
+        return await self._run(self._calls.search(view, words, options))
 
     async def query_arrow(
         self,

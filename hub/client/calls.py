@@ -54,12 +54,14 @@ from hub.client.requests import (
     Reply,
     Request,
     Row,
+    SearchOptions,
     Token,
     Where,
     conditions_of,
     header,
     json_of,
     pause_s,
+    search_query,
     text_of,
 )
 from hub.errors import HubError, NotFound
@@ -124,6 +126,11 @@ class Calls:
         if fields is not None:
             asked.append(("fields", ",".join(fields)))
         return (yield from self._page(view, where, tuple(asked), after, self.budget(timeout_s)))
+
+    def search(self, view: str, words: str, options: SearchOptions) -> Call[Page]:
+        """Return a page of the rows that a text search finds."""
+        budget, asked = self.budget(options.get("timeout_s")), search_query(words, options)
+        return (yield from self._page(view, options.get("where"), asked, options.get("after"), budget))
 
     def covered(self, view: str, token: Token, timeout_s: float | None) -> Call[Positions]:
         """Return the positions that the view covers once it covers the token. Raises NotCovered."""

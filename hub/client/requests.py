@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import orjson
@@ -23,6 +23,18 @@ Token = Positions | str
 POSITION = "Hub-Position"
 CATCHING_UP = "hub-catching-up"
 TEMPORARY = (429, 502, 503, 504)
+
+
+class SearchOptions(TypedDict, total=False):
+    """Options of a text search. ``where`` names declared indexes; ``cursor`` is ``next`` of the previous
+    page."""
+
+    where: Where | None
+    fields: Sequence[str] | None
+    limit: int
+    cursor: str | None
+    after: Token | None
+    timeout_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +113,16 @@ def _operated(name: str) -> str:
     route.
     """
     return name if "." in name or name == "key" else f"{name}.eq"
+
+
+def search_query(words: str, options: SearchOptions) -> tuple[tuple[str, str], ...]:
+    """Return the parameters of a text search besides its conditions."""
+    found = [("q", words), ("limit", str(options.get("limit", 100)))]
+    if (cursor := options.get("cursor")) is not None:
+        found.append(("after", cursor))
+    if (fields := options.get("fields")) is not None:
+        found.append(("fields", ",".join(fields)))
+    return tuple(found)
 
 
 def text_of(value: Any) -> str:

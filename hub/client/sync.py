@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, 
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from hub.client.aio import AsyncCopy, AsyncHub
 from hub.client.answers import Page, Result
@@ -21,7 +21,7 @@ from hub.client.event import DECLARED, Event
 from hub.client.frames import ArrowResult
 from hub.client.produce_bodies import events_of
 from hub.client.receipts import Receipts
-from hub.client.requests import Call, Pause, Row, Token, Where, caller_settings, headers_of
+from hub.client.requests import Call, Pause, Row, SearchOptions, Token, Where, caller_settings, headers_of
 from hub.errors import CallerError
 from hub.record import Positions
 
@@ -143,10 +143,8 @@ class Hub(AbstractContextManager["Hub"]):
         timeout_s: float | None = None,
     ) -> Iterator[Row]:
         """Yield every row that meets the conditions, one page at a time; in key order unless ``order`` is
-        given.
-        ``where`` and ``order`` name declared indexes. ``timeout_s`` applies to each page.
-
-        A row that changes during the iteration has its state of the time when its page is read.
+        given. ``where`` and ``order`` name declared indexes. ``timeout_s`` applies to each page. A row has
+        its state of the time when its page is read.
 
         >>> for row in hub.rows("customer_360", where={"city": "Oslo", "points.gte": 100}, order="-points"):
         ...     print(row["key"], row["points"])
@@ -159,6 +157,14 @@ class Hub(AbstractContextManager["Hub"]):
             yield from page.rows
             if (cursor := page.next) is None:
                 return
+
+    def search(self, view: str, words: str, **options: Unpack[SearchOptions]) -> Page:
+        """Return a page of the rows that have the words, the best first, each with ``_score`` and
+        ``_highlights``. Words, "a phrase", -without, prefix*, one OR another.
+
+        >>> hub.search("articles", 'kafka "exactly once" -beta', where={"section": "docs"}, limit=10)
+        """
+        return self._run(self._calls.search(view, words, options))
 
     def query_arrow(
         self,

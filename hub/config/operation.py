@@ -188,6 +188,9 @@ class OperationSettings(BaseModel):
         "process is tried further",
     )
     query_timeout_ms: int = Field(5_000, description="longest wait of a read-your-writes query by default")
+    search_timeout_s: float = Field(
+        10.0, gt=0.0, le=600.0, description="time after which a text search in a view is stopped"
+    )
 
     @field_validator("audit_export")
     @classmethod

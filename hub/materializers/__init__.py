@@ -18,6 +18,7 @@ Spark nor Kafka.
     sql_rules/         what Spark SQL refuses, or computes differently when it is repeated
     definition/        what a view is: its YAML, its plan, its lineage, what a schema change breaks. No Spark
     planning/          which engine keeps a SQL view right; the plan of the incremental engine
+    search/            words of rows and queries of text searches
     progress/          the records of ``_hub.progress``: positions, states, latencies
     snapshot_groups/   several views at one place of the log
     versions/          build a changed view beside the serving one, compare, swap, roll back

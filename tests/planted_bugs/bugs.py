@@ -62,7 +62,7 @@ _ROWS = ("check_views",)
 BUGS: dict[str, Bug] = {
     # ---- stores and applier
     "a store takes no newer rows": Bug(
-        _TABLES,
+        "hub.materializers.stores.sql.names",
         "WHERE excluded.{quote(newer)} > {quote(table.name)}",
         "WHERE excluded.{quote(newer)} < {quote(table.name)}",
         _KILLS,

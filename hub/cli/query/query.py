@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated
 
 import typer
 
 from hub.cli.context import load_settings
 from hub.cli.http import base_url, who_asks
+from hub.cli.terminal.conditions import condition
 from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
 from hub.cli.terminal.rows import catching_up_text
 from hub.client import Hub, Page
 from hub.errors import CallerError
-
-_OPERATORS = {">=": ".gte", "<=": ".lte", ">": ".gt", "<": ".lt", "=": ""}
-_CONDITION = re.compile(r"\s*([^<>=\s]+)\s*(>=|<=|>|<|=)(.*)", re.DOTALL)
 
 
 def query(
@@ -76,18 +73,6 @@ def _show_page(page: Page, output: Output) -> None:
         note(catching_up_text(page.catching_up))
     if page.next is not None:
         note(f"More: --start-after {page.next}")
-
-
-def condition(text: str) -> tuple[str, str]:
-    """Field, operator and value of a condition, as ``hub.client`` takes them;
-    the first sign counts, the value may have more of them."""
-    found = _CONDITION.match(text)
-    if found is None:
-        raise CallerError(
-            f'--where "{text}" is not a condition', hint="write field=value, field>=value, field<value …"
-        )
-    name, sign, value = found.groups()
-    return name + _OPERATORS[sign], value
 
 
 app = query

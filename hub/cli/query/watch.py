@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from hub.cli.http import base_url, who_asks
-from hub.cli.query.query import condition
+from hub.cli.terminal.conditions import condition
 from hub.cli.terminal.interrupt import pause
 from hub.cli.terminal.output import Output, OutputOption, note, text_of
 from hub.cli.terminal.rows import printable

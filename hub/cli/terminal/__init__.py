@@ -1,4 +1,5 @@
 """[edge] The terminal: ``output.py`` tables and JSON, ``rows.py`` [core] rows as text, ``progress.py``
 progress of counted things,
-``watch_option.py`` ``--watch``, ``interrupt.py`` Ctrl-C that is never lost.
+``conditions.py`` [core] ``--where``, ``watch_option.py`` ``--watch``, ``interrupt.py`` Ctrl-C that is
+never lost.
 """

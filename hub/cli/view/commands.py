@@ -15,6 +15,7 @@ from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
 from hub.cli.view.golden import run_tests
 from hub.cli.view.new import new_view
 from hub.cli.view.schemas_source import declared_view, schemas_of
+from hub.cli.view.search import search_view
 from hub.cli.view.show import in_words, show_view, snapshot_group_summary, stores_in_short, versions_in_short
 from hub.cli.view.verify import verify_view
 from hub.cli.view.versions import apply_version, drop_version, plan_view, recompute, rewind, rollback
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from hub.materializers.progress.late_events import LateEvent
 
 app = typer.Typer(
-    help="Views: draft, list, show, validate, explain and test their files, verify their "
+    help="Views: draft, list, show, search, validate, explain and test their files, verify their "
     "stores, swap their versions.",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -39,6 +40,7 @@ app = typer.Typer(
 
 app.command("new")(new_view)
 app.command("show")(show_view)
+app.command("search")(search_view)
 app.command("verify")(verify_view)
 app.command("test")(run_tests)
 app.command("plan")(plan_view)

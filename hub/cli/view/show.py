@@ -61,6 +61,7 @@ def shown(view: Mapping[str, Any], now_ms: int) -> Iterator[tuple[str, object]]:
         "sources": _lines(f"{name}: {topic}" for name, topic in (view.get("sources") or {}).items()),
         "columns": in_words(view.get("fields") or ()),
         "indexes": in_words(view.get("indexes") or ()),
+        "text index": _text_index(view.get("text_index")),
         "rows last for": view.get("ttl"),
         "cut": snapshot_group_summary(view.get("cut")),
         "changelog": view.get("changelog"),
@@ -71,6 +72,10 @@ def shown(view: Mapping[str, Any], now_ms: int) -> Iterator[tuple[str, object]]:
         "recomputed": _recomputed(view.get("recomputed"), now_ms),
     }
     return ((name, value) for name, value in lines.items() if value not in (None, ""))
+
+
+def _text_index(index: Mapping[str, Any] | None) -> str | None:
+    return None if index is None else f"{in_words(index['fields'])} ({index['language']})"
 
 
 def versions_in_short(versions: Sequence[Mapping[str, Any]]) -> str:

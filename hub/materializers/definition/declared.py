@@ -20,6 +20,7 @@ from pydantic import (
 from hub.errors import nearest
 from hub.materializers.definition import python_functions as transforms
 from hub.materializers.definition.python_functions import Function
+from hub.materializers.search.declared_indexes import DeclaredTextIndex, named_fields, one_text_index
 from hub.materializers.types import cdc
 from hub.materializers.types.avro_types import PROOF, AvroType, Kind
 from hub.materializers.types.ddl import TYPE_NAMES, UnknownType, of_ddl
@@ -274,7 +275,7 @@ class ViewDeclaration(BaseModel):
     doc: str = ""
     owner: str = ""
     mode: RunMode = "auto"
-    indexes: list[Name] = Field(default_factory=list)
+    indexes: list[Name | DeclaredTextIndex] = Field(default_factory=list)
     partitions: int | None = Field(None, ge=1, le=256)
     stores: list[Name] = Field(default_factory=list)
     swap: Swap = Swap()
@@ -332,10 +333,12 @@ class ViewDeclaration(BaseModel):
             return ()
         return transforms.functions(self.transforms.text, self.transforms.file)
 
-    @field_validator("indexes", "stores")
+    @field_validator("stores")
     @classmethod
     def _distinct(cls, names: list[str]) -> list[str]:
         return list(dict.fromkeys(names))
+
+    _one_text_index = field_validator("indexes")(one_text_index)
 
     @property
     def name(self) -> str:
@@ -358,9 +361,9 @@ class ViewDeclaration(BaseModel):
 
     @property
     def kept_indexes(self) -> list[str]:
-        """Indexes that stores keep: those of the file, and with a ttl the one that finds expired rows."""
-        own = [] if self.ttl is None or LAST_EVENT_AT in self.indexes else [LAST_EVENT_AT]
-        return [*self.indexes, *own]
+        """Indexes of fields that stores keep: those of the file, and with a ttl that of expired rows."""
+        own = [] if self.ttl is None else [LAST_EVENT_AT]
+        return list(dict.fromkeys([*named_fields(self.indexes), *own]))
 
     @property
     def table(self) -> str:

@@ -27,6 +27,7 @@ from hub.materializers.definition.declared import (
     Sql,
     ViewDeclaration,
 )
+from hub.materializers.search.declared_indexes import fields_in
 
 
 class EntitySource(EventFormat):
@@ -75,7 +76,7 @@ class View(ViewDeclaration):
         twice = self.fields.keys() & self.computed.keys()
         if twice:
             raise ValueError(f'"{min(twice)}" is declared both in fields and in computed')
-        for index in self.indexes:
+        for index in fields_in(self.indexes):
             if index not in self.columns:
                 guess = nearest(index, self.columns)
                 raise ValueError(

@@ -27,6 +27,7 @@ from hub.materializers.definition.sql_query import Query, SourceColumn
 from hub.materializers.definition.sql_sources import check_event_time, check_table, delete_columns
 from hub.materializers.definition.sql_text import parsed_select, start_of, wrong
 from hub.materializers.definition.sql_view import SqlView
+from hub.materializers.search.declared_indexes import fields_in
 from hub.materializers.sql_rules.checks import kinds, problem_in
 from hub.materializers.sql_rules.determinism import refused
 from hub.materializers.types import cdc
@@ -124,7 +125,7 @@ def _check_columns(query: Query) -> None:
     twice = [name for n, name in enumerate(query.columns) if name in query.columns[:n]]
     if twice:
         raise query.error(f'two columns are called "{twice[0]}"', "rename one: … AS name", None, "HUB-2113")
-    for what, names in (("key", view.key), ("index", view.indexes)):
+    for what, names in (("key", view.key), ("index", fields_in(view.indexes))):
         for name in names:
             if name not in query.columns:
                 guess = nearest(name, query.columns)

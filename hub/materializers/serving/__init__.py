@@ -12,5 +12,6 @@ watcher.py                  [shell] polls the store for applies, and wakes them
 held_keys.py reader_pace.py [core]  keys that a subscriber may have, and its pace
 masked_changes.py           [shell] changes as their subscriber sees them
 subscription_transport.py   [edge]  server-sent events and WebSocket messages
+searching/                  [shell] text searches, within what the caller sees
 row_counts.py               [shell] rows per view, counted at a bounded cost
 """

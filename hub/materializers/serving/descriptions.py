@@ -15,6 +15,7 @@ from hub.materializers.progress.view_states import Newest
 from hub.materializers.serving.row_counts import RowCounts
 from hub.materializers.snapshot_groups.group import GROUP
 from hub.materializers.snapshot_groups.in_store import CommonSnapshot
+from hub.materializers.stores.sql.tables import ViewTable
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.verification.verification_status import reported_verifications, shown
 from hub.materializers.versions.routes import recomputed, shown_versions
@@ -72,10 +73,18 @@ def stored(store: Store, view: str, told: Mapping[str, Any]) -> dict[str, Any]:
         **({} if found is None else {"cut": _group(*found, view, told)}),
         "fields": list(table.types) if table else [],
         "indexes": list(table.indexes) if table else [],
+        "text_index": _text_index(table),
         "positions": str(store.positions(view, "source")) if table else "",
         "stores": stores_of(told, served, _verifications(told, view)),
         "changelog": changelog_of(served),
     }
+
+
+def _text_index(table: ViewTable | None) -> dict[str, Any] | None:
+    """Return the fields that ``q`` searches and their language; None without a text index."""
+    if table is None or table.text is None:
+        return None
+    return {"fields": list(table.text.index.fields), "language": table.text.index.language}
 
 
 def _verifications(told: Mapping[str, Any], view: str) -> dict[str, dict[str, Any]]:

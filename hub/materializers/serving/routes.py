@@ -22,6 +22,7 @@ from hub.materializers.progress.view_states import Newest
 from hub.materializers.serving.descriptions import describe, known_views, no_rows_yet
 from hub.materializers.serving.pull_query import (
     Condition,
+    Order,
     after_of,
     conditions,
     cursor_of,
@@ -39,6 +40,7 @@ from hub.materializers.serving.read_your_writes import (
     wanted,
 )
 from hub.materializers.serving.row_counts import RowCounts
+from hub.materializers.serving.searching.search import QUERY, Search, is_search, run_search, search_of
 from hub.materializers.serving.subscription_events import (
     SubscriptionEvent,
     SubscriptionRequest,
@@ -49,7 +51,9 @@ from hub.materializers.serving.subscriptions import subscribe
 from hub.materializers.serving.token_waits import covering, topics_of
 from hub.materializers.serving.watcher import Watcher
 from hub.materializers.stores.columns import plain_type
+from hub.materializers.stores.sql.queries import Filter
 from hub.materializers.stores.sql.tables import ViewTable
+from hub.materializers.stores.sql.text_search import FoundRow
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.stores.store import RowVersion
 from hub.materializers.verification.verification_status import rows_of
@@ -72,13 +76,16 @@ def create_router(
     *,
     catching_up: CatchingUp = lambda _: (),
     shares: Shares | None = None,
+    search_timeout_s: float = 10.0,
 ) -> APIRouter:
     """Return the routes of one store. ``newest``: merges its progress records with newer ones of the log.
 
-    ``shares``: of subscriptions.
+    ``shares``: of subscriptions. ``search_timeout_s``: time limit of a text search.
     """
     router = APIRouter(tags=["views"])
-    routes = _Routes(store, watcher, query_timeout_ms, newest, catching_up, shares, RowCounts(store))
+    routes = _Routes(
+        store, watcher, query_timeout_ms, newest, catching_up, shares, RowCounts(store), search_timeout_s
+    )
     router.get("/views")(routes.views)
     router.get("/api/audit/views")(routes.audits)
     router.get("/views/{view}")(routes.rows)
@@ -99,6 +106,7 @@ class _Routes:
     catching_up: CatchingUp
     shares: Shares | None
     counts: RowCounts
+    search_timeout_s: float
 
     def views(self) -> Response:
         """List every view with its state, rows, freshness and sources."""
@@ -130,14 +138,16 @@ class _Routes:
         ``?city=Oslo&points.gte=100&limit=50&after=<next>``.
 
         ``order=city,-points`` sorts by declared indexes, ``fields=name,city`` shows these; ``next`` begins
-        the next page. With
-        ``after=<position token>`` (or the header Hub-Position) the first page has that write, or the answer
-        is 503 with the lag. The header Hub-Catching-Up names the view while it reads a backlog of its topics:
-        rows of later events are missing.
+        the next page. ``q=words`` searches the view's text index: the best rows first, each with
+        ``_score`` and ``_highlights``. With ``after=<position token>`` (or the header Hub-Position) the
+        first page has that write, or the answer is 503 with the lag. The header Hub-Catching-Up names the
+        view while it reads a backlog of its topics: rows of later events are missing.
         """
         table = await self._table(view)
         types = _types(table)
-        filters = [each.as_tuple() for each in _filters(table, request.query_params, _OWN)]
+        searched = is_search(table, request.query_params)
+        own = (*_OWN, QUERY) if searched else _OWN
+        filters = [each.as_tuple() for each in _filters(table, request.query_params, own)]
         shape = await anyio.to_thread.run_sync(seen_view, view)
         limit = limit_of(request.query_params.get("limit"))
         order = order_of(view, request.query_params.get("order"), types, table.indexes)
@@ -147,25 +157,46 @@ class _Routes:
         filters += shape.conditions(types)
         text = request.query_params.get("after")
         after, written = after_of(text)
-        place = parse_cursor(view, None if written else text, order) if order else None
+        page_at = None if written else text
+        search = search_of(table, request.query_params, page_at, shape) if searched else None
+        place = parse_cursor(view, page_at, order) if order else None
         token = wanted(written or hub_position, await topics_of(self.store, view), view)
         _, covered = await covering(self.store, self.watcher, view, None, token, self._timeout(timeout_ms))
-        cursor: str | None
-        if order:
-            sorting = [(each.column, each.descending) for each in order]
-            pairs = await anyio.to_thread.run_sync(
-                self.store.ordered, view, filters, limit + 1, sorting, place
+        if search is not None:
+            found, cursor = await anyio.to_thread.run_sync(
+                run_search, self.store, search, filters, limit, self.search_timeout_s
             )
-            found = [row for row, _ in pairs]
-            cursor = cursor_of(order, pairs[limit - 1][1]) if len(pairs) > limit else None
+            page = [_found(each, search, fields, shape) for each in found]
         else:
-            found = await anyio.to_thread.run_sync(self.store.select, view, filters, limit + 1, after)
-            cursor = next_of(found[limit - 1].key) if len(found) > limit else None
-        page = [_shown(row, fields, shape) for row in found[:limit]]
+            page, cursor = await self._listed(view, filters, limit, order, place, after, fields, shape)
         answer = _json({"rows": page, "next": cursor}, covered)
         if behind := await anyio.to_thread.run_sync(self.catching_up, (view,)):
             answer.headers[CATCHING_UP_HEADER] = ",".join(behind)
         return answer
+
+    async def _listed(
+        self,
+        view: str,
+        filters: Sequence[Filter],
+        limit: int,
+        order: Sequence[Order],
+        place: Sequence[Any] | None,
+        after: str | None,
+        fields: tuple[str, ...] | None,
+        shape: SeenShape,
+    ) -> tuple[list[dict[str, Any]], str | None]:
+        """Return a page in the order, or in that of the keys, and the cursor of the next one."""
+        read = anyio.to_thread.run_sync
+        cursor: str | None
+        if order:
+            sorting = [(each.column, each.descending) for each in order]
+            pairs = await read(self.store.ordered, view, filters, limit + 1, sorting, place)
+            found = [row for row, _ in pairs]
+            cursor = cursor_of(order, pairs[limit - 1][1]) if len(pairs) > limit else None
+        else:
+            found = await read(self.store.select, view, filters, limit + 1, after)
+            cursor = next_of(found[limit - 1].key) if len(found) > limit else None
+        return [_shown(row, fields, shape) for row in found[:limit]], cursor
 
     async def _table(self, view: str) -> ViewTable:
         return await anyio.to_thread.run_sync(_table, self.store, view, self.newest)
@@ -334,6 +365,14 @@ def _shown(row: RowVersion, fields: tuple[str, ...] | None = None, shape: SeenSh
     if fields is None:
         return {"key": row.key, **values}
     return {"key": row.key, **{name: values.get(name) for name in fields if name != "key"}}
+
+
+def _found(
+    found: FoundRow, search: Search, fields: tuple[str, ...] | None, shape: SeenShape
+) -> dict[str, Any]:
+    """Return a row of a search as shown. Highlights are made of the fields that the search may read."""
+    highlights = search.highlights(found.row.values or {})
+    return {**_shown(found.row, fields, shape), "_score": found.score, "_highlights": highlights}
 
 
 def _json(body: Any, covered: Positions | None = None, status: int = 200) -> Response:

@@ -34,6 +34,7 @@ from sqlalchemy.exc import OperationalError
 from hub.formats.stamps import Stamp
 from hub.formats.table import STORE
 from hub.formats.verdicts import require_readable
+from hub.materializers.search.text_index import text_index_of
 from hub.materializers.stores.sql.catalog import Catalog, as_read
 from hub.materializers.stores.sql.connection import open_engine, translated_errors
 from hub.materializers.stores.sql.feed import ViewFeed
@@ -41,6 +42,8 @@ from hub.materializers.stores.sql.postgres_copy import copy_and_merge
 from hub.materializers.stores.sql.queries import Filter, RowQueries
 from hub.materializers.stores.sql.scans import live_rows
 from hub.materializers.stores.sql.tables import ViewTable, reshape, view_table
+from hub.materializers.stores.sql.text_search import TextSearch
+from hub.materializers.stores.sql.text_tables import drop_text_tables
 from hub.materializers.stores.store import (
     Meanwhile,
     Rhythm,
@@ -81,6 +84,7 @@ class Store:
             else self.engine
         )
         self.feed = ViewFeed(self.engine, self.catalog, self.reading)
+        self.text = TextSearch(self.catalog, self.reading)
         with translated_errors(self.engine):
             self._open()
 
@@ -135,15 +139,32 @@ class Store:
                 made.table.drop(connection, checkfirst=True)
                 self.catalog.forget_positions(connection, name)
                 made.table.create(connection)
+                drop_text_tables(connection, made.table.name)
+                if made.text is not None:
+                    made.text.create(connection)
             elif stored is not None and stored[1:] != (types, list(indexes)):
                 reshape(connection, made.table)
+                self._fit_text(connection, made, stored[2])
             self.catalog.define(connection, made)
         return fresh
+
+    def _fit_text(self, connection: Connection, made: ViewTable, before: Sequence[str]) -> None:
+        """Build the text index of a table that has rows, if it differs from that of the indexes
+        ``before``."""
+        wanted = None if made.text is None else made.text.index
+        if wanted == text_index_of(before):
+            return
+        if made.text is not None:
+            made.text.build(connection)
+        else:
+            drop_text_tables(connection, made.table.name)
 
     def drop_view(self, name: str) -> None:
         """Remove a view: its rows, positions and progress."""
         with self._writing() as connection:
-            self.catalog.table(connection, name).table.drop(connection, checkfirst=True)
+            table = self.catalog.table(connection, name).table
+            table.drop(connection, checkfirst=True)
+            drop_text_tables(connection, table.name)
             self.catalog.forget(connection, name)
 
     def views(self) -> list[str]:
@@ -216,6 +237,8 @@ class Store:
         Returns whether ``meanwhile`` was called.
         """
         newest = newest_by_key(changes, self._rows_of(known).key)
+        if known.text is not None:
+            known.text.write(connection, [known.words(key, change) for key, change in newest.items()])
         rows = [known.values(key, change, now_ms) for key, change in newest.items()]
         if self._postgres and len(rows) >= _COPY_FROM:
             copy_and_merge(connection, known.table, rows, meanwhile)
@@ -232,6 +255,8 @@ class Store:
         table = known.table
         gone = and_(table.c._version < below, table.c._deleted.is_(False))
         expired = connection.execute(table.update().where(gone).values(_deleted=True, _applied_at_ms=now_ms))
+        if known.text is not None:
+            known.text.expire(connection, below)
         if expired.rowcount:
             self.catalog.tables.mark(connection, known.name, "swept", below)
 

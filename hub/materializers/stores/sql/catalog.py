@@ -86,7 +86,7 @@ class Catalog:
         with self._lock:
             known = self._known.get(name)
         # Compared as lists too: JSON objects are equal in any order, columns have one.
-        if known is not None and (known.incarnation, known.indexes, known.types, list(known.types)) == (
+        if known is not None and (known.incarnation, known.noted, known.types, list(known.types)) == (
             incarnation,
             tuple(indexes),
             types,
@@ -111,7 +111,7 @@ class Catalog:
             "view": known.name,
             "topic_id": known.topic_id,
             "schema": dict(known.types),
-            "indexes": list(known.indexes),
+            "indexes": list(known.noted),
         }
         self.tables.upsert(connection, self.tables.views, [body])
 

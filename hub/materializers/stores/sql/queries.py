@@ -84,7 +84,7 @@ class RowQueries:
     def live(self, conditions: Iterable[Filter], limit: int, after: str | None) -> Select[Any]:
         """Select live rows that meet the conditions and have keys past ``after``, in key order."""
         table = self.known.table
-        where = [table.c._deleted.is_(False), *self._meeting(conditions)]
+        where = [table.c._deleted.is_(False), *self.meeting(conditions)]
         if after is not None:
             where.append(table.c.key > self.key(after))
         return select(table).where(*where).order_by(table.c.key).limit(limit)
@@ -99,7 +99,7 @@ class RowQueries:
         """Select live rows by (column, descending), past the place ``after``."""
         table = self.known.table
         columns = [self._by_code_point(table.c[name]) for name, _ in order]
-        where = [table.c._deleted.is_(False), *self._meeting(conditions)]
+        where = [table.c._deleted.is_(False), *self.meeting(conditions)]
         if after is not None:
             behind = [self.key(value) if isinstance(value, str) else value for value in after]
             where.append(_behind(columns, [descending for _, descending in order], behind))
@@ -131,8 +131,8 @@ class RowQueries:
             return None
         # A row's key never changes, so a condition on it never starts or stops matching a row; any other
         # may.
-        where = [or_(*fresh), *self._meeting(each for each in wanted if each[0] == "key")]
-        meets = and_(true(), *self._meeting(each for each in wanted if each[0] != "key"))
+        where = [or_(*fresh), *self.meeting(each for each in wanted if each[0] == "key")]
+        meets = and_(true(), *self.meeting(each for each in wanted if each[0] != "key"))
         return (
             select(table, meets.label("_meets"))
             .where(*where)
@@ -148,7 +148,7 @@ class RowQueries:
         query = select(table.key, table[column]).where(*where)
         return query.order_by(table[column], table.key).limit(limit)
 
-    def _meeting(self, conditions: Iterable[Filter]) -> list[ColumnElement[bool]]:
+    def meeting(self, conditions: Iterable[Filter]) -> list[ColumnElement[bool]]:
         """Return the SQL conditions. Raises CallerError for a column that the view no longer has."""
         known, found = self.known, list[ColumnElement[bool]]()
         for name, comparison, value in conditions:

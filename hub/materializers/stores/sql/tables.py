@@ -1,6 +1,6 @@
 """[edge] SQLAlchemy: the table of a view, the store's own tables, and a row in a view's table.
 
-Names are hashed when they are longer than a database takes. Columns and indexes are added and removed in
+Columns and indexes are added and removed in
 place; another column type needs a new table (``stored_row.must_refill``).
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Any
 
 from sqlalchemy import (
@@ -31,13 +30,13 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
+from hub.materializers.search.text_index import field_indexes, text_index_of
 from hub.materializers.stores.columns import Convert, from_sql, sql_type
+from hub.materializers.stores.sql.names import stored_name, upsert_text
+from hub.materializers.stores.sql.text_tables import TextTables, WordsOfRow, text_tables
 from hub.materializers.stores.store import RowVersion
 from hub.materializers.stores.stored_row import RowShaper, sources_text
 from hub.materializers.types.avro_types import AvroType
-
-# Postgres truncates longer names, possibly to the same name.
-_LONGEST_NAME = 63
 
 
 class OwnTables:
@@ -87,23 +86,34 @@ class OwnTables:
 
 @dataclass(frozen=True, slots=True)
 class ViewTable:
-    """A view's table: Avro types of its columns in order, declared indexes, and changelog topic."""
+    """A view's table: Avro types of its columns in order, declared indexes, and changelog topic.
+
+    ``indexes``: those of fields. ``noted``: all, as the store notes them, with that of ``text`` if there
+    is one.
+    """
 
     name: str
     topic_id: str
     incarnation: str
     types: Mapping[str, AvroType]
     indexes: tuple[str, ...]
+    noted: tuple[str, ...]
     table: Table
     shaper: RowShaper
     upsert: str
     show: tuple[tuple[str, Convert], ...]
+    text: TextTables | None = None
 
     def values(self, key: str, change: RowVersion, now_ms: int) -> tuple[Any, ...]:
         """Return values in the order of the table's columns."""
         row = self.shaper.values(change.values or {})
         sources, deleted = sources_text(change.sources), change.values is None
         return (key, *row, change.version, change.partition, change.offset, sources, deleted, now_ms)
+
+    def words(self, key: str, change: RowVersion) -> WordsOfRow:
+        """Return the words of a row of a view with a text index."""
+        assert self.text is not None
+        return key, change.version, None if change.values is None else self.text.index.words(change.values)
 
     def read(self, found: Mapping[Any, Any]) -> RowVersion:
         """Return a row as read, from the table's columns by name."""
@@ -138,18 +148,21 @@ def view_table(
     indexes: Sequence[str],
 ) -> ViewTable:
     """Return the table of a view's definition, with what reading and writing its rows takes."""
-    table = table_definition(name, types, indexes)
+    fields = field_indexes(indexes)
+    table = table_definition(name, types, fields)
     show = ((column, from_sql(kind)) for column, kind in types.items())
     return ViewTable(
         name,
         topic_id,
         incarnation,
         types,
+        tuple(fields),
         tuple(indexes),
         table,
         RowShaper(types, nul=connection.dialect.name != "postgresql"),
-        _upsert_text(connection, table, "key", "_version"),
+        upsert_text(connection, table, "key", "_version"),
         tuple((column, convert) for column, convert in show if convert is not None),
+        text_tables(connection, text_index_of(indexes), table, types),
     )
 
 
@@ -163,7 +176,7 @@ def table_definition(name: str, types: Mapping[str, AvroType], indexes: Sequence
         for column, kind in kinds.items()
     ]
     table = Table(
-        _name(f"view_{name}"),
+        stored_name(f"view_{name}"),
         MetaData(),
         Column("key", key_type, primary_key=True),
         *columns,
@@ -174,19 +187,12 @@ def table_definition(name: str, types: Mapping[str, AvroType], indexes: Sequence
         Column("_deleted", Boolean, nullable=False),
         Column("_applied_at_ms", BigInteger, nullable=False),
     )
-    Index(_name(f"ix_view_{name}_changes", "_partition,_offset"), table.c._partition, table.c._offset)
+    Index(stored_name(f"ix_view_{name}_changes", "_partition,_offset"), table.c._partition, table.c._offset)
     for index in indexes:
         if index in types:
             # No name has a dot: view a_b's index c is not view a's index b_c.
-            Index(_name(f"ix_view_{name}.{index}", index), table.c[index], table.c.key)
+            Index(stored_name(f"ix_view_{name}.{index}", index), table.c[index], table.c.key)
     return table
-
-
-def _name(wanted: str, also: str = "") -> str:
-    """Return a name within the databases' length limit; a hash keeps truncated names distinct."""
-    if len(wanted) <= _LONGEST_NAME:
-        return wanted
-    return f"{wanted[: _LONGEST_NAME - 9]}_{sha256(f'{wanted}/{also}'.encode()).hexdigest()[:8]}"
 
 
 def reshape(connection: Connection, table: Table) -> None:
@@ -219,18 +225,3 @@ def _upsert_of(engine: Engine, table: Table) -> Any:
         column.name: statement.excluded[column.name] for column in table.columns if column.name not in key
     }
     return statement.on_conflict_do_update(index_elements=key, set_=replaced)
-
-
-def _upsert_text(connection: Connection, table: Table, key: str, newer: str) -> str:
-    """Return the statement that takes a row unless the table has a newer or equal one; placeholders in column
-    order.
-    """
-    quote = connection.dialect.identifier_preparer.quote_identifier
-    names = [quote(column.name) for column in table.columns]
-    place = "?" if connection.dialect.paramstyle == "qmark" else "%s"
-    replaced = ", ".join(f"{each} = excluded.{each}" for each in names if each != quote(key))
-    return (
-        f"INSERT INTO {quote(table.name)} ({', '.join(names)}) VALUES ({', '.join([place] * len(names))}) "
-        f"ON CONFLICT ({quote(key)}) DO UPDATE SET {replaced} "
-        f"WHERE excluded.{quote(newer)} > {quote(table.name)}.{quote(newer)}"
-    )
