@@ -20,6 +20,7 @@ SECTIONS = (
     ("how-to", "How-to guides"),
     ("reference", "Reference"),
     ("explanation", "Explanation"),
+    ("explanation/comparisons", "Comparisons"),
     ("runbooks", "Runbooks"),
     ("adr", "Decisions"),
 )

@@ -93,7 +93,7 @@ def _name(path: Path) -> str:
 
 
 def test_every_page_is_of_one_kind() -> None:
-    kinds = {"tutorials", "how-to", "reference", "explanation", "runbooks"}
+    kinds = {"tutorials", "how-to", "reference", "explanation", "comparisons", "runbooks"}
     assert {_name(path) for path in PAGES if path.parent.name not in kinds} == {"docs/index.md"}
 
 
@@ -221,3 +221,53 @@ def test_what_the_generated_pages_are_made_of_is_there() -> None:
     assert {file for file, _, _ in yaml_files.FILES} and http_api.ROUTERS
     for name in http_api.ROUTERS:
         assert hasattr(importlib.import_module(name), "create_router"), f"tests/reference/http_api.py: {name}"
+
+
+FEATURES = ROOT / "docs/reference/features.md"
+COMPARISONS = sorted((ROOT / "docs/explanation/comparisons").glob("*.md"))
+_VALUES = {"yes", "partly", "license", "no", "not documented", "not needed", ""}
+
+
+def _rows(text: str, heading: str) -> list[list[str]]:
+    """Return the cells of all rows of the tables whose header begins with ``| heading |``."""
+    tables = re.findall(rf"^\| {heading} \|.*\n\|[-|]+\n((?:\|.*\n)+)", text, re.MULTILINE)
+    lines = [line for table in tables for line in table.splitlines()]
+    return [[cell.strip() for cell in line.removeprefix("|").removesuffix("|").split("|")] for line in lines]
+
+
+def _tests_of(file: Path) -> set[str]:
+    return set(re.findall(r"^(?:async )?def (test_\w+)", file.read_text(), re.MULTILINE))
+
+
+def test_each_feature_has_a_page_and_a_test_that_exists() -> None:
+    rows = _rows(FEATURES.read_text(), "feature")
+    assert len(rows) > 60 and len({row[0] for row in rows}) == len(rows)
+    for feature, hub, test, *peers in rows:
+        assert set(peers) <= _VALUES, feature
+        if hub == "no":
+            assert not test, feature
+            continue
+        assert re.fullmatch(r"\[(yes|partly)\]\(\S+\)", hub), feature
+        found = re.fullmatch(r"`(tests/\S+\.py)::(test_\w+)`", test)
+        assert found, f"{feature}: name one test, as `tests/FOLDER/FILE.py::test_NAME`"
+        assert (ROOT / found[1]).is_file() and found[2] in _tests_of(ROOT / found[1]), f"{feature}: {test}"
+
+
+@pytest.mark.parametrize("page", COMPARISONS, ids=lambda path: path.stem)
+def test_a_comparison_says_yes_only_of_features_with_a_test(page: Path) -> None:
+    """Its features are rows of the reference with the same value; the other side's cells have a source."""
+    values = {feature: hub for feature, hub, *_ in _rows(FEATURES.read_text(), "feature")}
+    text = page.read_text()
+    if page.stem == "README":
+        assert all(f"({other.name})" in text for other in COMPARISONS if other != page)
+        return
+    rows = _rows(text, "feature")
+    assert len(rows) >= 6 and "\n## Choose " in text.split("\n| feature")[0]
+    for feature, hub, *others in rows:
+        assert feature in values, f"{page.name}: {feature} is not a row of docs/reference/features.md"
+        own, reference = (re.match(r"\[?(yes|partly|no)\b", cell) for cell in (hub, values[feature]))
+        assert own and reference and own[1] == reference[1], f"{page.name}: {feature}"
+        assert own[1] == "no" or re.search(r"\]\(\.\./\S+\.md", hub), f"{page.name}: {feature}: no link"
+        for other in others:
+            cited = "](https://" in other or re.match(r"not (documented|compared)\b", other)
+            assert cited, f"{page.name}: {feature}: {other} needs a link to the documentation"

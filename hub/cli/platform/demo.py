@@ -259,9 +259,15 @@ def _spinner(what: str) -> Iterator[None]:
         yield
 
 
+def command_here() -> str:
+    """Return how the current folder calls the hub: ``./run hub`` in a checkout, else ``hub``."""
+    checkout = EXAMPLES.parent
+    return "./run hub" if (checkout / "run").exists() and Path.cwd() == checkout else "hub"
+
+
 def _greet(settings: Settings, view: str, key: str, took_s: float, said: str) -> None:
     url = settings.url
-    run = "./run hub" if (EXAMPLES.parent / "run").exists() else "hub"
+    run = command_here()
     print(
         f"""
 First rows of {view} after {took_s:.0f} s. {said}

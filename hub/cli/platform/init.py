@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from hub.cli.platform.demo import EXAMPLES
+from hub.cli.platform.demo import EXAMPLES, command_here
 from hub.cli.terminal.output import note, show
 from hub.errors import ConfigError, nearest
 from hub.files import not_written, write_new
@@ -102,7 +102,7 @@ def _list(wanted: bool) -> None:
 
 
 def _explain(folder: Path, files: dict[str, str]) -> None:
-    run = "./run hub" if (EXAMPLES.parent / "run").exists() else "hub"
+    run = command_here()
     where = shlex.quote(os.path.relpath(folder))
     steps = [f"{run} --project {where} up --detach", f"{run} --project {where} topic apply"]
     if any(name.startswith("views/tests/") for name in files):

@@ -67,6 +67,8 @@ def status(
 
     Example: hub status --watch
     """
+    from hub.materializers.definition.load import view_files
+
     settings = load_settings()
     home, declared = settings.home, settings.outbox_database is not None
     tree = LiveTree(settings.project / "topics.yaml")
@@ -84,7 +86,7 @@ def status(
             rows = http.get("/api/lag", timeout_s=_TIMEOUT_S)
         except HubError as error:
             return [*local, Part("server", PartState.bad, error.message, error.hint or ""), *tables]
-        return [*local, *parts(overview, rows), *tables]
+        return [*local, *parts(overview, rows, len(view_files(settings.project))), *tables]
 
     seen = looked(look, lambda found: show([asdict(each) for each in found], output), watch, output, interval)
     raise typer.Exit(1 if any(each.state in (PartState.bad, PartState.unknown) for each in seen) else 0)
@@ -142,9 +144,12 @@ def outbox(relay: RelayState, *, runs: bool) -> list[Part]:
     return [Part("outbox", states.get(relay.state, PartState.ok), relay.found, "hub outbox status")]
 
 
-def parts(overview: Mapping[str, Any], lag: Sequence[Mapping[str, Any]]) -> list[Part]:
-    """Return the lines of ``/api/overview`` and ``/api/lag`` (both as the server answers)."""
-    lines = [_kafka(overview), _topics(overview), _views(overview)]
+def parts(overview: Mapping[str, Any], lag: Sequence[Mapping[str, Any]], view_files: int = 0) -> list[Part]:
+    """Return the lines of ``/api/overview`` and ``/api/lag`` (both as the server answers).
+
+    ``view_files``: number of files in the project's views; the server does not know of them at once.
+    """
+    lines = [_kafka(overview), _topics(overview), _views(overview, view_files)]
     lines += [_lag(lag), _dead_letters(overview), _alerts(overview["totals"].get("alerts_firing"))]
     if overview["connect"] is not None:
         lines.insert(1, _connect(overview["connect"]))
@@ -188,10 +193,14 @@ def _topics(overview: Mapping[str, Any]) -> Part:
     )
 
 
-def _views(overview: Mapping[str, Any]) -> Part:
+def _views(overview: Mapping[str, Any], files: int) -> Part:
     views = overview["views"]
     if overview["totals"]["views_live"] is None:
         return Part("views", PartState.unknown, "nothing is known of them yet", "hub view ls")
+    if not views and files:
+        return Part(
+            "views", PartState.unknown, f"{files} in views/, not reported yet", "hub logs materializer"
+        )
     if not views:
         return Part("views", PartState.off, "the project has none", "hub view new --help")
     waiting = [view for view in views if view["state"] not in RUNNING]

@@ -44,6 +44,17 @@ def test_every_example_that_is_a_project_is_offered() -> None:
     assert whole == set(PROJECTS)
 
 
+def test_init_prints_commands_that_exist_in_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`./run hub` was printed in every folder, and exists in the checkout alone."""
+    assert run("init", "mine") == 0
+    assert "  hub --project mine view test" in capsys.readouterr().out
+    monkeypatch.chdir(EXAMPLES.parent)
+    assert run("init", str(tmp_path / "other")) == 0
+    assert "  ./run hub --project " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("example", PROJECTS)
 def test_each_example_makes_a_project_that_loads(example: str, tmp_path: Path) -> None:
     assert run("init", "mine", "--from", example) == 0
@@ -191,6 +202,14 @@ def test_a_hub_that_is_well_is_ok_in_every_part() -> None:
 )
 def test_what_is_wrong_or_unknown_is_said_of_its_part(change: dict[str, Any], part: str, state: str) -> None:
     assert states({**OVERVIEW, **change}, LAG)[part] == state
+
+
+def test_views_that_the_server_does_not_know_yet_are_unknown_and_not_none() -> None:
+    """Seconds after `hub up`, a project with a view had "the project has none"."""
+    overview = {**OVERVIEW, "views": []}
+    (line,) = [each for each in status.parts(overview, [], 2) if each.part == "views"]
+    assert (line.state, line.found) == ("UNKNOWN", "2 in views/, not reported yet")
+    assert states(overview, [])["views"] == "off"
 
 
 def test_the_worst_lag_gives_its_line_the_state_and_the_cause() -> None:
