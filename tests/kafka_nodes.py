@@ -6,7 +6,7 @@ there, with ids of their own, and so start one JVM instead of two.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -18,6 +18,8 @@ from ports import free_pair
 from hub.config import Settings
 from hub.embedded import KafkaNode
 from hub.embedded.kafka_node import new_cluster_id
+from hub.kafka.protocol.record_batch import batches_in
+from hub.record import TopicPartition
 
 Kind = TypeVar("Kind", bound=KafkaNode)
 
@@ -52,6 +54,35 @@ def own_node(home: Path, kind: type[Kind] = KafkaNode) -> Iterator[Kind]:  # typ
     port = free_pair()
     with running_node(kind(Settings(home=home, kafka_port=port, bootstrap=f"127.0.0.1:{port}"))) as made:
         yield made
+
+
+@contextmanager
+def killed(node: KafkaNode) -> Iterator[None]:
+    """Kill a broker like a power failure, except for changes to its files meanwhile. Its partitions then
+    have a new leader epoch."""
+    assert node.process is not None
+    node.process.kill()
+    node.process.wait(10)
+    yield
+    node.start()
+    node.wait_ready()
+
+
+def log_of(node: KafkaNode, tp: TopicPartition) -> Path:
+    (segment,) = (node.folder / "data" / f"{tp.topic}-{tp.partition}").glob("*.log")
+    return segment
+
+
+def write_log(segment: Path, batches: Sequence[bytes]) -> None:
+    """Replace the content of its partition; Kafka derives the rest again."""
+    segment.write_bytes(b"".join(batches))
+    for derived in ("*.index", "*.timeindex", "leader-epoch-checkpoint"):
+        for path in segment.parent.glob(derived):
+            path.unlink()
+
+
+def batches_of(segment: Path) -> list[bytes]:
+    return [bytes(batch.view) for batch in batches_in(bytearray(segment.read_bytes()))]
 
 
 @contextmanager

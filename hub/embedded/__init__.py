@@ -15,7 +15,8 @@ Flow::
 
 Files: ``java.py`` which Java · ``lock.py`` [core] the lock file · ``jars.py`` fetch and check ·
 ``preflight.py`` ports, memory, disk · ``kafka_node.py`` · ``spark_gateway.py`` ·
-``class_archive.py`` quick starts · ``__main__.py`` re-locking.
+``interrupted_transactions.py`` what a kill left undone · ``class_archive.py`` quick starts · ``__main__.py``
+re-locking.
 """
 
 from hub.embedded.class_archive import make_archive

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import socket
 import struct
 import subprocess
@@ -18,12 +19,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hub.config import Settings
+from hub.embedded.interrupted_transactions import finish, known_and_new
 from hub.embedded.jars import Progress, ensure_jars
 from hub.embedded.java import find_java
-from hub.embedded.preflight import check_disk, check_port
-from hub.errors import HubFault, PeerError
+from hub.embedded.preflight import check_disk, check_port, free_ports
+from hub.errors import HubError, HubFault, PeerError
 from hub.runtime import die_with_parent
 from hub.supervisor import end, last_line
+
+log = logging.getLogger(__name__)
+
+_PRIVATE_START_S = 60.0
+_STOP_S = 20.0
 
 # One replica of everything; timeouts for a broker that has no peers to wait for (kill to first ack: 13 s -> 6
 # s).
@@ -83,6 +90,8 @@ class KafkaNode:
         """Check ports and disk, fetch jars, format the log folder the first time; the command that runs the
         node.
 
+        Finishes transactions that a kill interrupted, which takes some seconds when there are any.
+
         Raises ConfigError (HUB-1120, HUB-1122) and what ``find_java`` and ``ensure_jars`` raise.
         """
         self.check_ports()
@@ -93,26 +102,21 @@ class KafkaNode:
         bring_home(self.folder / "data")
         properties = self.folder / "server.properties"
         properties.write_text(render_properties(self.port, self.folder / "data"))
-        logging = self.folder / "log4j2.properties"
-        logging.write_text(LOGGING)
+        logging_file = self.folder / "log4j2.properties"
+        logging_file.write_text(LOGGING)
         command = [
             str(java.path),
             "-XX:+UseSerialGC",
             "-XX:-UsePerfData",
-            f"-Dlog4j2.configurationFile={logging}",
+            f"-Dlog4j2.configurationFile={logging_file}",
         ]
         classpath = ["-cp", ":".join(map(str, jars))]
         if not (self.folder / "data" / "meta.properties").exists():
             self._format([*command, "-Xmx128m", *classpath], properties)
         heap = f"-Xmx{self.settings.kafka_heap_mb}m"
-        return [
-            *command,
-            heap,
-            "-XX:+ExitOnOutOfMemoryError",
-            *classpath,
-            "kafka.Kafka",
-            str(properties),
-        ]
+        broker = [*command, heap, "-XX:+ExitOnOutOfMemoryError", *classpath, "kafka.Kafka"]
+        self._finish_transactions(broker)
+        return [*broker, str(properties)]
 
     def jars(self) -> Sequence[Path]:
         """Return the node's classpath; missing jars are fetched."""
@@ -145,25 +149,44 @@ class KafkaNode:
         """Wait until Kafka answers. Raises PeerError (HUB-3011) when the JVM ended or does not answer in
         time.
         """
-        deadline = time.monotonic() + timeout_s
-        while not self.ready():
-            ended = self.process is not None and self.process.poll() is not None
-            if ended or time.monotonic() > deadline:
-                what = (
-                    f"ended with {self.process.returncode}" if ended and self.process else "does not answer"
-                )
-                raise PeerError(
-                    f"Kafka on port {self.port} {what}: {last_line(self.log)}",
-                    hint=f"its log: {self.log}",
-                    code="HUB-3011",
-                )
-            time.sleep(0.05)
+        _wait_until_it_answers(self.process, self.port, self.log, timeout_s)
 
     def stop(self, timeout_s: float = 20.0) -> None:
         """Stop in order; kill when that takes longer. Harmless when it does not run."""
         process, self.process = self.process, None
         if process is not None:
             end(process, timeout_s)
+
+    def _finish_transactions(self, broker: Sequence[str]) -> None:
+        """Write the markers of transactions that a kill interrupted, before any client reaches Kafka: see
+        ``interrupted_transactions.py``. What fails is logged, and tried again at the next start.
+        """
+        kept = self.folder / "interrupted-transactions.json"
+        decisions = known_and_new(kept, self.folder / "data")
+        if not decisions:
+            return
+        log.warning("Kafka was killed while it ended %d transactions; they end first", len(decisions))
+        properties = self.folder / "private.properties"
+        port, controller_port = free_ports(2)
+        properties.write_text(render_properties(port, self.folder / "data", controller_port))
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as output:
+            process = subprocess.Popen(
+                die_with_parent([*broker, str(properties)]),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        try:
+            _wait_until_it_answers(process, port, self.log, _PRIVATE_START_S)
+            written = finish(f"127.0.0.1:{port}", decisions)
+            kept.unlink()
+            log.warning("%d markers of transactions were missing, and are written", written)
+        except HubError as error:
+            log.error("readers of committed records may wait at these transactions: %s", error.message)
+        finally:
+            end(process, _STOP_S)
 
     def _format(self, java: Sequence[str], properties: Path) -> None:
         cluster_id = new_cluster_id()
@@ -191,15 +214,34 @@ class KafkaNode:
             )
 
 
-def render_properties(port: int, data: Path) -> str:
-    """Return server.properties of the node: loopback listeners on ``port`` and ``port + 1``, the log in
-    ``data``. Java reads the file as Latin-1 with backslash escapes, which are the same as JSON's.
+def _wait_until_it_answers(
+    process: subprocess.Popen[bytes] | None, port: int, log_file: Path, timeout_s: float
+) -> None:
+    """Wait until Kafka answers. Raises PeerError (HUB-3011) when the JVM ended or does not answer in time."""
+    deadline = time.monotonic() + timeout_s
+    while not answers_api_versions("127.0.0.1", port):
+        ended = process is not None and process.poll() is not None
+        if ended or time.monotonic() > deadline:
+            what = f"ended with {process.returncode}" if ended and process else "does not answer"
+            raise PeerError(
+                f"Kafka on port {port} {what}: {last_line(log_file)}",
+                hint=f"its log: {log_file}",
+                code="HUB-3011",
+            )
+        time.sleep(0.05)
+
+
+def render_properties(port: int, data: Path, controller_port: int | None = None) -> str:
+    """Return server.properties of the node: loopback listeners on ``port`` and ``controller_port`` (default:
+    ``port + 1``), the log in ``data``. Java reads the file as Latin-1 with backslash escapes, which are the
+    same as JSON's.
     """
-    listeners = f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{port + 1}"
+    controller_port = controller_port or port + 1
+    listeners = f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}"
     placed = {
         "listeners": listeners,
         "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
-        "controller.quorum.voters": f"1@127.0.0.1:{port + 1}",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
         "log.dirs": json.dumps(str(data))[1:-1],
     }
     return "".join(f"{key}={value}\n" for key, value in {**FIXED, **placed}.items())

@@ -33,6 +33,15 @@ def check_port(host: str, port: int, purpose: str, way_out: str) -> None:
     )
 
 
+def free_ports(count: int) -> list[int]:
+    """Return ports of the loopback interface that nobody uses now."""
+    with contextlib.ExitStack() as probes:
+        sockets = [probes.enter_context(socket.socket()) for _ in range(count)]
+        for probe in sockets:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in sockets]
+
+
 def port_holder(port: int) -> str | None:
     """Return the process that listens on the port, such as ``pid 4711 (java)``; None if there is none or it
     is not visible.

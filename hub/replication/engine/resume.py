@@ -344,6 +344,7 @@ def _held_back(positions: Mapping[TopicPartition, int]) -> PeerError:
     tp = min(positions)
     return PeerError(
         f"{named(tp)} in the target: an open transaction holds back offset {positions[tp]}",
-        hint="a writer hangs: it ends when its transaction times out",
+        hint="a writer hangs: it ends when its transaction times out. If it stays, a broker lost its end: "
+        "kafka-transactions.sh find-hanging names it (KIP-664)",
         code="HUB-3604",
     )

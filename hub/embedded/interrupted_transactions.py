@@ -1,0 +1,288 @@
+"""[edge] Transactions that a killed Kafka had decided and not yet marked.
+
+A transaction ends in two steps: its coordinator writes the decision to ``__transaction_state``, then a marker
+into each partition. A broker that is killed between the two writes the markers when it starts again. Kafka
+4.1 to 4.3, alone in its cluster, drops them instead: while the broker registers, its partitions have no
+leader, and the coordinator takes that for deleted topics ("Couldn't find leader endpoint for partitions …
+can be skipped"). The partitions then keep their last stable offset for ever, and every reader of committed
+records waits for ever.
+
+So the hub reads the decisions from the log folder before each start. If there are any, Kafka first runs on
+ports that no client knows, until each marker is there: the coordinator's, or ours with its decision::
+
+    decisions_in(folder) ──▶ Kafka on private ports ──▶ finish() ──▶ Kafka on its own ports
+
+Sources: KIP-98 (decisions and markers), KIP-664 (DescribeProducers), KIP-890 (epochs of markers), and
+TransactionLogValue.json of Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+from kafka.protocol.admin.transactions import DescribeProducersRequest, DescribeTransactionsRequest
+from kafka.protocol.producer.transaction import WriteTxnMarkersRequest
+
+from hub.errors import PeerError
+from hub.files import replace_bytes
+from hub.kafka.protocol.broker_client import BrokerCluster, ClusterAccess, raise_for
+from hub.kafka.protocol.record_batch import CorruptBatch, RecordBatch, batches_in, is_intact
+from hub.record import TopicPartition
+from hub.varint import take_signed, take_unsigned
+
+log = logging.getLogger(__name__)
+
+_HEADER_BYTES: Final = 61
+_PREPARES: Final = {2: True, 3: False}  # PREPARE_COMMIT, PREPARE_ABORT
+_LAST_EPOCH: Final = 32_767
+_POLL_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The decided end of a transaction. ``previous_id``: the producer's id before its epochs ran out, or -1.
+    ``version``: that of the client's transactions; from 2 on, each has an epoch of its own.
+    """
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    commits: bool
+    partitions: tuple[TopicPartition, ...]
+    previous_id: int = -1
+    version: int = 0
+
+
+# ---- from the log folder
+
+
+def known_and_new(kept: Path, data: Path) -> list[Decision]:
+    """Return the decisions whose markers may be missing: those that an earlier start left in the file
+    ``kept``, and those in the log folder. Writes them to ``kept``, because the log forgets them while Kafka
+    runs.
+    """
+    decisions = dict.fromkeys((*_read(kept), *decisions_in(data)))
+    if decisions:
+        replace_bytes(kept, orjson.dumps(list(decisions), default=tuple))
+    return list(decisions)
+
+
+def _read(kept: Path) -> list[Decision]:
+    try:
+        found = orjson.loads(kept.read_bytes())
+        return [
+            Decision(**{**each, "partitions": tuple(TopicPartition(*tp) for tp in each["partitions"])})
+            for each in found
+        ]
+    except FileNotFoundError:
+        return []
+    except (ValueError, TypeError, KeyError) as error:
+        log.error("%s cannot be read, and is ignored: %s", kept, error)
+        return []
+
+
+def decisions_in(data: Path) -> list[Decision]:
+    """Return the decisions in a log folder whose markers may be missing. Reads up to the first batch that was
+    not written whole: Kafka cuts the log there.
+    """
+    found: dict[str, Decision | None] = {}
+    for file in sorted(data.glob("__transaction_state-*/*.log")):
+        for key, value in _records_of(bytearray(file.read_bytes())):
+            transactional_id = _transactional_id(key)
+            if transactional_id is not None:
+                found[transactional_id] = decision_of(transactional_id, value)
+    return [decision for decision in found.values() if decision is not None]
+
+
+def decision_of(transactional_id: str, value: bytes | None) -> Decision | None:
+    """Return the decision of a state in the log of transactions; None if it is no decision, or of a format
+    that this release does not know.
+    """
+    if value is None or len(value) < 17:
+        return None
+    schema, producer_id, epoch, _, status = struct.unpack_from(">hqhib", value)
+    if status not in _PREPARES or schema not in (0, 1):
+        return None
+    partitions, at = _partitions(value, 17, flexible=schema == 1)
+    tags = _tags(value, at + 16) if schema == 1 else {}
+    return Decision(
+        transactional_id,
+        producer_id,
+        epoch,
+        _PREPARES[status],
+        tuple(partitions),
+        int.from_bytes(tags.get(0, b"\xff"), "big", signed=True),
+        int.from_bytes(tags.get(2, b"\0"), "big", signed=True),
+    )
+
+
+def _records_of(log: bytearray) -> Iterator[tuple[bytes, bytes | None]]:
+    try:
+        for batch in batches_in(log):
+            if not is_intact(batch):
+                return
+            if not batch.is_control and batch.codec == 0:
+                yield from _keys_and_values(batch)
+    except CorruptBatch:
+        return
+
+
+def _keys_and_values(batch: RecordBatch) -> Iterator[tuple[bytes, bytes | None]]:
+    view, at = batch.view, _HEADER_BYTES
+    for _ in range(batch.count):
+        size, at = take_signed(view, at)
+        after = at + size
+        _, at = take_signed(view, at + 1)  # the attributes, then the deltas of time and offset
+        _, at = take_signed(view, at)
+        key, at = _taken(view, at)
+        value, at = _taken(view, at)
+        at = after
+        if key is not None:
+            yield key, value
+
+
+def _taken(view: memoryview, at: int) -> tuple[bytes | None, int]:
+    size, at = take_signed(view, at)
+    return (None, at) if size < 0 else (bytes(view[at : at + size]), at + size)
+
+
+def _transactional_id(key: bytes) -> str | None:
+    schema, size = struct.unpack_from(">hh", key)
+    return key[4 : 4 + size].decode("utf-8", "replace") if schema == 0 else None
+
+
+def _partitions(value: bytes, at: int, *, flexible: bool) -> tuple[list[TopicPartition], int]:
+    """Return the partitions of a state, and the index after them."""
+
+    def length(at: int) -> tuple[int, int]:
+        if not flexible:
+            return int(struct.unpack_from(">i", value, at)[0]), at + 4
+        number, at = take_unsigned(value, at)
+        return number - 1, at
+
+    def text(at: int) -> tuple[str, int]:
+        size, at = length(at) if flexible else (int(struct.unpack_from(">h", value, at)[0]), at + 2)
+        return value[at : at + size].decode(), at + size
+
+    found: list[TopicPartition] = []
+    topics, at = length(at)
+    for _ in range(topics):
+        topic, at = text(at)
+        count, at = length(at)
+        found += [TopicPartition(topic, each) for each in struct.unpack_from(f">{count}i", value, at)]
+        at += 4 * count
+        if flexible:
+            at = _after_tags(value, at)
+    return found, at
+
+
+def _after_tags(value: bytes, at: int) -> int:
+    count, at = take_unsigned(value, at)
+    for _ in range(count):
+        _, at = take_unsigned(value, at)
+        size, at = take_unsigned(value, at)
+        at += size
+    return at
+
+
+def _tags(value: bytes, at: int) -> dict[int, bytes]:
+    found: dict[int, bytes] = {}
+    count, at = take_unsigned(value, at)
+    for _ in range(count):
+        tag, at = take_unsigned(value, at)
+        size, at = take_unsigned(value, at)
+        found[tag] = value[at : at + size]
+        at += size
+    return found
+
+
+# ---- at the running broker
+
+
+def finish(bootstrap: str, decisions: Sequence[Decision], timeout_s: float = 30.0) -> int:
+    """Wait until the coordinator has ended each transaction, then write the markers that are missing. Return
+    how many were.
+
+    Raises PeerError if a transaction does not end in time, or the broker refuses a marker.
+    """
+    deadline = time.monotonic() + timeout_s
+    cluster = BrokerCluster(ClusterAccess(bootstrap=bootstrap, client_id="hub"))
+    try:
+        cluster.refresh({tp.topic for each in decisions for tp in each.partitions})
+        written = 0
+        for each in decisions:
+            while _is_ending(cluster, each):
+                if time.monotonic() > deadline:
+                    raise PeerError(
+                        f"Kafka does not end transaction {each.transactional_id}",
+                        hint="the next start of Kafka tries again",
+                        code="HUB-3023",
+                    )
+                time.sleep(_POLL_S)
+            for tp, epoch, coordinator_epoch in _open_in(cluster, each):
+                _mark(cluster, each, tp, epoch, coordinator_epoch)
+                written += 1
+        return written
+    finally:
+        cluster.close()
+
+
+def _is_ending(cluster: BrokerCluster, decision: Decision) -> bool:
+    """Return whether the coordinator still has markers of the transaction to write."""
+    node = cluster.coordinator(decision.transactional_id)
+    ids = [decision.transactional_id]
+    answer = _connection(cluster, node).ask(DescribeTransactionsRequest, 0, transactional_ids=ids)
+    state = str(answer.transaction_states[0].transaction_state)
+    return state in ("PrepareCommit", "PrepareAbort")
+
+
+def _open_in(cluster: BrokerCluster, decision: Decision) -> Iterator[tuple[TopicPartition, int, int]]:
+    """Yield (partition, epoch of its missing marker, epoch of the coordinator) for each partition in which
+    the transaction is open.
+    """
+    for tp in _existing(cluster, decision.partitions):
+        topics = [DescribeProducersRequest.TopicRequest(name=tp.topic, partition_indexes=[tp.partition])]
+        connection = _connection(cluster, cluster.leader(tp).node)
+        answer = connection.ask(DescribeProducersRequest, 0, topics=topics)
+        found = answer.topics[0].partitions[0]
+        raise_for(found.error_code, f'topic "{tp.topic}" partition {tp.partition}: its producers')
+        for each in found.active_producers:
+            if each.current_txn_start_offset < 0:
+                continue
+            if each.producer_id == decision.producer_id:
+                yield tp, decision.epoch, max(0, each.coordinator_epoch)
+            elif each.producer_id == decision.previous_id:
+                yield tp, _LAST_EPOCH, max(0, each.coordinator_epoch)
+
+
+def _existing(cluster: BrokerCluster, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    known = cluster.topics
+    return [tp for tp in partitions if tp.topic in known and tp.partition in known[tp.topic].leaders]
+
+
+def _mark(cluster: BrokerCluster, decision: Decision, tp: TopicPartition, epoch: int, by: int) -> None:
+    """Write a marker. Raises the broker's refusal."""
+    kinds = WriteTxnMarkersRequest.WritableTxnMarker
+    producer_id = decision.previous_id if epoch != decision.epoch else decision.producer_id
+    marker = kinds(
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        transaction_result=decision.commits,
+        topics=[kinds.WritableTxnMarkerTopic(name=tp.topic, partition_indexes=[tp.partition])],
+        coordinator_epoch=by,
+        transaction_version=decision.version,
+    )
+    answer = _connection(cluster, cluster.leader(tp).node).ask(WriteTxnMarkersRequest, 2, 1, markers=[marker])
+    code = answer.markers[0].topics[0].partitions[0].error_code
+    raise_for(code, f'topic "{tp.topic}" partition {tp.partition}: marker of {decision.transactional_id}')
+
+
+def _connection(cluster: BrokerCluster, node: int) -> Any:
+    return cluster.connection(node, "transactions")

@@ -1,0 +1,153 @@
+"""A Kafka that was killed between the decision of a transaction and its markers: readers of committed records
+see what was acknowledged, and do not wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as Assigned
+from kafka_nodes import batches_of, killed, log_of, own_node, write_log
+from patience import patient
+from pipeline import wait_until
+
+from hub.embedded import KafkaNode
+from hub.embedded.interrupted_transactions import decisions_in
+from hub.kafka import KafkaCluster
+from hub.kafka.protocol.broker_client import READ_COMMITTED, BrokerCluster, ClusterAccess
+from hub.record import TopicPartition
+
+ORDERS = [TopicPartition("shop.orders", number) for number in range(3)]
+COMMITTED, ABORTED, OPEN = ORDERS
+_STATE_PARTITIONS = 3
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[KafkaNode]:
+    with own_node(tmp_path) as made:
+        KafkaCluster(made.bootstrap).create_topic(
+            "shop.orders", partitions=len(ORDERS), config={}, replication_factor=1
+        )
+        yield made
+
+
+def writer(node: KafkaNode, name: str) -> Producer:
+    """A producer whose transaction has begun."""
+    made = Producer({"bootstrap.servers": node.bootstrap, "transactional.id": name, "linger.ms": 0})
+    made.init_transactions(patient(30.0))
+    made.begin_transaction()
+    return made
+
+
+def write(producer: Producer, tp: TopicPartition, value: bytes) -> None:
+    producer.produce(tp.topic, value, partition=tp.partition)
+    producer.flush(patient(30.0))
+
+
+def ends(node: KafkaNode, isolation: int = 0) -> dict[TopicPartition, int]:
+    cluster = BrokerCluster(ClusterAccess(bootstrap=node.bootstrap))
+    try:
+        cluster.refresh({"shop.orders"})
+        return cluster.offsets(ORDERS, isolation=isolation)
+    finally:
+        cluster.close()
+
+
+def committed_values(node: KafkaNode) -> list[bytes | None]:
+    """Return all values that a reader of committed records gets, in no order."""
+    consumer = Consumer(
+        {"bootstrap.servers": node.bootstrap, "group.id": "reader", "isolation.level": "read_committed"}
+    )
+    try:
+        left = {(tp.topic, tp.partition): end for tp, end in ends(node).items() if end}
+        consumer.assign([Assigned(*tp, 0) for tp in left])
+        values = []
+
+        def has_all() -> bool:
+            if (message := consumer.poll(0.1)) is not None:
+                values.append(message.value())
+            positions = consumer.position([Assigned(*tp) for tp in left])
+            return all(each.offset >= left[each.topic, each.partition] for each in positions)
+
+        wait_until(has_all, 30.0, lambda: f"read {values}")
+        return values
+    finally:
+        consumer.close()
+
+
+def state_logs(node: KafkaNode) -> list[Path]:
+    topic = "__transaction_state"
+    return [log_of(node, TopicPartition(topic, number)) for number in range(_STATE_PARTITIONS)]
+
+
+def forget_the_end(node: KafkaNode) -> None:
+    """Cut the logs as they were when the decisions were written and the markers were not."""
+    for tp in (COMMITTED, ABORTED):
+        *batches, _marker = batches_of(log_of(node, tp))
+        write_log(log_of(node, tp), batches)
+    for segment in state_logs(node):
+        batches = batches_of(segment)
+        while batches and not decided(batches[-1]):
+            batches.pop()
+        if batches:
+            write_log(segment, batches)
+
+
+def decided(batch: bytes) -> bool:
+    """Return whether the last state in a batch is no complete transaction: its markers are to be written."""
+    return b"shop.orders" in batch
+
+
+def test_markers_that_a_kill_kept_back_are_written_before_clients_come(node: KafkaNode) -> None:
+    for name, tp in (("billing", COMMITTED), ("cart", ABORTED)):
+        producer = writer(node, name)
+        write(producer, tp, b"first")
+        if tp == COMMITTED:
+            producer.commit_transaction(patient(30.0))
+        else:
+            producer.abort_transaction(patient(30.0))
+    wait_until(lambda: ends(node, READ_COMMITTED) == ends(node), 30.0, lambda: str(ends(node)))
+    with killed(node):
+        forget_the_end(node)
+        found = {each.transactional_id: each for each in decisions_in(node.folder / "data")}
+        assert {name: (each.commits, each.partitions) for name, each in found.items()} == {
+            "billing": (True, (COMMITTED,)),
+            "cart": (False, (ABORTED,)),
+        }
+    assert ends(node, READ_COMMITTED) == ends(node) == {COMMITTED: 2, ABORTED: 2, OPEN: 0}
+    assert not (node.folder / "interrupted-transactions.json").exists()
+    assert committed_values(node) == [b"first"]
+
+
+def test_an_open_transaction_is_left_to_its_writer(node: KafkaNode) -> None:
+    producer = writer(node, "billing")
+    write(producer, OPEN, b"first")
+    with killed(node):
+        assert decisions_in(node.folder / "data") == []
+    write(producer, OPEN, b"second")
+    producer.commit_transaction(patient(60.0))
+    wait_until(
+        lambda: ends(node, READ_COMMITTED)[OPEN] == ends(node)[OPEN] == 3, 30.0, lambda: str(ends(node))
+    )
+
+
+def test_what_an_earlier_start_did_not_finish_is_finished_by_the_next(node: KafkaNode) -> None:
+    producer = writer(node, "billing")
+    write(producer, COMMITTED, b"first")
+    producer.commit_transaction(patient(30.0))
+    wait_until(lambda: ends(node, READ_COMMITTED) == ends(node), 30.0, lambda: str(ends(node)))
+    kept = node.folder / "interrupted-transactions.json"
+    with killed(node):
+        *batches, _marker = batches_of(log_of(node, COMMITTED))
+        write_log(log_of(node, COMMITTED), batches)
+        # The coordinator took the transaction for complete before that start was killed, too.
+        assert decisions_in(node.folder / "data") == []
+        kept.write_text(
+            '[{"transactional_id": "billing", "producer_id": 0, "epoch": 0, "commits": true,'
+            ' "partitions": [["shop.orders", 0]]}, {"transactional_id": "gone", "producer_id": 9, "epoch": 0,'
+            ' "commits": false, "partitions": [["shop.deleted", 0]]}]'
+        )
+    assert ends(node, READ_COMMITTED)[COMMITTED] == 2
+    assert not kept.exists()
