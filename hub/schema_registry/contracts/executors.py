@@ -115,6 +115,9 @@ class Contract:
         self._encoding = plan_of(source.rule_set, Mode.WRITE, "encodingRules")
         self._sealing = plan_of(source.rule_set, Mode.READ, "encodingRules")
         plans = (self._plans[Mode.WRITE], self._plans[Mode.READ], self._encoding, self._sealing)
+        # Each list of rules as Confluent's executors read it, by the list.
+        lists = (plan.source for plan in (*self._plans.values(), self._encoding, self._sealing))
+        self._prepared = {id(each): [ConfluentRule.from_dict(dict(rule)) for rule in each] for each in lists}
         self.encrypts = any(each.encrypts for plan in plans for each in plan.rules)
         if self.encrypts:
             self._executors |= _encryption(lambda question: self._call.ask(question))
@@ -185,7 +188,7 @@ class Contract:
         return None
 
     def _run(self, plan: RulePlan, value: Any, call: RuleCall) -> Any:
-        rules = list(map(ConfluentRule.from_dict, map(dict, plan.source)))
+        rules = self._prepared[id(plan.source)]
         mode = RuleMode(plan.mode.value)
         self._call = call
 
