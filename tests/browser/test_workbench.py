@@ -196,6 +196,8 @@ def test_a_query_is_completed_explained_followed_and_exported(bench: Bench, open
     area.fill(f'SELECT order_id FROM "{ORDERS}" WHERE amount_cents > :least AND custo')
     area.press("End")
     area.press_sequentially("m")
+    # The columns of the topic are fetched while the reader types.
+    expect(page.get_by_role("option", name="customer_id")).to_have_attribute("aria-selected", "true")
     area.press("Enter")
     expect(area).to_have_value(re.compile("AND customer_id$"))
     area.press_sequentially(" = 'C-1007'")

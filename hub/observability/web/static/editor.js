@@ -12,6 +12,7 @@ window.hubEditor = (area, words) => {
   const list = made("ul", "editor-words", { id: `${area.id}-words`, hidden: true });
   let shown = [];
   let at = 0;
+  let inWord = false; // a list may open, or be drawn again, when more words are known
 
   back.setAttribute("aria-hidden", "true");
   list.setAttribute("role", "listbox");
@@ -75,7 +76,9 @@ window.hubEditor = (area, words) => {
     const holds = bare.length > 1 ? fits.filter((each) => plain(each).indexOf(bare) > 0) : [];
     shown = [...begins, ...holds].slice(0, MOST_SHOWN);
     at = 0;
-    if (!shown.length) return close();
+    if (!shown.length) close();
+    inWord = true;
+    if (!shown.length) return;
     list.replaceChildren(...shown.map(option));
     list.hidden = false;
     choose(0);
@@ -110,6 +113,7 @@ window.hubEditor = (area, words) => {
 
   function close() {
     shown = [];
+    inWord = false;
     list.hidden = true;
     area.removeAttribute("aria-activedescendant");
   }
@@ -165,6 +169,9 @@ window.hubEditor = (area, words) => {
     set(text) {
       area.value = text;
       area.dispatchEvent(new Event("input", { bubbles: true }));
+    },
+    refresh() {
+      if (inWord) propose(false);
     },
     mark(line) {
       mark.hidden = !line;

@@ -35,6 +35,7 @@
       columns.set(topic, []);
       const found = await got(`/query/topics/${encodeURIComponent(topic)}`);
       if (found) columns.set(topic, [...found.columns, ...found.hidden]);
+      editor.refresh();
     }
   }
 
@@ -49,6 +50,7 @@
 
   Promise.all([got("/query/tables"), got("/api/workbench")]).then(([known, listed]) => {
     tables = { views: known?.views || [], functions: known?.functions || [], topics: listed?.topics || [] };
+    editor.refresh();
     learn();
   });
 
