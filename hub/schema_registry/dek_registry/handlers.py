@@ -197,7 +197,7 @@ class DekHandlers:
 
     def _done(self, subject: str | None, decide: Decide) -> HttpAnswer:
         self._writable(subject)
-        return HttpAnswer(b"", 204, [], self._node.submit(decide))
+        return HttpAnswer(b"", 204, (), self._node.submit(decide))
 
 
 def _context(call: HttpCall) -> str:

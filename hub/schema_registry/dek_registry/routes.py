@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 from fastapi import APIRouter
@@ -22,7 +23,6 @@ from hub.schema_registry.dek_registry.node import DekNode
 from hub.schema_registry.dek_registry.records import KEYS_TOPIC
 from hub.schema_registry.http.access_rules import On, place_of
 from hub.schema_registry.http.asgi import (
-    NOT_ALLOWED,
     NOT_FOUND,
     UNSUPPORTED,
     ClientGone,
@@ -35,14 +35,13 @@ from hub.schema_registry.http.asgi import (
     read_body,
     respond,
 )
+from hub.schema_registry.http.path_table import Methods, PathTable, denied, not_allowed
 from hub.schema_registry.registry.errors import RequestRefused
 
 log = logging.getLogger(__name__)
 
 ROOT: Final = "/dek-registry/v1"
 KEY_SERVICE_FAILED: Final = 50070
-
-Handler = Callable[[HttpCall], HttpAnswer]
 
 _LISTED = (Action.describe, On.listed)
 _OPERATED = (Action.operate, On.hub)
@@ -77,11 +76,11 @@ class DekApi:
     """The ASGI app. Answers in a thread: each request looks at the log's end."""
 
     def __init__(self, handlers: DekHandlers) -> None:
-        self._handlers = handlers
+        self.paths = PathTable(self._table(handlers))
 
-    def table(self) -> Iterator[tuple[str, Mapping[str, Handler]]]:
+    @staticmethod
+    def _table(does: DekHandlers) -> Iterator[tuple[str, Methods]]:
         """Yield (path with variable parts empty, handlers by method)."""
-        does = self._handlers
         yield "keks", {"GET": does.kek_names, "POST": does.create_kek}
         yield "keks/", {"GET": does.kek, "PUT": does.update_kek, "DELETE": does.delete_kek}
         yield "keks//undelete", {"POST": does.undelete_kek}
@@ -99,25 +98,24 @@ class DekApi:
         except ClientGone:
             return
         # A key may not be stored by a cache between hub and client.
-        answer.headers.append((b"cache-control", b"no-store"))
-        await respond(scope, send, answer, KEYS_TOPIC)
+        kept_nowhere = (*answer.headers, (b"cache-control", b"no-store"))
+        await respond(scope, send, replace(answer, headers=kept_nowhere), KEYS_TOPIC)
 
     async def _answer(self, scope: Scope, receive: Receive) -> HttpAnswer:
         try:
             call = HttpCall.of(scope)
             call.segments = call.segments[2:]
-            found = self._find(call)
+            found = self.paths.find(call)
             if found is None:
                 return NOT_FOUND
             pattern, methods = found
             handler = methods.get(call.method)
             if handler is None:
-                allowed = ", ".join(sorted(methods)).encode()
-                return HttpAnswer(NOT_ALLOWED.body, 405, [(b"allow", allowed)])
+                return not_allowed(methods)
             _allow(call, pattern)
             if call.method in ("POST", "PUT"):
                 if not media_type_is_known(call):
-                    return HttpAnswer(UNSUPPORTED.body, 415)
+                    return UNSUPPORTED
                 await read_body(call, receive)
             return await run_in_threadpool(handler, call)
         except HubError as error:
@@ -125,16 +123,6 @@ class DekApi:
         except Exception:
             log.exception("%s %s", scope["method"], ROOT)
             return HttpAnswer.error(500, 500, "HTTP 500 Internal Server Error")
-
-    def _find(self, call: HttpCall) -> tuple[str, Mapping[str, Handler]] | None:
-        for pattern, methods in self.table():
-            parts = pattern.split("/")
-            if len(parts) == len(call.segments) and all(
-                part in ("", each) for part, each in zip(parts, call.segments, strict=True)
-            ):
-                call.params = [each for part, each in zip(parts, call.segments, strict=True) if part == ""]
-                return pattern, methods
-        return None
 
 
 def _allow(call: HttpCall, pattern: str) -> None:
@@ -153,9 +141,7 @@ def _refused(error: HubError) -> HttpAnswer:
     if isinstance(error, RequestRefused):
         return HttpAnswer.error(error.status, error.error_code, error.message)
     if isinstance(error, Forbidden | Unauthenticated):
-        status = 401 if isinstance(error, Unauthenticated) else 403
-        hint = f": {error.hint}" if error.hint else ""
-        return HttpAnswer.error(status, status * 100 + 1, f"{error.message}{hint}")
+        return denied(error)
     if isinstance(error, PeerError):
         return HttpAnswer.error(500, 50001, f"Error in the backend data store: {error.message}")
     log.error("%s: %s", ROOT, error.message)

@@ -1,6 +1,6 @@
 """[core] Required action of each registry path: on its subject, on the hub, or none for filtered lists.
 
-Patterns as in routes.Api.table. A method of a path that is not listed here is refused.
+Patterns as in ``routes.Api``. A method of a path that is not listed here is refused.
 """
 
 from __future__ import annotations

@@ -114,18 +114,18 @@ def _path(scope: Scope) -> str:
     return path.removeprefix(root)[1:]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class HttpAnswer:
     """An answer. ``position`` is the next offset of the log after a write."""
 
     body: bytes
     status: int = 200
-    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
+    headers: tuple[tuple[bytes, bytes], ...] = ()
     position: int | None = None
 
     @classmethod
     def of(cls, value: Any, status: int = 200, position: int | None = None) -> HttpAnswer:
-        return cls(orjson.dumps(value), status, [], position)
+        return cls(orjson.dumps(value), status, (), position)
 
     @classmethod
     def error(cls, status: int, code: int, message: str) -> HttpAnswer:
@@ -151,7 +151,7 @@ class Ready:
 
     def answer(self, call: HttpCall, cache_control: bytes) -> HttpAnswer:
         """Return the answer; 304 without a body when the client has these bytes already."""
-        headers = [(b"etag", self.tag), (b"cache-control", cache_control), (b"vary", b"accept")]
+        headers = ((b"etag", self.tag), (b"cache-control", cache_control), (b"vary", b"accept"))
         asked = call.headers.get(b"if-none-match")
         if asked is not None and _has(asked, self.tag):
             return HttpAnswer(b"", 304, headers)

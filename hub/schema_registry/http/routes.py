@@ -10,7 +10,7 @@ Answers by id and by version are cached as bytes; consumers request nothing else
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
@@ -24,7 +24,6 @@ from hub.schema_registry.formats import known
 from hub.schema_registry.http.access_rules import RULES, On, place_of
 from hub.schema_registry.http.answers import Answers
 from hub.schema_registry.http.asgi import (
-    NOT_ALLOWED,
     NOT_FOUND,
     UNSUPPORTED,
     ClientGone,
@@ -38,6 +37,7 @@ from hub.schema_registry.http.asgi import (
     respond,
 )
 from hub.schema_registry.http.calls import in_context, schema_id_of
+from hub.schema_registry.http.path_table import Methods, PathTable, denied, not_allowed
 from hub.schema_registry.http.schema_routes import SchemaRoutes
 from hub.schema_registry.http.settings_routes import SettingsRoutes
 from hub.schema_registry.http.subject_routes import SubjectRoutes
@@ -49,9 +49,6 @@ from hub.schema_registry.server.node import RegistryNode
 log = logging.getLogger(__name__)
 
 SERVER_VERSION: Final = "8.1.0-hub"
-
-Handler = Callable[[HttpCall], HttpAnswer]
-_OPEN = ""  # a variable part of a path
 
 
 def create_router(node: RegistryNode) -> APIRouter:
@@ -80,12 +77,9 @@ class Api:
         self._subjects = SubjectRoutes(self._answers)
         self._schemas = SchemaRoutes(self._answers)
         self._settings = SettingsRoutes(self._answers)
-        self._routes: dict[tuple[int, str], list[tuple[str, tuple[str, ...], dict[str, Handler]]]] = {}
-        for pattern, methods in self.table():
-            parts = tuple(pattern.split("/"))
-            self._routes.setdefault((len(parts), parts[0]), []).append((pattern, parts, methods))
+        self.paths = PathTable(self._table())
 
-    def table(self) -> Iterator[tuple[str, dict[str, Handler]]]:
+    def _table(self) -> Iterator[tuple[str, Methods]]:
         """Yield (path with variable parts empty, handlers by method). The first match is used.
 
         ``openapi.yaml`` describes each.
@@ -154,7 +148,7 @@ class Api:
                 return None
             return HttpAnswer.error(refused.status, refused.error_code, refused.message)
         except (Forbidden, Unauthenticated) as error:
-            return _denied(error)
+            return denied(error)
         return None
 
     async def _answer(self, scope: Scope, receive: Receive) -> HttpAnswer:
@@ -162,14 +156,13 @@ class Api:
         try:
             call = HttpCall.of(scope)
             in_context(call)
-            found = self._find(call)
+            found = self.paths.find(call)
             if found is None:
                 return NOT_FOUND
             pattern, methods = found
             handler = methods.get(call.method)
             if handler is None:
-                allowed = ", ".join(sorted(methods)).encode()
-                return HttpAnswer(NOT_ALLOWED.body, 405, [(b"allow", allowed)])
+                return not_allowed(methods)
             self._allow(call, pattern)
             if call.method in ("POST", "PUT"):
                 if not media_type_is_known(call):
@@ -182,7 +175,7 @@ class Api:
         except RequestRefused as refused:
             return HttpAnswer.error(refused.status, refused.error_code, refused.message)
         except (Forbidden, Unauthenticated) as error:
-            return _denied(error)
+            return denied(error)
         except PeerError as error:
             if writes:
                 return HttpAnswer.error(500, 50002, f"Register operation timed out: {error.message}")
@@ -215,18 +208,3 @@ class Api:
             require(action, place_of(call.params[0]))
         elif on is On.hub:
             require(action, HUB)
-
-    def _find(self, call: HttpCall) -> tuple[str, dict[str, Handler]] | None:
-        segments = call.segments
-        for pattern, parts, methods in self._routes.get((len(segments), segments[0]), ()):
-            if all(part in (_OPEN, each) for part, each in zip(parts, segments, strict=True)):
-                call.params = [each for part, each in zip(parts, segments, strict=True) if part == _OPEN]
-                return pattern, methods
-        return None
-
-
-def _denied(error: HubError) -> HttpAnswer:
-    """Return Confluent's answer for a forbidden or unauthenticated request."""
-    status = 401 if isinstance(error, Unauthenticated) else 403
-    hint = f": {error.hint}" if error.hint else ""
-    return HttpAnswer.error(status, status * 100 + 1, f"{error.message}{hint}")

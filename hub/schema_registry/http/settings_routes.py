@@ -82,7 +82,7 @@ class SettingsRoutes:
 
     def delete_context(self, call: HttpCall) -> HttpAnswer:
         _, position = self._answers.node.submit(DeleteContext(names.context_named(call.params[0])))
-        return HttpAnswer(b"", 204, [], position)
+        return HttpAnswer(b"", 204, (), position)
 
     def cluster_id(self, _call: HttpCall) -> HttpAnswer:
         clusters = {"kafka-cluster": "", "schema-registry-cluster": "hub"}

@@ -125,8 +125,7 @@ class SubjectRoutes:
         warned = self._warned(command)
         answer, position = self._answers.node.submit(command)
         made = HttpAnswer.of(registered(answer, self._as_sent(call, sent, answer)), position=position)
-        made.headers += warned
-        return made
+        return replace(made, headers=(*made.headers, *warned))
 
     def _with_tags(self, command: RegisterSchema, body: Mapping[str, Any]) -> RegisterSchema:
         """Add to the command's schema, and remove from it, the tags that the request names."""

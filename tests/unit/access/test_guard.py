@@ -162,7 +162,7 @@ def test_a_rule_is_asked_for_its_own_route_and_for_no_other(client: TestClient) 
 
 
 def test_the_registry_has_a_rule_for_each_of_its_paths() -> None:
-    table = {pattern: set(methods) for pattern, methods in Api(RegistryNode(MemoryCluster())).table()}
+    table = {pattern: set(methods) for pattern, methods in Api(RegistryNode(MemoryCluster())).paths.paths}
     assert table == {pattern: set(methods) for pattern, methods in RULES.items()}
 
 

@@ -259,6 +259,13 @@ def test_unknown_paths_methods_and_types(http: Http) -> None:
 # ---- many nodes, and a log that is away
 
 
+def test_an_answer_does_not_change_by_being_sent(http: Http) -> None:
+    for _ in range(3):
+        answer = http("GET", "no-such-path")
+        assert answer.status_code == 404
+        assert answer.headers.get_list("cache-control") == ["no-store"]
+
+
 def test_every_node_answers_alike(serve: Callable[[], Http], cluster: MemoryCluster) -> None:
     one, two = serve(), serve()
     one.ok("POST", "keks", KEK)
@@ -333,7 +340,7 @@ def asking(*granted: tuple[Action, str]) -> Iterator[None]:
 def test_every_path_has_its_rule() -> None:
     keys = SharedKeys(KmsClient([], Path()))
     api = DekApi(DekHandlers(DekNode(MemoryCluster()), keys, lambda _subject: None))
-    table = {pattern: set(methods) for pattern, methods in api.table()}
+    table = {pattern: set(methods) for pattern, methods in api.paths.paths}
     assert table == {pattern: set(methods) for pattern, methods in RULES.items()}
 
 

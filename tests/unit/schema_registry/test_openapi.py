@@ -113,7 +113,9 @@ def described() -> set[tuple[str, str]]:
 
 def test_every_route_is_described_and_no_other() -> None:
     routes = {
-        (path, method) for path, methods in Api(RegistryNode(MemoryCluster())).table() for method in methods
+        (path, method)
+        for path, methods in Api(RegistryNode(MemoryCluster())).paths.paths
+        for method in methods
     }
     assert described() == routes
     assert len(OPERATIONS) == len(routes)
