@@ -102,8 +102,8 @@ def decisions_in(data: Path) -> list[Decision]:
 
 
 def decision_of(transactional_id: str, value: bytes | None) -> Decision | None:
-    """Return the decision of a state in the log of transactions; None if it is no decision, or of a format
-    that this release does not know.
+    """Return the decision of a state in the log of transactions; None if it is another state, or has a
+    format of a later release.
     """
     if value is None or len(value) < 17:
         return None
