@@ -27,6 +27,7 @@ from hub.api.api_docs import add_docs
 from hub.api.auditing.open_log import open_request_log
 from hub.api.auditing.statement_log import database_log
 from hub.api.dashboard import add_canaries, add_dashboard, alerts_for_caller, own_families
+from hub.api.erasing.open_erasures import add_erasures
 from hub.api.guard import AuthenticationContext, Guard
 from hub.api.help_pages import add_help
 from hub.api.masking.install import open_masks
@@ -313,6 +314,7 @@ async def add_views(
         )
     )
     app.include_router(version_routes.create_router(store, cluster, news.over))
+    await run_in_threadpool(add_erasures, app, settings, cluster, store, news.over, opened)
     return watcher
 
 

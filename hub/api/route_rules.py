@@ -109,6 +109,13 @@ ROUTES: Final[Mapping[str, Mapping[str, RouteRule]]] = {
     "/api/levels": {"GET": LISTED},
     # keys of field encryption: see hub/schema_registry/dek_registry/routes.py
     "/dek-registry/v1/{rest:anything}": dict.fromkeys(_ANY_METHOD, LISTED),
+    # erasures: an answer has the ids of persons
+    "/api/erasures": {"GET": _HUB_OPERATED, "POST": _HUB_OPERATED},
+    "/api/erasures/plan": {"POST": _HUB_OPERATED},
+    "/api/erasures/{id}": {"GET": _HUB_OPERATED},
+    "/api/erasures/{id}/approve": {"POST": _HUB_OPERATED},
+    "/api/erasures/{id}/cancel": {"POST": _HUB_OPERATED},
+    "/api/erasures/{id}/proof": {"GET": _HUB_OPERATED},
     # topics
     "/topics": {"GET": LISTED},
     "/api/topics": {"GET": LISTED},

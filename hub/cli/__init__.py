@@ -11,7 +11,7 @@ Flags become ``HUB_*`` variables, which child processes inherit and ``hub.config
     platform/   hub init, up, down, demo, status, logs, upgrade, config, doctor, access; the hub's processes
     topic/      hub topic, dlq, outbox     schema/  hub schema, kek            view/   hub view
     query/      hub query, sql, watch, mcp      mirror/  hub mirror             connector/  hub connector
-    backup/     hub backup, restore            lake/   hub lake
+    backup/     hub backup, restore            lake/   hub lake                erase/  hub erase
     monitor/    hub lag, latency, lineage, completeness, canary, alert, top
 """
 
@@ -73,6 +73,10 @@ COMMANDS = {
         "Backups of topics, schemas and groups: save what is new, list runs, verify.",
     ),
     "restore": ("hub.cli.backup.restore:restore", "Restore a backup into an empty or another cluster."),
+    "erase": (
+        "hub.cli.erase.commands:app",
+        "Forget a person: plan, request, approve, follow, prove.",
+    ),
     "view": ("hub.cli.view.commands:app", "Views: list, check, test, plan, explain, verify, roll back."),
     "import": (
         "hub.cli.view.import_sql:app",

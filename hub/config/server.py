@@ -42,11 +42,25 @@ class ServerSettings(BaseModel):
         description="key encryption key (KEK) that wraps the keys of persons in topics with `erasable_by` "
         "(docs/how-to/forget-a-person.md)",
     )
+    erase_delay_hours: float = Field(
+        24.0,
+        ge=0,
+        le=8_760,
+        description="time between the approval of an erasure and its first step, in which it can be canceled",
+    )
+    erase_compaction_s: float = Field(
+        3_600.0,
+        ge=1,
+        le=604_800,
+        description="longest time that Kafka leaves a destroyed key in the log of keys: the topic's "
+        "max.compaction.lag.ms, which the first erasure sets",
+    )
     erase_key_cache_s: float = Field(
         300.0,
         ge=1,
         le=3_600,
-        description="longest time that a process keeps a key of field encryption in memory",
+        description="longest time that a process keeps a key of field encryption in memory; an erasure waits "
+        "for it before it computes views again",
     )
     http_connections: int = Field(
         4_000,

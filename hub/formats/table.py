@@ -86,6 +86,7 @@ FORMATS: tuple[Format, ...] = (
     Format("completeness", "_hub.ledger", "topics", ("server",)),
     Format("alerts", "_hub.alerts", "topics", ("server",)),
     Format("access-log", "_hub.access_log", "topics", ("server",)),
+    Format("erasures", "_hub.erasures", "topics", ("server",)),
     Format("outbox", "_hub.outbox", "topics", ("outbox",)),
     Format("mirror-control", "_hub.mirror.control, _hub.mirror.status", "topics", ("mirror",)),
     Format("mirror-checkpoints", "_hub.mirror.checkpoints", "topics", ("mirror",)),

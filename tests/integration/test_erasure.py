@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import httpx2
 import pytest
 from patience import patient
-from pipeline import Pipeline, records_of
+from pipeline import Pipeline, records_of, wait_until
 from ports import free_ports
 from processes import call_hub, running_server
 
@@ -55,12 +56,21 @@ def erasing(settings: Settings, kafka: str, tmp_path_factory: pytest.TempPathFac
             "store": f"sqlite:///{folder}/home/hub.db",
             "http_port": free_ports(1)[0],
             "kms": [KmsKey(key="local-kms://people", secrets={"secret": "kms.secret"})],
+            "erase_delay_hours": 0.0,
+            "erase_compaction_s": 1.0,
+            "erase_key_cache_s": 1.0,
         }
     )
     with running_server(own):
         made = call_hub(own, "kek", "create", "erasable", "--kms", "local-kms://people")
         assert made.returncode == 0, made.stderr
         yield own
+
+
+@pytest.fixture(scope="module")
+def kafka_folder(settings: Settings, kafka: str) -> Path:
+    """Folder of Kafka's data on disk."""
+    return settings.home / "kafka"
 
 
 @pytest.fixture
@@ -132,6 +142,84 @@ def test_a_view_reads_clear_text_with_decrypt_alone(erasing: Settings, topic: st
             running.covers(view, [topic])
         assert {key: row["email"] for key, row in running.rows(name).items()} == {"C-1": CANARY}
         assert running.rows(f"{name}_sealed")["C-1"]["email"].startswith("hub:erasable:1:erasable:")
+
+
+def test_an_erased_person_is_on_no_disk_and_the_log_is_as_it_was(
+    erasing: Settings, kafka: str, topic: str, kafka_folder: Path
+) -> None:
+    """Another person in the same topic stays, and the proof is signed."""
+    canary = f"{uuid.uuid4().hex}@canary.example"
+    cluster, name = KafkaCluster(kafka, patient(15.0)), f"people_{uuid.uuid4().hex[:8]}"
+    cluster.alter_config("_dek_registry_keys", {"file.delete.delay.ms": "1000"})
+    for person, email in (("C-1", canary), ("C-2", CANARY), ("C-1", canary)):
+        assert write(erasing, topic, id=person, email=email).json()["error_code"] == 200
+    before = records_of(cluster, topic)
+    with contextlib.closing(Pipeline(erasing, erasing.url)) as running, running.own_views():
+        running.views.mkdir(parents=True, exist_ok=True)
+        write_view(running.views, name, topic, "true")
+        running.start("materialize")
+        running.start("apply-changelogs")
+        running.covers(name, [topic])
+        assert running.rows(name)["C-1"]["email"] == canary
+        assert found_on_disk(canary, erasing.home, kafka_folder)  # the view has clear text: the scan sees it
+        id = requested(erasing, topic)
+        approved = call_hub(erasing, "erase", "approve", id)
+        assert approved.returncode == 0, approved.stderr
+        running.kill("materialize", "too")  # at any moment
+        running.start("materialize")
+        wait_until(
+            lambda: shown(erasing, id)["status"] == "done", patient(180.0), lambda: states(erasing, id)
+        )
+        assert {key: row["email"] for key, row in running.rows(name).items()} == {"C-1": None, "C-2": CANARY}
+        wait_until(
+            lambda: not found_on_disk(canary, erasing.home, kafka_folder),
+            patient(10.0),  # brokers look for files to delete now and then
+            lambda: str(found_on_disk(canary, erasing.home, kafka_folder)),
+        )
+    assert found_on_disk(CANARY, erasing.home, kafka_folder)
+    assert records_of(cluster, topic) == before  # order, counts and bytes
+    proof = call_hub(erasing, "erase", "proof", id)
+    report = json.loads(proof.stdout)["report"]
+    by_place = {each["place"]: each for each in report["places"]}
+    assert by_place[f"topic:{topic}"]["detail"].startswith("keys destroyed: 1")
+    assert by_place["keys:_dek_registry_keys"]["state"] == by_place[f"view:{name}"]["state"] == "done"
+    assert by_place[f"readers:views.{name}"]["state"] == "unknown" and not report["erased_everywhere"]
+    file = erasing.project / "proof.json"
+    file.write_text(proof.stdout)
+    assert "signed by this home" in call_hub(erasing, "erase", "proof", "--check", str(file)).stderr
+    file.write_text(proof.stdout.replace('"unknown"', '"done"'))
+    changed = call_hub(erasing, "erase", "proof", "--check", str(file))
+    assert changed.returncode == 1 and "HUB-1842" in changed.stderr
+
+
+def requested(settings: Settings, topic: str, person: str = "C-1") -> str:
+    """Request an erasure by the command, and return its id."""
+    given = (person, "--topic", topic, "--reason", "a test", "-o", "json")
+    made = call_hub(settings, "erase", "request", *given)
+    assert made.returncode == 0, made.stderr
+    return str(json.loads(made.stdout)["id"])
+
+
+def shown(settings: Settings, id: str) -> dict[str, Any]:
+    found: dict[str, Any] = httpx2.get(f"{settings.url}/api/erasures/{id}", timeout=30.0).json()
+    return found
+
+
+def states(settings: Settings, id: str) -> str:
+    places = shown(settings, id)["places"]
+    return "\n".join(f"{each['kind']} {each['name']}: {each['state']} {each['detail']}" for each in places)
+
+
+def found_on_disk(text: str, *folders: Path) -> list[Path]:
+    """Return the files below the folders that have a text."""
+    found = []
+    for folder in folders:
+        for parent, _, names in os.walk(folder):
+            for path in (Path(parent, each) for each in names):
+                with contextlib.suppress(OSError):  # removed meanwhile
+                    if text.encode() in path.read_bytes():
+                        found.append(path)
+    return found
 
 
 def write_view(folder: Path, view: str, topic: str, decrypt: str) -> None:

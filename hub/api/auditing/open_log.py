@@ -33,6 +33,7 @@ def open_request_log(app: FastAPI, settings: Settings, opened: AsyncExitStack) -
         settings.kafka_timeout_s,
     )
     log.start()
+    app.state.access_log = log
     exporters = opened.enter_context(exporting(settings.audit_export, cluster, settings.home))
     app.state.access_log_families = lambda: (*log.families(), *families(exporters))
     opened.push_async_callback(run_in_threadpool, log.stop)

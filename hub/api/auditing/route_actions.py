@@ -40,6 +40,7 @@ _TOKEN = LoggedRoute(LoggedAction.token_create, "token")
 _TOKEN_END = LoggedRoute(LoggedAction.token_revoke, "token", "id")
 _SESSION_END = LoggedRoute(LoggedAction.session_end, "session", "id")
 _SILENCE = LoggedRoute(LoggedAction.alert_change, "silence", "id")
+_ERASURE = LoggedRoute(LoggedAction.erase, "erasure", "id")
 _SQL = _noted(LoggedAction.sql)
 
 # Writing routes by template.
@@ -73,6 +74,10 @@ ROUTES_LOGGED: Final[Mapping[str, LoggedRoute]] = {
         LoggedAction.connector_change, "connector", "connector"
     ),
     "/dek-registry/v1/{rest:anything}": _KEY_CHANGE,
+    "/api/erasures": _ERASURE,
+    "/api/erasures/plan": _ERASURE,
+    "/api/erasures/{id}/approve": _ERASURE,
+    "/api/erasures/{id}/cancel": _ERASURE,
     "/alerts/silences": _SILENCE,
     "/alerts/silences/{id}/end": _SILENCE,
     "/api/alerts/silences": _SILENCE,

@@ -97,6 +97,12 @@ def view_of(body: str) -> View | SqlView:
     return View.model_validate_json(body)
 
 
+def reads_clear_text(body: str) -> bool:
+    """Return whether a view with the JSON of ``body_of`` decrypts fields of a source."""
+    sources = orjson.loads(body).get("sources") or {}
+    return any(isinstance(each, dict) and each.get("decrypt") is True for each in sources.values())
+
+
 def body_of(view: View | SqlView) -> str:
     """Return a view as JSON, for the log."""
     return view.model_dump_json(by_alias=True, exclude_defaults=True)

@@ -91,8 +91,7 @@ def open_session(
         conf |= cluster_settings(settings, jars)
     else:
         conf["spark.master"] = f"local[{slots.capacity}]"
-        # Sort buffers on the heap filled it: the collector scanned them again and again, and a catch-up took
-        # half as long again in a session that had run for a while.
+        # Sort buffers on the heap filled it: a catch-up took half as long again in a session that had run.
         if settings.spark_off_heap_mb:
             conf |= {
                 "spark.memory.offHeap.enabled": "true",
@@ -100,8 +99,10 @@ def open_session(
             }
     if settings.python_memory_mb:
         conf["spark.executor.pyspark.memory"] = f"{settings.python_memory_mb}m"
-    conf["spark.local.dir"] = str(settings.home.absolute() / "spark")
-    conf["spark.sql.warehouse.dir"] = str(settings.home.absolute() / "spark" / "warehouse")
+    # Shuffled rows of views with `decrypt` are in clear text, and stay on disk after a kill.
+    conf["spark.io.encryption.enabled"] = str(bool(settings.kms)).lower()
+    scratch = settings.home.absolute() / "spark"
+    conf |= {"spark.local.dir": str(scratch), "spark.sql.warehouse.dir": str(scratch / "warehouse")}
     # In real time, a buffer between two stages is sent after this time even if it is not full. Spark's
     # default is 50.
     conf["spark.shuffle.streaming.networkBufferMaxWaitTimeMs"] = str(max(5, settings.realtime_gather_ms // 2))

@@ -24,6 +24,7 @@ from dataclasses import replace
 from typing import Any, assert_never
 
 from hub.materializers.versions.versions import (
+    ERASE,
     RECOMPUTE,
     CommandReceived,
     ComputationKept,
@@ -167,7 +168,8 @@ def _lost(state: Versions, number: int, why: str, now_ms: int) -> Versions:
     if version.state == "former" or version.why == RECOMPUTE:
         return _without(state, number)
     if version.state in ("building", "ready"):
-        return replace(_build(state, version.definition, why, now_ms), judged=state.judged)
+        again = ERASE if version.why == ERASE else why
+        return replace(_build(state, version.definition, again, now_ms), judged=state.judged)
     state = _put(state, replace(version, lost=why))
     if state.coming is not None:
         return state
@@ -180,6 +182,8 @@ def _caught_up(state: Versions, event: VersionCaughtUp, now_ms: int) -> Versions
         return state
     policy = version.definition.policy
     ready = replace(version, state="ready", at=str(event.at), since_ms=now_ms)
+    if version.why == ERASE:
+        return _swap(_put(state, ready), ready, now_ms)
     if policy.compares or version.why == RECOMPUTE:
         return _put(state, ready)
     if policy.manual:
@@ -243,7 +247,10 @@ def _swap(state: Versions, version: Version, now_ms: int) -> Versions:
     before = state.served
     if before.number == version.number:
         return state
-    if before.lost is not None:
+    if version.why == ERASE:
+        # Its rows, and comparisons with them, have the fields of the person.
+        state = replace(_without(state, before.number), recomputed=None)
+    elif before.lost is not None:
         # Its rows no longer change: a rollback to it is useless.
         state = _without(state, before.number)
     else:
@@ -304,10 +311,19 @@ def _carried_out(state: Versions, event: CommandReceived, now_ms: int) -> Versio
             if not served.definition.policy.compares:
                 return "the store that serves does not have this view, so it cannot be compared"
             return _recompute(state, now_ms)
+        case "erase":
+            return _erased(state, now_ms)
         case "rewind":
             return replace(_build(state, served.definition, "rewind", now_ms), judged=state.judged)
         case _:
             assert_never(event.action)
+
+
+def _erased(state: Versions, now_ms: int) -> Versions:
+    """Return the state with a version that is built to erase; the former one is dropped at once."""
+    if state.former is not None:
+        state = _without(state, state.former.number)
+    return replace(_build(state, state.served.definition, ERASE, now_ms), judged=state.judged)
 
 
 def _dropped(state: Versions, number: int | None) -> Versions | str:

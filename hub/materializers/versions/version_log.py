@@ -198,6 +198,8 @@ class VersionLog:
         table = table_of(view, suffix)
         self.shown.pop(table, None)
         keys = [f"{kind}:{table}".encode() for kind in ("progress", "state")]
+        if self._coming(view) is None:
+            keys.append(f"{COMPARED}{view}".encode())  # it may show rows of the removed version
         self.writer.append([NewRecord(PROGRESS_TOPIC, key, None) for key in keys])
         self.tell(view, VersionRemoved(suffix))
 

@@ -3,6 +3,8 @@
 A version may be built as a recomputation check: ``recompute`` computes the served definition again from the
 sources, in parallel, has the store compare all rows, keeps the result (``Versions.recomputed``) and drops the
 version. It is never served.
+
+A version that is built to erase a person is served without a comparison, which would show rows of the person.
 """
 
 from __future__ import annotations
@@ -14,10 +16,12 @@ from typing import Any, Literal
 from hub.record import Positions
 
 State = Literal["building", "ready", "served", "former"]
-Action = Literal["apply", "rollback", "drop", "rewind", "recompute"]
-ACTIONS: tuple[Action, ...] = ("apply", "rollback", "drop", "rewind", "recompute")
+Action = Literal["apply", "rollback", "drop", "rewind", "recompute", "erase"]
+ACTIONS: tuple[Action, ...] = ("apply", "rollback", "drop", "rewind", "recompute", "erase")
 # Reason of a version that is compared and never served.
 RECOMPUTE = "recompute"
+# Reason of a version without fields of a person who was erased: no version before it is kept.
+ERASE = "erase"
 PREFIX, WANTED, COMPARED = "versions:", "wanted:", "compared:"
 
 

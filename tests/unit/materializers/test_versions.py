@@ -150,6 +150,24 @@ def test_what_is_asked_too_early_or_in_vain_is_refused_with_the_reason() -> None
     assert states(after(CommandReceived("a", "rewind"), state=opened())) == {1: "served", 2: "building"}
 
 
+def test_an_erasure_serves_a_new_version_and_keeps_none_from_before() -> None:
+    """Not even while swaps are manual, or the version that erases loses its state."""
+    for start in (
+        opened(),
+        swapped(),
+        opinion(SAME),
+        after(VersionOpened(1, definition("one", manual=True))),
+    ):
+        building = after(CommandReceived("a", "erase"), state=start)
+        number = building.last
+        assert states(building)[number] == "building" and "former" not in states(building).values()
+        lost = after(VersionLost(number, "why"), state=building)
+        for state in (building, lost):
+            done = after(VersionCaughtUp(state.last, AT), state=state)
+            assert states(done) == {state.last: "served"} and done.recomputed is None
+            assert done.versions[0].comparison is None and start.served.suffix in done.dropping
+
+
 def test_a_command_is_carried_out_once() -> None:
     state = after(CommandReceived("a", "rewind"), CommandReceived("a", "rewind"), state=opened())
     assert states(state) == {1: "served", 2: "building"}
@@ -197,7 +215,8 @@ def test_laws(steps: list[tuple[Event, bool, int]]) -> None:
         before = state.number(done.served.number)
         assert before is not None  # never one that was not there
         if before.number != state.served.number:
-            uncompared = isinstance(event, VersionCaughtUp) and not before.definition.policy.compares
+            plain = before.why == "erase" or not before.definition.policy.compares
+            uncompared = isinstance(event, VersionCaughtUp) and plain
             assert before.state in ("ready", "former") or uncompared
         # A removed version is dropped once, and an existing one is not.
         here = {each.suffix for each in done.versions}

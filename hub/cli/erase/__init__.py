@@ -1,0 +1,1 @@
+"""``hub erase``: erasures of persons at the running server. ``commands.py``."""
