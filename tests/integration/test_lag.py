@@ -364,6 +364,24 @@ def test_transaction_markers_and_aborted_records_are_no_lag(stage: Stage) -> Non
     assert row.seconds - row.error_s <= time.time() - appended + 1
 
 
+def test_what_an_open_transaction_holds_back_is_not_called_read(stage: Stage) -> None:
+    stage.make()
+    producer = Producer(
+        {"bootstrap.servers": stage.cluster.bootstrap, "transactional.id": f"t-{stage.topic}"}
+    )
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(stage.topic, b"v", partition=0)
+    producer.flush(30)
+    stage.commit(0)
+    held = "partition 0: 1 record waits behind a transaction that is open for"
+    stage.until(lambda row: row.state == "BEHIND" and row.cause.startswith(held))
+    stage.until(lambda row: row.state == "STALLED" and row.cause.startswith(held))
+    producer.abort_transaction(30)
+    stage.commit(2)
+    stage.until(lambda row: row.state == "OK" and row.cause == "everything is read")
+
+
 @pytest.mark.parametrize("kind", ["LogAppendTime", "CreateTime"])
 def test_time_lag_is_within_the_bound_given_also_right_after_a_restart(
     stage: Stage, cluster: KafkaCluster, kind: str

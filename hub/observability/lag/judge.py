@@ -57,10 +57,23 @@ def judge(
         return LagVerdict(LagState.LOST, f"{last.lost:,} records were deleted before they were read")
     spoken = reported(reader) or _silent(reader, last)
     if spoken is None and (last.records == 0 or (is_in_time(last, rules) and not last.rewound)):
+        if last.held_s >= rules.objective_s:
+            return _held_back(last, rules)
         cause = "everything is read" if last.records == 0 else f"within {rules.objective_s:g} s"
         return LagVerdict(LagState.OK, cause)
     found = spoken or _stuck(last, moves, reader, now_ms, rules) or _moving(window, rules)
     return _at_risk(window, found, rules) or found
+
+
+def _held_back(last: LagReading, rules: LagRules) -> LagVerdict:
+    """Return the state of a reader of everything that an open transaction lets it read."""
+    state = LagState.STALLED if last.held_s >= rules.stop_s else LagState.BEHIND
+    waiting = f"{last.held:,} records wait" if last.held != 1 else "1 record waits"
+    return LagVerdict(
+        state,
+        f"partition {last.held_partition}: {waiting} behind a transaction that is open for "
+        f"{_span(last.held_s)}",
+    )
 
 
 def is_in_time(lag: Bracketed, rules: LagRules) -> bool:

@@ -113,7 +113,8 @@ class LagReading(Bracketed):
     will be read again. ``idle_s``: longest time that a partition has neither moved nor been read to its end.
     ``headroom``: records between the log's beginning and the position, of the nearest partition.
     ``retention_s``: the topic's retention, if records are deleted by age. ``past``: in some partition the
-    position is past the observed end.
+    position is past the observed end. ``held``: records of ``held_partition`` that an open transaction holds
+    back, for ``held_s`` so far.
     """
 
     at_ms: int
@@ -131,6 +132,9 @@ class LagReading(Bracketed):
     basis: str = "arrival"
     likely_s: float | None = None
     past: bool = False
+    held: int = 0
+    held_s: float = 0.0
+    held_partition: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

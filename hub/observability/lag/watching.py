@@ -67,7 +67,10 @@ def presented(
     """Return the shown state for a reading that is newer than the watched ones and not one of them. Only a
     cause that contradicts its numbers is replaced: a newer reading does not know for how long nothing moved.
     """
-    shown = watched.shown
+    shown, last = watched.shown, watched.last
+    if reading is not None and last is not None and reading.end == last.end:
+        # Only watched readings know what an open transaction holds back; it still does.
+        reading = replace(reading, held=last.held, held_s=last.held_s, held_partition=last.held_partition)
     if reading is None or (shown.state is not LagState.OK and reading.records):
         return shown
     return _kept(shown, judge((*watched.window, reading), watched.moves, reader, now_ms, rules))

@@ -34,6 +34,7 @@ from hub.observability.lag.consumers import (
     measure,
     row_of,
 )
+from hub.observability.lag.held_back import HeldBack, held_back, with_held_back
 from hub.observability.lag.judge import LagRules
 from hub.observability.lag.states import SEVERITY, LagReading, LagState, ReaderState
 from hub.observability.lag.watching import WatchedConsumer, watch
@@ -72,6 +73,7 @@ class Monitor:
     marks: dict[ConsumerId, dict[str, Marks]] = field(default_factory=dict)
     topics_of: dict[ConsumerId, frozenset[str | None]] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
+    held: dict[str, dict[int, HeldBack]] = field(default_factory=dict)  # by topic and partition
     error: str | None = None
     round_s: float | None = None
     _rows: tuple[LagRow, ...] = ()
@@ -121,6 +123,7 @@ class Monitor:
             self._same_topics()
             read = {topic for each in consumers for topic in each.positions if topic in self.topic_ids}
             self._partitions.learn_settings(read, self.collector.now_ms())
+            self._look_behind_transactions(read)
             readings = self._measured(consumers)
         except PeerError as error:
             self._away(error.message)
@@ -152,6 +155,23 @@ class Monitor:
         if other:
             self.watched = {key: each for key, each in self.watched.items() if key[1] not in other}
         self.topic_ids = ids
+
+    def _look_behind_transactions(self, topics: Iterable[str]) -> None:
+        """Learn which partitions have records that readers of committed records cannot read yet."""
+        stable = {
+            TopicPartition(topic, partition): ring[-1].end
+            for topic in topics
+            for partition, ring in self.collector.rings.get(topic, {}).items()
+            if ring
+        }
+        watermarks = self.estate.ends_of(stable).offsets if stable else {}
+        ends: dict[str, list[tuple[int, int, int]]] = {}
+        for tp, watermark in watermarks.items():
+            ends.setdefault(tp.topic, []).append((tp.partition, stable[tp], watermark))
+        now_ms = self.collector.now_ms()
+        self.held = {
+            topic: held_back(self.held.get(topic, {}), of_topic, now_ms) for topic, of_topic in ends.items()
+        }
 
     def _measured(self, consumers: Sequence[Consumer]) -> dict[ConsumerId, dict[str, LagReading]]:
         """Return a reading of each consumer on each topic; late ones are measured again after narrowing their
@@ -189,7 +209,7 @@ class Monitor:
         ):
             return None  # a partition had no leader since the hub started: its lag is unknown, not zero
         marks = self.marks.setdefault(consumer.id, {}).setdefault(topic, {})
-        return measure(
+        found = measure(
             topic,
             consumer.positions[topic],
             rings,
@@ -199,6 +219,9 @@ class Monitor:
             now_ms,
             waits,
         )
+        if found is None:
+            return None
+        return with_held_back(found, self.held.get(topic, {}), consumer.positions[topic], now_ms)
 
     def _of_another_cluster(self, consumer: Consumer, topic: str, now_ms: int) -> LagReading | None:
         """Measure a mirror by its workers' reports of another cluster; a topic of the same name here is the

@@ -369,6 +369,33 @@ def test_a_position_past_the_end_is_unknown_unless_a_transaction_is_open(stage: 
     assert stage.row("g").state == "UNKNOWN" and "past the topic's end" in stage.row("g").cause
 
 
+def test_records_behind_an_open_transaction_are_not_everything_read(stage: Stage) -> None:
+    stage.publish("t", 5)
+    stage.estate.end_offsets = lambda topics: Positions.of((t, 0, 3) for t in topics)  # type: ignore[method-assign]
+    stage.commit("g", "t", 3)
+    stage.rounds(1)
+    assert (stage.row("g").state, stage.row("g").cause) == ("OK", "everything is read")
+    stage.rounds(3)
+    found = stage.row("g")
+    assert (found.state, found.records) == ("BEHIND", 0)
+    assert found.cause == "partition 0: 2 records wait behind a transaction that is open for 30 s"
+    stage.rounds(4)
+    assert stage.row("g").state == "STALLED" and "open for 70 s" in stage.row("g").cause
+    stage.estate.end_offsets = lambda topics: Positions.of((t, 0, 5) for t in topics)  # type: ignore[method-assign]
+    stage.commit("g", "t", 5)
+    stage.rounds(4)
+    assert (stage.row("g").state, stage.row("g").cause) == ("OK", "everything is read")
+
+
+def test_transactions_that_end_hold_nothing_back_however_many_are_open(stage: Stage) -> None:
+    stage.publish("t", 40)
+    for stable in range(3, 13):
+        stage.estate.end_offsets = lambda topics, at=stable: Positions.of((t, 0, at) for t in topics)  # type: ignore[misc, method-assign]
+        stage.commit("g", "t", stable)
+        stage.rounds(1)
+        assert stage.row("g").state == "OK"
+
+
 def test_a_mirror_of_this_clusters_topics_is_measured_like_a_group(stage: Stage) -> None:
     stage.publish("t", 10)
     stage.commit("g", "t", 4)
