@@ -69,6 +69,8 @@ class HourSum:
     def _turn(self, now_s: float) -> None:
         """Clear the slots between the newest one and now; all of them after more than an hour."""
         number = int(now_s // SLOT_S)
+        if number <= self._newest:
+            return
         for each in range(max(self._newest, number - _SLOTS) + 1, number + 1):
             self._slots[each % _SLOTS] = 0.0
-        self._newest = max(self._newest, number)
+        self._newest = number

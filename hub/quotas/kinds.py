@@ -21,6 +21,8 @@ class Quota(StrEnum):
     kafka_bytes_out = "kafka_bytes_out_per_s"
     kafka_requests = "kafka_request_percentage"
 
+    __hash__ = str.__hash__  # that of Enum is computed in Python, and quotas are keys of dictionaries
+
 
 @dataclass(frozen=True, slots=True)
 class QuotaKind:

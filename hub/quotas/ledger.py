@@ -24,10 +24,12 @@ _NO_LEVEL = Level()
 
 
 class Debtor(NamedTuple):
-    """An account that an operation concerns, by its key (``user ana``, ``tenant nyc``), and its limits."""
+    """An account that an operation concerns, by its key (``user ana``, ``tenant nyc``), and its limits.
+    ``groups``: of a principal, which has its limits by them."""
 
     key: str
     limits: Mapping[Quota, Limit]
+    groups: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +43,9 @@ class UsedUp:
 
 @dataclass(slots=True)
 class Account:
-    """Use by one principal or tenant. ``limits``: as of its last request."""
+    """Use by one principal or tenant. ``groups``: as of its last request."""
 
-    limits: Mapping[Quota, Limit] = field(default_factory=dict)
+    groups: frozenset[str] = frozenset()
     levels: dict[Quota, Level] = field(default_factory=dict)
     held: dict[Quota, int] = field(default_factory=dict)
     used: dict[Quota, HourSum] = field(default_factory=dict)
@@ -139,7 +141,7 @@ class Ledger:
 
     def _debited(self, debtor: Debtor) -> Account:
         account = self._account(debtor.key)
-        account.limits = debtor.limits
+        account.groups = debtor.groups
         return account
 
     def _account(self, key: str) -> Account:

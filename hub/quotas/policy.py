@@ -8,7 +8,7 @@ the defaults of tenants. Each quota is looked up by itself. ``None`` is unlimite
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from hub.quotas.kinds import KINDS, Quota
@@ -39,7 +39,7 @@ class Tenant:
 @dataclass(frozen=True)
 class QuotaPolicy:
     """The section ``quotas`` of access.yaml. ``own``: limits by kind (``users``, ``tokens``, ``webhooks``)
-    and name. ``servers``: by how many the limits are divided. ``delay_s``: longest pause before a refusal is
+    and name. ``servers``: by how many the limits are divided. ``delay_s``: pause before a refusal is
     answered. ``contact``: who can raise limits.
     """
 
@@ -55,6 +55,7 @@ class QuotaPolicy:
     is_on: bool = False
     _by_topic: dict[str, Tenant] = field(default_factory=dict, repr=False, compare=False)
     _by_view: dict[str, Tenant] = field(default_factory=dict, repr=False, compare=False)
+    _of_tenants: dict[str, Mapping[Quota, Limit]] = field(default_factory=dict, repr=False, compare=False)
     _known: dict[tuple[str, str, frozenset[str]], Mapping[Quota, Limit]] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -63,6 +64,7 @@ class QuotaPolicy:
         for tenant in self.tenants:
             self._by_topic.update(dict.fromkeys(tenant.topics, tenant))
             self._by_view.update(dict.fromkeys(tenant.views, tenant))
+            self._of_tenants[tenant.name] = self._limits_of_tenant(tenant)
 
     def limits_of(self, kind: str, name: str, groups: frozenset[str] = frozenset()) -> Mapping[Quota, Limit]:
         """Return the limit of each quota that has one. ``kind``: users, tokens, webhooks or anonymous."""
@@ -77,6 +79,9 @@ class QuotaPolicy:
 
     def tenant_limits(self, tenant: Tenant) -> Mapping[Quota, Limit]:
         """Return the limit of each quota of a tenant that has one."""
+        return self._of_tenants[tenant.name]
+
+    def _limits_of_tenant(self, tenant: Tenant) -> Mapping[Quota, Limit]:
         found: dict[Quota, Limit] = {}
         for quota in Quota:
             for source, limits in (
@@ -100,10 +105,10 @@ class QuotaPolicy:
         return None
 
     def tenants_of(
-        self, topics: Iterable[str] = (), views: Iterable[str] = (), tables: Iterable[str] = ()
+        self, topics: Collection[str] = (), views: Collection[str] = (), tables: Collection[str] = ()
     ) -> tuple[Tenant, ...]:
         """Return the tenants of these objects, each once. ``tables``: names in SQL, views or topics."""
-        if not self.tenants:
+        if not self.tenants or not (topics or views or tables):
             return ()
         found = [self.tenant_of_topic(each) for each in topics]
         found += [self._by_view.get(each.partition("@")[0]) for each in views]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -47,18 +47,18 @@ class Hold:
 
 @dataclass(slots=True, eq=False)
 class Spender:
-    """The principal of one request or connection. ``waits_s``: the longest wait of its refusals, for
-    ``pause``. Call ``close`` at its end."""
+    """The principal of one request or connection. ``refused``: a refusal was not delayed yet. Call ``close``
+    at its end."""
 
     ledger: Ledger
     policy: QuotaPolicy
     principal: Debtor
     clock: Callable[[], float] = time.monotonic
-    waits_s: float = 0.0
+    refused: bool = False
     holds: list[Hold] = field(default_factory=list)
 
     def debtors(
-        self, topics: Iterable[str] = (), views: Iterable[str] = (), tables: Iterable[str] = ()
+        self, topics: Collection[str] = (), views: Collection[str] = (), tables: Collection[str] = ()
     ) -> list[Debtor]:
         """Return the principal and the tenants of these objects."""
         tenants = self.policy.tenants_of(topics, views, tables)
@@ -88,7 +88,7 @@ class Spender:
             each.release()
 
     def _exceeded(self, quota: Quota, found: UsedUp) -> QuotaExceeded:
-        self.waits_s = max(self.waits_s, found.wait_s)
+        self.refused = True
         return exceeded(quota, found, self.policy)
 
 
@@ -99,9 +99,9 @@ def spend(
     quota: Quota,
     amount: float = 1.0,
     *,
-    topics: Iterable[str] = (),
-    views: Iterable[str] = (),
-    tables: Iterable[str] = (),
+    topics: Collection[str] = (),
+    views: Collection[str] = (),
+    tables: Collection[str] = (),
 ) -> None:
     """Use an amount of a rate. ``amount`` 0: only require that there is room. Raises QuotaExceeded."""
     if (spender := SPENDER.get()) is not None:
@@ -109,7 +109,7 @@ def spend(
 
 
 @contextmanager
-def timed(quota: Quota, *, tables: Iterable[str] = ()) -> Iterator[None]:
+def timed(quota: Quota, *, tables: Collection[str] = ()) -> Iterator[None]:
     """Charge the seconds that the block takes. They are known afterwards, so they may exceed the limit."""
     spender = SPENDER.get()
     if spender is None:
@@ -124,7 +124,7 @@ def timed(quota: Quota, *, tables: Iterable[str] = ()) -> Iterator[None]:
 
 
 def hold(
-    quota: Quota, *, topics: Iterable[str] = (), views: Iterable[str] = (), tables: Iterable[str] = ()
+    quota: Quota, *, topics: Collection[str] = (), views: Collection[str] = (), tables: Collection[str] = ()
 ) -> Hold | None:
     """Open something; the hold is released by its caller, at the latest by the end of the request or
     connection. None without quotas. Raises QuotaExceeded."""
@@ -174,13 +174,13 @@ class RefusalDelay:
     waiting: int = 0
 
     async def pause(self, spender: Spender) -> None:
-        """Wait if the spender was refused, once for each refusal, up to the policy's longest delay."""
-        wait_s, spender.waits_s = min(spender.waits_s, spender.policy.delay_s), 0.0
-        if wait_s <= 0 or self.waiting >= MOST_DELAYED:
+        """Wait for the policy's delay if the spender was refused."""
+        refused, spender.refused = spender.refused, False
+        if not refused or not spender.policy.delay_s or self.waiting >= MOST_DELAYED:
             return
         self.waiting += 1
         try:
-            await asyncio.sleep(wait_s)
+            await asyncio.sleep(spender.policy.delay_s)
         finally:
             self.waiting -= 1
 

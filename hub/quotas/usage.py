@@ -14,6 +14,8 @@ from hub.quotas.ledger import Account, Ledger
 from hub.quotas.policy import Limit, QuotaPolicy
 
 MOST_ROWS = 500
+# Kinds of principals by the beginning of their accounts' keys, and the entries of their limits.
+_SECTIONS = {"user": "users", "token": "tokens", "webhook": "webhooks", "address": "anonymous"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +54,19 @@ class UsagePage:
 
 
 def usage_rows(ledger: Ledger, policy: QuotaPolicy, now_s: float) -> list[UsageRow]:
-    """Return the use of every account: refused ones first, then the nearest to their limit."""
+    """Return the use of every account with its limits of now: refused ones first, then the nearest to their
+    limit. Without quotas there are none."""
+    if not policy.is_on:
+        return []
     declared = {f"tenant {each.name}": policy.tenant_limits(each) for each in policy.tenants}
     accounts = dict(ledger.known())
     found: list[UsageRow] = []
     for key, limits in declared.items():
         found += _rows(key, accounts.get(key, Account()), limits, now_s)
     for key, account in accounts.items():
-        if not key.startswith("tenant "):
-            found += _rows(key, account, account.limits, now_s)
+        kind, _, name = key.partition(" ")
+        if kind in _SECTIONS:
+            found += _rows(key, account, policy.limits_of(_SECTIONS[kind], name, account.groups), now_s)
     found.sort(key=lambda each: (-each.refused_last_hour, -each.share, each.kind, each.name, each.quota))
     return found
 

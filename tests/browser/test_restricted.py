@@ -46,6 +46,7 @@ OPEN = {
     f"/lineage?of=topic:{SEEN}": "seen-readers",
     "/completeness": "never audited",
     "/alerts": "Alerts",
+    "/usage": "No quotas are set",
     "/alerts/runbooks/lag": "later than promised",
     "/query": "Query",
     "/search?q=orders": SEEN,

@@ -153,7 +153,7 @@ def refused(answer: httpx2.Response, quota: str, of: str, source: str = "") -> N
 
 
 READS: dict[str, Callable[[httpx2.Client], httpx2.Response]] = {
-    "by key": lambda http: http.get("/views/plant/k0"),
+    "by key": lambda http: http.get("/views/plant/p0"),
     "a list": lambda http: http.get("/views/plant?limit=1"),
     "a missing key": lambda http: http.get("/views/plant/nobody"),
     "SQL": lambda http: http.post("/query", json={"sql": "SELECT n FROM plant LIMIT 1"}),
@@ -339,18 +339,18 @@ def test_a_person_gets_no_new_limit_by_new_tokens_or_sessions(limited: Limited) 
     ana = httpx2.Client(base_url=limited.url, auth=("ana", PASSWORD), timeout=60)
     with ana:
         made = [ana.post("/api/access/tokens", json={"name": f"t{number}"}).json() for number in range(3)]
-        assert ana.get("/views/plant/k0").status_code in (200, 404)
-        refused(ana.get("/views/plant/k0"), "queries_per_s", "user ana")
+        assert ana.get("/views/plant/p0").status_code in (200, 404)
+        refused(ana.get("/views/plant/p0"), "queries_per_s", "user ana")
         for each in made:
             bearer = {"Authorization": f"Bearer {each['token']}"}
-            answer = httpx2.get(f"{limited.url}/views/plant/k0", headers=bearer, timeout=60)
+            answer = httpx2.get(f"{limited.url}/views/plant/p0", headers=bearer, timeout=60)
             refused(answer, "queries_per_s", "user ana")
 
 
 def test_forged_headers_make_nobody_else_of_an_address(limited: Limited) -> None:
     told = [
         httpx2.get(
-            f"{limited.url}/views/plant/k0",
+            f"{limited.url}/views/plant/p0",
             headers={
                 "X-Forwarded-For": f"198.51.100.{number}",
                 "X-Real-IP": f"198.51.100.{number}",
@@ -387,7 +387,7 @@ def test_usage_shows_use_against_limits_and_refusals(limited: Limited) -> None:
     name, token = limited.service()
     bearer = {"Authorization": f"Bearer {token}"}
     for _ in range(30):
-        httpx2.get(f"{limited.url}/views/plant/k0", headers=bearer, timeout=60)
+        httpx2.get(f"{limited.url}/views/plant/p0", headers=bearer, timeout=60)
     rows = {(each["kind"], each["name"], each["quota"]): each for each in limited.usage()}
     row = rows["token", name, "queries_per_s"]
     assert (row["limit"], row["last_hour"], row["refused_last_hour"]) == (ONE, 1.0, 29)

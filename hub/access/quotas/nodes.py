@@ -97,13 +97,13 @@ Entries = Annotated[dict[Named, PrincipalLimitsNode], Field(max_length=MOST_ENTR
 
 class QuotasNode(BaseModel):
     """The section ``quotas``. ``servers``: number of servers among which the limits are divided.
-    ``refusal_delay_ms``: longest pause before a refused request is answered."""
+    ``refusal_delay_ms``: pause before a refused request is answered."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     servers: int = Field(1, ge=1, le=1_000, description="Servers among which the limits are divided.")
     refusal_delay_ms: int = Field(
-        500, ge=0, le=10_000, description="Longest pause before a refused request is answered."
+        500, ge=0, le=10_000, description="Pause before a refused request is answered."
     )
     defaults: PrincipalLimitsNode = Field(
         PrincipalLimitsNode(), description="Of each user, token, webhook and address."

@@ -31,7 +31,7 @@ def spender_of(who: Principal, asker: str, policy: QuotaPolicy, ledger: Ledger) 
     if not policy.is_on or not asker:
         return None
     kind = "anonymous" if not who.name else "tokens" if who.kind == "token" else "users"
-    return Spender(ledger, policy, Debtor(asker, policy.limits_of(kind, who.name, who.groups)))
+    return Spender(ledger, policy, Debtor(asker, policy.limits_of(kind, who.name, who.groups), who.groups))
 
 
 def webhook_spender(name: str, policy: QuotaPolicy, ledger: Ledger) -> Spender | None:

@@ -72,7 +72,7 @@ def paused(spender: Spender | None, send: Send) -> Send:
         return send
 
     async def sent(message: Any) -> None:
-        if spender.waits_s and message["type"] in _BEGINS:
+        if spender.refused and message["type"] in _BEGINS:
             await DELAY.pause(spender)
         await send(message)
 
