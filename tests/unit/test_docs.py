@@ -271,3 +271,18 @@ def test_a_comparison_says_yes_only_of_features_with_a_test(page: Path) -> None:
         for other in others:
             cited = "](https://" in other or re.match(r"not (documented|compared)\b", other)
             assert cited, f"{page.name}: {feature}: {other} needs a link to the documentation"
+
+
+def test_each_symptom_has_a_code_or_words_of_the_hub() -> None:
+    """A code is in the catalog; a state or message without one occurs in the sources of the hub."""
+    catalog = yaml.safe_load((ROOT / "tests/reference/errors.yaml").read_text())
+    sources = "".join(path.read_text() for path in (ROOT / "hub").rglob("*.py"))
+    rows = _rows((ROOT / "docs/reference/troubleshooting.md").read_text(), "symptom")
+    assert len(rows) >= 40
+    for symptom, cause, way_out in rows:
+        codes = re.findall(r"HUB-\d{4}", symptom)
+        words = [each for each in re.findall(r"`([^`]+)`", symptom) if not each.startswith("hub ")]
+        assert codes or words, symptom
+        assert not [code for code in codes if code not in catalog], symptom
+        assert not [each for each in words if each not in sources], symptom
+        assert cause and way_out, symptom
