@@ -36,6 +36,7 @@ SECONDS = {
     "integration/test_mirror_cli.py": 190,
     "integration/test_damaged_checkpoints.py": 170,
     "integration/test_mirror_engine.py": 150,
+    "integration/test_interrupted_transactions.py": 45,
     "integration/test_isolation.py": 140,
     "integration/test_mirror_import.py": 129,
     "integration/test_mirror_rollout.py": 100,

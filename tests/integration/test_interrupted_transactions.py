@@ -6,15 +6,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import orjson
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Assigned
+from java_classes import JavaClasses
 from kafka_nodes import batches_of, killed, log_of, own_node, write_log
 from patience import patient
 from pipeline import wait_until
 
 from hub.embedded import KafkaNode
-from hub.embedded.interrupted_transactions import decisions_in
+from hub.embedded.interrupted_transactions import Decision, decisions_in, known_and_new
 from hub.kafka import KafkaCluster
 from hub.kafka.protocol.broker_client import READ_COMMITTED, BrokerCluster, ClusterAccess
 from hub.record import TopicPartition
@@ -85,8 +87,8 @@ def state_logs(node: KafkaNode) -> list[Path]:
 def forget_the_end(node: KafkaNode) -> None:
     """Cut the logs as they were when the decisions were written and the markers were not."""
     for tp in (COMMITTED, ABORTED):
-        *batches, _marker = batches_of(log_of(node, tp))
-        write_log(log_of(node, tp), batches)
+        batches = batches_of(log_of(node, tp))
+        write_log(log_of(node, tp), batches[:-1])
     for segment in state_logs(node):
         batches = batches_of(segment)
         while batches and not decided(batches[-1]):
@@ -133,21 +135,47 @@ def test_an_open_transaction_is_left_to_its_writer(node: KafkaNode) -> None:
     )
 
 
-def test_what_an_earlier_start_did_not_finish_is_finished_by_the_next(node: KafkaNode) -> None:
-    producer = writer(node, "billing")
-    write(producer, COMMITTED, b"first")
-    producer.commit_transaction(patient(30.0))
+def write_by_java(node: KafkaNode, name: str, tp: TopicPartition, value: bytes) -> None:
+    """Write and commit as Kafka's own client does: each of its transactions has an epoch of its own."""
+    with JavaClasses(node.settings, node.jars()) as java:
+        properties = java["java.util.Properties"]()
+        properties.put("bootstrap.servers", node.bootstrap)
+        properties.put("transactional.id", name)
+        as_bytes = java["org.apache.kafka.common.serialization.ByteArraySerializer"]
+        producer = java["org.apache.kafka.clients.producer.KafkaProducer"](properties, as_bytes(), as_bytes())
+        record = java["org.apache.kafka.clients.producer.ProducerRecord"]
+        try:
+            producer.initTransactions()
+            for _ in range(2):
+                producer.beginTransaction()
+                producer.send(record(tp.topic, tp.partition, None, value)).get()
+                producer.commitTransaction()
+        finally:
+            producer.close()
+
+
+@pytest.mark.parametrize("client", ["librdkafka", "java"])
+def test_what_an_earlier_start_did_not_finish_is_finished_by_the_next(node: KafkaNode, client: str) -> None:
+    if client == "java":
+        write_by_java(node, "billing", COMMITTED, b"first")
+    else:
+        producer = writer(node, "billing")
+        write(producer, COMMITTED, b"first")
+        producer.commit_transaction(patient(30.0))
     wait_until(lambda: ends(node, READ_COMMITTED) == ends(node), 30.0, lambda: str(ends(node)))
+    wanted = ends(node)
     kept = node.folder / "interrupted-transactions.json"
     with killed(node):
-        *batches, _marker = batches_of(log_of(node, COMMITTED))
-        write_log(log_of(node, COMMITTED), batches)
+        complete = {segment: segment.read_bytes() for segment in state_logs(node)}
+        forget_the_end(node)
+        found = known_and_new(kept, node.folder / "data")
+        assert [each.version for each in found] == [2 if client == "java" else 0]
+        gone = Decision("gone", 9, 0, commits=False, partitions=(TopicPartition("shop.deleted", 0),))
+        kept.write_bytes(orjson.dumps([*found, gone], default=tuple))
         # The coordinator took the transaction for complete before that start was killed, too.
+        for segment, content in complete.items():
+            segment.write_bytes(content)
         assert decisions_in(node.folder / "data") == []
-        kept.write_text(
-            '[{"transactional_id": "billing", "producer_id": 0, "epoch": 0, "commits": true,'
-            ' "partitions": [["shop.orders", 0]]}, {"transactional_id": "gone", "producer_id": 9, "epoch": 0,'
-            ' "commits": false, "partitions": [["shop.deleted", 0]]}]'
-        )
-    assert ends(node, READ_COMMITTED)[COMMITTED] == 2
+    assert ends(node, READ_COMMITTED) == ends(node) == wanted
+    assert b"first" in committed_values(node)
     assert not kept.exists()
