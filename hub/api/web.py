@@ -34,6 +34,7 @@ from hub.materializers.definition.declared import changelog_of
 from hub.materializers.progress.store_reports import stores_of
 from hub.materializers.queries.saved_queries import load_queries, readable
 from hub.materializers.serving.descriptions import stored
+from hub.materializers.serving.searching.search import searched_keys
 from hub.materializers.serving.watcher import Watcher
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.versions.routes import view_versions
@@ -149,7 +150,7 @@ def page_sources(
         tree=lambda: visible_tree(tree.topics()),
         lag=lambda: visible_rows(monitor.rows() or lag_rows(collector.overview())),
         unmeasured=lambda: "" if monitor.round_s is None else monitor.error,
-        views=StoreFacts(parts.store, parts.newest),
+        views=StoreFacts(parts.store, parts.newest, settings.search_timeout_s),
         mirrors=parts.mirrors.known,
         completeness=lambda: visible_counts(parts.completeness()),
         saved=lambda: _saved(settings.project, parts.store),
@@ -193,12 +194,16 @@ class StoreFacts:
 
     store: Store
     newest: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
+    search_timeout_s: float = 10.0
 
     def describe(self, view: str) -> Mapping[str, Any]:
         return stored(self.store, view, self.newest(self.store.progress()))
 
     def versions(self, view: str) -> Mapping[str, Any]:
         return view_versions(self.store, view, self.newest)
+
+    def search(self, view: str, words: str, after: str) -> Mapping[str, Any]:
+        return searched_keys(self.store, view, words, after, self.search_timeout_s)
 
     def kept(self) -> Mapping[str, ViewStorage]:
         told, tables = self.newest(self.store.progress()), self.store.served_tables()

@@ -24,6 +24,8 @@ from hub.api.app import on_hub_error
 from hub.api.help_pages import add_help
 from hub.errors import CallerError, HubError, NotFound
 from hub.log import LogDir, PartitionReplicas, Placement
+from hub.materializers.search.highlights import highlights
+from hub.materializers.search.text_query import parse_query
 from hub.observability.cluster.connect import WorkerAnswer, connect_of, connectors_of
 from hub.observability.cluster.health import Health, health_of
 from hub.observability.cluster.processes import Process
@@ -300,6 +302,7 @@ class StagedViewFacts:
         return {
             "fields": ["name", "city", "paid_cents"],
             "indexes": ["city"],
+            "text_index": {"fields": ["name", "city"], "language": "simple"},
             "stores": [store, edited],
             "changelog": f"views.{view}",
             "positions": "crm.customers:0:1500",
@@ -311,6 +314,19 @@ class StagedViewFacts:
                 "engine_why": "its batches go one by one",
             },
         }
+
+    def search(self, view: str, words: str, after: str) -> Mapping[str, Any]:
+        query = parse_query(words)
+        if words == "nobody":
+            return {"rows": [], "next": None}
+        texts = {f"C-{1_000 + n}": f"Ada & <Lovelace> {'of Oslo, ' * n}" for n in range(3)}
+        rows = []
+        for key, text in texts.items():
+            parts = [
+                {"text": part, "match": match} for part, match in highlights(text, query.wanted, "simple")
+            ]
+            rows.append({"key": key, "score": 1.5, "highlights": {"name": parts} if parts else {}})
+        return {"rows": rows, "next": None if after else "next-page"}
 
     def kept(self) -> Mapping[str, ViewStorage]:
         names = [key.partition(":")[2] for key in self.hub.views.records if key.startswith("state:")]

@@ -37,6 +37,8 @@ PAGES = {
     "subject": f"/schemas/{ORDERS}-value",
     "views": "/views",
     "view": f"/views/{VIEW}?key=C-1003",
+    "view with a search": f"/views/{VIEW}?q=ada+oslo",
+    "view with a wrong search": f"/views/{VIEW}?q=-ada",
     "lag": "/lag",
     "lineage": f"/lineage?of=view:{VIEW}",
     "completeness": f"/completeness?topic={ORDERS}",
@@ -126,6 +128,27 @@ def test_every_page_fits_and_breaks_no_accessibility_rule(
             wrong.append(f"{name}: {over} px too wide; {found.generate_report()}")
         assert page.locator("h1").count() == 1, name
     assert wrong == []
+
+
+def test_rows_of_a_view_are_searched_without_scripts(site: StagedEstate, open_page: Opener) -> None:
+    page = open_page(f"{site.url}/views/{VIEW}", java_script_enabled=False)
+    expect(page.get_by_test_id("search-rows")).to_have_count(0)
+    page.get_by_test_id("search-words").fill('"ada lovelace"')
+    page.get_by_role("button", name="Search", exact=True).click()
+    found = page.get_by_test_id("search-rows").locator("li")
+    expect(found).to_have_count(3)
+    expect(found.nth(1).locator("mark")).to_have_text("Ada & <Lovelace")  # a text, never markup
+    expect(page.get_by_test_id("search-words")).to_have_value('"ada lovelace"')
+    page.get_by_test_id("search-next").click()
+    expect(page.get_by_test_id("search-next")).to_have_count(0)
+    page.get_by_role("link", name="C-1001", exact=True).first.click()
+    expect(page).to_have_url(re.compile(r"key=C-1001&q=.*#lookup$"))
+    for words, part, says in (
+        ("-ada", "search-trouble", "only excludes words"),
+        ("nobody", "search-nothing", "No row has these words."),
+    ):
+        page.goto(f"{site.url}/views/{VIEW}?q={words}")
+        expect(page.get_by_test_id(part)).to_contain_text(says)
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (375, "dark")])

@@ -10,18 +10,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hub.caller import seen_view
 from hub.errors import CallerError
 from hub.masking.shape import MaskRefused, SeenShape
 from hub.materializers.search.highlights import highlights
 from hub.materializers.search.text_index import TextIndex
 from hub.materializers.search.text_query import TextQueryError, parse_query
 from hub.materializers.serving.pull_query import KEY, Order, cursor_of, parse_cursor
+from hub.materializers.stores.columns import plain_type
 from hub.materializers.stores.sql.queries import Filter
 from hub.materializers.stores.sql.tables import ViewTable
 from hub.materializers.stores.sql.text_search import FoundRow, TextSearchRequest, no_text_index
 from hub.materializers.stores.sql_store import Store
 
 QUERY = "q"
+# Rows of a page of the web.
+PAGE_ROWS = 20
 # Form of a cursor: the place is a score and a key.
 _ORDER = (Order("_score", True), Order(KEY, False))
 
@@ -94,3 +98,19 @@ def run_search(
         return found, None
     last = found[limit - 1]
     return found[:limit], cursor_of(_ORDER, (last.score, last.row.key))
+
+
+def searched_keys(store: Store, view: str, words: str, cursor: str, timeout_s: float) -> dict[str, Any]:
+    """Return a page of a search as the web page shows it: keys, scores and highlights, and the next
+    cursor."""
+    table, shape = store.view(view), seen_view(view)
+    shape.require("a text search")
+    shape.refuse_columns([KEY], "list rows by")
+    types = {name: plain_type(kind) for name, kind in table.types.items()}
+    search = search_of(table, {QUERY: words}, cursor or None, shape)
+    found, after = run_search(store, search, shape.conditions(types), PAGE_ROWS, timeout_s)
+    rows = [
+        {"key": each.row.key, "score": each.score, "highlights": search.highlights(each.row.values or {})}
+        for each in found
+    ]
+    return {"rows": rows, "next": after}

@@ -71,6 +71,12 @@ class HasViews(Protocol):
 
     def versions(self, view: str) -> Mapping[str, Any]: ...
 
+    def search(self, view: str, words: str, after: str) -> Mapping[str, Any]:
+        """Return a page of a text search: ``rows`` with key, score and highlights, and ``next``, the
+        cursor of the next page. ``after``: the cursor of this one; "": the first. Raises CallerError for a
+        wrong query.
+        """
+
     def kept(self) -> Mapping[str, ViewStorage]:
         """Return the storage of every view."""
 

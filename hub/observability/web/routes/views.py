@@ -30,8 +30,9 @@ def view_routes(sources: PageSources) -> APIRouter:
         return {**lookup.facts(sources.topics.overview(), found.line.name, key), "only": True}
 
     @pages.page("/views/{name}", "monitor/view.html", more=row_of)
-    def view_page(request: Request, name: str) -> views.ViewPage:
-        """One view: how fresh it is, its sources, stores, versions, its file, and how to ask it."""
+    def view_page(request: Request, name: str, q: Text = "", after: Text = "") -> views.ViewPage:
+        """One view: how fresh it is, its sources, stores, versions, its file, and how to ask it. ``q``:
+        words to search in its rows, with the cursor ``after`` of a further page."""
         overview, missing = sources.topics.overview(), []
         answers: list[Mapping[str, Any]] = []
         known = any(view.name == name for view in overview.views)
@@ -47,6 +48,7 @@ def view_routes(sources: PageSources) -> APIRouter:
         keys = lookup.recent(name) if known else ()
         about, versions = answers
         found = views.view_page(overview, name, about, versions, keys, str(request.base_url), tuple(missing))
-        return replace(found, batches=tuple(sources.topics.batches(name)))
+        search = views.searched(sources.views.search, found, q.strip(), after)
+        return replace(found, batches=tuple(sources.topics.batches(name)), search=search)
 
     return pages.routes

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from hub.errors import NotFound, nearest
+from hub.errors import HubError, NotFound, nearest
 from hub.observability.overview.overview import RUNNING, BatchSummary, Overview, ViewLine
 
 
@@ -36,12 +36,27 @@ class AccessExample:
 
 
 @dataclass(frozen=True, slots=True)
+class TextSearchPart:
+    """A text search in the view's rows. ``next``: cursor of the next page. ``further``: it is not the first
+    page. ``trouble``: why there is no answer, ``hint``: what to do.
+    """
+
+    words: str
+    rows: tuple[Mapping[str, Any], ...] = ()
+    next: str | None = None
+    further: bool = False
+    trouble: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ViewPage:
     """Values of one view's page.
 
     ``stores``, ``versions``: as in ``GET /views`` and ``GET /view-versions``. ``text``: the served version's
-    file. ``batches``: the last observed ones, newest first. ``missing``: parts that could not be read, and
-    why. ``recomputed``: result of the last recomputation from the sources for comparison.
+    file. ``text_index``: fields and language of text searches; None without. ``batches``: the last
+    observed ones, newest first. ``missing``: parts that could not be read, and why. ``recomputed``: result
+    of the last recomputation from the sources for comparison.
     """
 
     line: ViewLine
@@ -59,6 +74,23 @@ class ViewPage:
     missing: tuple[str, ...]
     batches: tuple[BatchSummary, ...] = ()
     recomputed: Mapping[str, Any] | None = None
+    text_index: Mapping[str, Any] | None = None
+    search: TextSearchPart | None = None
+
+
+def searched(
+    search: Callable[[str, str, str], Mapping[str, Any]], page: ViewPage, words: str, after: str
+) -> TextSearchPart | None:
+    """Return the part of a page with the rows that have the words; None for a view without a text index."""
+    if page.text_index is None:
+        return None
+    if not words:
+        return TextSearchPart("")
+    try:
+        found = search(page.line.name, words, after)
+    except HubError as error:
+        return TextSearchPart(words, trouble=error.message, hint=error.hint or "")
+    return TextSearchPart(words, tuple(found["rows"]), found["next"], further=bool(after))
 
 
 def views_page(overview: Overview, q: str, owner: str, state: str) -> ViewsPage:
@@ -118,13 +150,22 @@ def view_page(
         served,
         versions.get("refusal"),
         next((str(each["text"]) for each in told if each["number"] == served), ""),
-        ways(name, tuple(about.get("indexes", ())), next(iter(keys), "KEY"), base),
+        ways(
+            name,
+            tuple(about.get("indexes", ())),
+            next(iter(keys), "KEY"),
+            base,
+            searchable=about.get("text_index") is not None,
+        ),
         missing,
         recomputed=versions.get("recomputed"),
+        text_index=about.get("text_index"),
     )
 
 
-def ways(view: str, indexes: Sequence[str], key: str, base: str) -> tuple[AccessExample, ...]:
+def ways(
+    view: str, indexes: Sequence[str], key: str, base: str, *, searchable: bool = False
+) -> tuple[AccessExample, ...]:
     """Return examples of reading a view, as commands to paste."""
     at = f"{base.rstrip('/')}/views/{quote(view)}"
     found = [AccessExample("One row", f"curl -s {shlex.quote(f'{at}/{quote(key)}')}")]
@@ -133,6 +174,10 @@ def ways(view: str, indexes: Sequence[str], key: str, base: str) -> tuple[Access
             AccessExample(
                 "Rows by an index", f"curl -s {shlex.quote(f'{at}?{quote(indexes[0])}=VALUE&limit=10')}"
             )
+        )
+    if searchable:
+        found.append(
+            AccessExample("Rows with these words", f"curl -s {shlex.quote(f'{at}?q=WORDS&limit=10')}")
         )
     found += [
         AccessExample("Every change, as it comes", f"curl -sN {shlex.quote(f'{at}/changes')}"),
