@@ -1,4 +1,5 @@
-"""Sinks: records of topics and rows of views, chosen by content, to webhooks, topics, databases and files.
+"""Sinks: records of topics and rows of views, chosen by content, to webhooks, topics, databases, files
+and search clusters.
 
 A sink reads one topic and keeps its position where its target can hold it in the same transaction::
 
@@ -9,8 +10,9 @@ A sink reads one topic and keeps its position where its target can hold it in th
 ``topic`` and the dead-letter records: one Kafka transaction with the position of group ``hub.sink.NAME``.
 ``database``: the position is a row beside the rows, in one transaction. ``files``: the offsets are in the
 names of the files. ``webhook``: the position follows the answers, so a request may come twice, with the same
-``webhook-id``. Every round also commits the position to the group by a writer named after the sink, which
-fences an earlier worker of the same sink.
+``webhook-id``. ``search``: likewise; a repeated document has the same version, which changes nothing.
+Every round also commits the position to the group by a writer named after the sink, which fences an
+earlier worker of the same sink.
 
     sinks_file.py  [edge]  ``sinks.yaml``
     events.py      [core]  records as events: text of an event, ids, lanes of keys, positions of a part
@@ -21,5 +23,5 @@ fences an earlier worker of the same sink.
     worker.py      [shell] all sinks of a file, each in a thread; the file and pauses followed
     note.py        [edge]  state of all sinks in a file of the home folder, as rows and as metrics
     observe.py     [shell] sinks in alerts, on their page and in the lineage
-    targets/               the four kinds of targets
+    targets/               the five kinds of targets
 """

@@ -33,6 +33,7 @@ SINKS_FILE = "sinks.yaml"
 NAME = r"^[a-z0-9][a-z0-9_-]{0,62}$"
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 VIEWS = "views."
+KINDS = ("webhook", "topic", "database", "files", "search")
 _Name = Annotated[str, StringConstraints(pattern=NAME)]
 _Topic = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
 _Column = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")]
@@ -122,6 +123,27 @@ class FilesTarget(_Model):
     compress: bool = Field(True, description="compress with gzip: `.ndjson.gz`")
 
 
+class SearchTarget(_Model):
+    """An index of Elasticsearch or OpenSearch, by the `_bulk` API. Repeats change nothing, by versions."""
+
+    url: HttpAddress = Field(description="address of the cluster, or `${NAME}` of a variable that has it")
+    index: str = Field(
+        pattern=r"^[a-z0-9][a-z0-9._-]{0,254}$", description="the index, a data stream excepted"
+    )
+    authorization: Secret | None = Field(
+        None, description="`${NAME}` of the worker's environment with the header, such as `ApiKey …`"
+    )
+    request_mb: float = Field(5.0, gt=0.0, le=100.0, description="most text of one request, in MB")
+    timeout: Duration = Field("30s", description="how long the cluster may take for its answer")
+    attempts: int = Field(
+        8,
+        ge=1,
+        le=100,
+        description="attempts at a document that the cluster answers with an error of its own; then its "
+        "record is a dead-letter record. A cluster that is down or busy is waited for without an end",
+    )
+
+
 class SinkEntry(_Model):
     """A sink: its source, its condition, and one target."""
 
@@ -149,13 +171,14 @@ class SinkEntry(_Model):
     topic: TopicTarget | None = None
     database: DatabaseTarget | None = None
     files: FilesTarget | None = None
+    search: SearchTarget | None = None
 
     @model_validator(mode="after")
     def _one_target(self) -> Self:
-        given = [kind for kind in ("webhook", "topic", "database", "files") if getattr(self, kind)]
+        given = [kind for kind in KINDS if getattr(self, kind)]
         if len(given) != 1:
             found = ", ".join(given) or "none"
-            raise ValueError(f"a sink has one target: webhook, topic, database or files; here: {found}")
+            raise ValueError(f"a sink has one target: {', '.join(KINDS[:-1])} or {KINDS[-1]}; here: {found}")
         if self.source.startswith("_"):
             raise ValueError(f"topic \"{self.source}\" is the hub's own or Kafka's: sinks read users' topics")
         if self.topic is not None and self.topic.name.startswith(("_", VIEWS)):
@@ -165,7 +188,7 @@ class SinkEntry(_Model):
     @property
     def kind(self) -> str:
         """Return the kind of the target."""
-        return next(kind for kind in ("webhook", "topic", "database", "files") if getattr(self, kind))
+        return next(kind for kind in KINDS if getattr(self, kind))
 
     @property
     def place(self) -> str:
@@ -174,6 +197,8 @@ class SinkEntry(_Model):
             return _shown(self.webhook.url)
         if self.database is not None:
             return f"{_shown(self.database.url)} {self.database.table}"
+        if self.search is not None:
+            return f"{_shown(self.search.url)} {self.search.index}"
         if self.files is not None:
             return self.files.to.split("?", 1)[0]
         assert self.topic is not None

@@ -32,6 +32,12 @@ def check(
         url = filled(name, entry.webhook.url, environ)
         if not parts.settings.sink_link_local:
             check_address(url)
+    if entry.search is not None:
+        if entry.search.authorization is not None:
+            filled(name, entry.search.authorization, environ)
+        url = filled(name, entry.search.url, environ)
+        if not parts.settings.sink_link_local:
+            check_address(url, what="search")
     if entry.database is not None:
         filled(name, entry.database.url, environ)
     if entry.topic is not None and entry.topic.name not in parts.cluster.described([entry.topic.name]):

@@ -30,6 +30,7 @@ from hub.sinks.sink import Sink, SinkParts
 from hub.sinks.sinks_file import SINKS_FILE, SinkEntry, load_sinks
 from hub.sinks.targets.database import Database
 from hub.sinks.targets.files import Files
+from hub.sinks.targets.search import SearchIndex
 from hub.sinks.targets.target import Target, Tell
 from hub.sinks.targets.topic import OtherTopic
 from hub.sinks.targets.webhook import Webhook
@@ -83,6 +84,8 @@ def target_of(
         return Webhook(name, entry.webhook, environ, tell, link_local=settings.sink_link_local)
     if entry.database is not None:
         return Database(name, entry.database, selection.columns, environ)
+    if entry.search is not None:
+        return SearchIndex(name, entry.search, environ, tell, link_local=settings.sink_link_local)
     if entry.files is not None:
         place = entry.files.to
         folder = place if "://" in place else str(settings.project.expanduser() / place)

@@ -25,6 +25,7 @@ from lake_world import framed
 from pipeline import records_of, wait_until
 from postgres import Postgres
 from processes import HubProcess, call_hub
+from search_cluster import search_cluster
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import OperationalError
 
@@ -238,6 +239,28 @@ def test_the_example_fans_out_exactly_though_its_worker_is_killed(world: World) 
         of_key[event["key"]].append(event["offset"])
     assert all(offsets == sorted(offsets) for offsets in of_key.values())
     assert {row["state"] for row in world.states().values()} == {"DELIVERING"}
+
+
+def test_documents_of_a_search_cluster_are_the_newest_though_the_worker_is_killed(world: World) -> None:
+    with search_cluster() as cluster:
+        (world.settings.project / "sinks.yaml").write_text(
+            f"sinks:\n  found:\n    from: {SOURCE}\n    fields: [payment_id, amount]\n"
+            f'    search: {{url: "{cluster.url}", index: articles, authorization: "${{SEARCH_KEY}}"}}\n'
+        )
+        world.environment = {**world.environment, "SEARCH_KEY": "ApiKey abc"}
+        for _ in range(3):
+            cluster.answers = [200, 429, 503]
+            before = cluster.changes
+            world.write(600)
+            worker = world.worker()
+            wait_until(lambda: cluster.changes > before, 60.0, world.said)  # noqa: B023
+            worker.kill()
+        world.worker()
+        newest = {each["payment_id"]: each["amount"] for each in world.written}
+        wait_until(lambda: len(cluster.live()) == len(newest), 60.0, world.said)
+        wait_until(lambda: world.states()["found"]["lag_records"] == 0, 60.0, world.said)
+        assert {id: body["amount"] for id, body in cluster.live().items()} == newest
+        assert cluster.authorization == {"ApiKey abc"}
 
 
 def test_a_receiver_that_refuses_or_is_down_stops_its_own_sink_alone(world: World) -> None:

@@ -127,7 +127,7 @@ def run(
 def send_one(name: NameArgument, output: OutputOption = Output.table) -> None:
     """Send the newest record that the sink takes to its webhook, once, and show the answer.
 
-    For a topic, a database or files it shows the event alone: these hold each record once. The position
+    For other targets it shows the event alone: these hold each record once. The position
     stays. Exit code 1: the receiver does not take it.
 
     Example: hub sink test large-payments

@@ -7,5 +7,7 @@ addresses.py         [edge]  addresses that a request must not reach
 topic.py             [shell] records for another topic
 database.py          [edge]  rows of a table, and their position, in one transaction
 column_values.py     [core]  values of rows for columns of a database
+search.py            [edge]  documents of an index, by the _bulk API of Elasticsearch and OpenSearch
+bulk.py              [core]  its requests, versions, and what the answer means for each document
 files.py             [edge]  lines of files whose names have the offsets
 """

@@ -1,4 +1,4 @@
-"""[edge] Addresses that a webhook's request must not reach: those of the machine's own cloud.
+"""[edge] Addresses that a target's request must not reach: those of the machine's own cloud.
 
 Whoever writes sinks.yaml could otherwise have a record sent to a cloud's metadata service, and read its
 answer in a dead-letter record. Private networks are allowed: most receivers are there.
@@ -37,20 +37,20 @@ def resolved(host: str, port: int) -> list[str]:
     return [str(each[4][0]) for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
 
 
-def check_address(url: str, resolve: Resolve = resolved) -> None:
+def check_address(url: str, resolve: Resolve = resolved, what: str = "webhook") -> None:
     """Raise ConfigError (HUB-1824) if a request to the URL would reach a refused address, PeerError
-    (HUB-3820) if its host has no address now.
+    (HUB-3820) if its host has no address now. ``what``: kind of the target, for messages.
     """
     parts = urlsplit(url)
     host = parts.hostname or ""
     try:
         addresses = list(resolve(host, parts.port or (443 if parts.scheme == "https" else 80)))
     except (OSError, ValueError) as error:
-        raise PeerError(f'webhook: host "{host}" has no address: {error}', code="HUB-3820") from None
+        raise PeerError(f'{what}: host "{host}" has no address: {error}', code="HUB-3820") from None
     for address in addresses:
         if is_refused(address):
             raise ConfigError(
-                f'webhook: host "{host}" is {address}, a link-local or metadata address',
+                f'{what}: host "{host}" is {address}, a link-local or metadata address',
                 hint="name another host; or set sink_link_local: true in hub.yaml",
                 code="HUB-1824",
             )

@@ -37,7 +37,7 @@ class AccessExample:
 
 @dataclass(frozen=True, slots=True)
 class TextSearchPart:
-    """A text search in the view's rows. ``next``: cursor of the next page. ``further``: it is not the first
+    """A text search in the view's rows. ``next``: cursor of the next page. ``further``: it is a later
     page. ``trouble``: why there is no answer, ``hint``: what to do.
     """
 
