@@ -310,7 +310,7 @@ def _worst(
     if worst is not None and worst.state is not CompletenessState.BALANCED:
         return worst.state, f"{worst.kind} {worst.instance}: {worst.cause}"
     if not logs:
-        return CompletenessState.OPEN, "never audited: hub completeness run"
+        return CompletenessState.OPEN, "no record is counted yet: hub completeness run"
     if worst is None:
         return (
             CompletenessState.UNKNOWN,

@@ -28,3 +28,5 @@ class LogLimiter(logging.Filter):
 
 
 client_log = logging.getLogger(f"{__name__}.client")
+# A process logs these lines. A command configures no log and does not print them: its error has the reason.
+client_log.addHandler(logging.NullHandler())

@@ -160,6 +160,15 @@ def test_a_producer_is_compared_at_its_own_offsets_whoever_else_writes() -> None
     assert audit_of("t", [log(0, 10), receipts]).state is CompletenessState.OPEN
 
 
+def test_a_topic_without_records_is_open_and_does_not_claim_that_nobody_audited_it() -> None:
+    """`hub completeness run` of an empty topic answered "never audited: hub completeness run"."""
+    audit = audit_of("t", [])
+    assert (audit.state, audit.cause) == (
+        CompletenessState.OPEN,
+        "no record is counted yet: hub completeness run",
+    )
+
+
 def test_offsets_that_hold_nothing_are_told_apart() -> None:
     quiet = log(0, 10, holes=Holes(markers=2, aborted=3, compacted=1))
     assert audit_of("t", [quiet]).state is CompletenessState.UNKNOWN
