@@ -15,11 +15,16 @@ import pytest
 from patience import patient
 from pipeline import Pipeline, records_of, wait_until
 from ports import free_ports
+from postgres import Postgres
 from processes import call_hub, running_server
 
 from hub.config import Settings
 from hub.config.kms import KmsKey
+from hub.erasure.model import Erasure, Place
+from hub.erasure.views import ViewEraser
 from hub.kafka import KafkaCluster
+from hub.log import MemoryCluster
+from hub.materializers.stores.open_store import open_store
 from hub.record import Record
 from hub.schema_registry.client.registry_client import RegistryClient
 from hub.topics.conformance.auditor import clear_text_policy
@@ -157,23 +162,27 @@ def test_an_erased_person_is_on_no_disk_and_the_log_is_as_it_was(
     with contextlib.closing(Pipeline(erasing, erasing.url)) as running, running.own_views():
         running.views.mkdir(parents=True, exist_ok=True)
         write_view(running.views, name, topic, "true")
+        (running.views / f"over_{name}.yaml").write_text(
+            f"view: over_{name}\nsources: {{people: {{view: {name}}}}}\n"
+            "sql: SELECT email, count(*) AS persons FROM people GROUP BY email\n"
+        )
         running.start("materialize")
         running.start("apply-changelogs")
         running.covers(name, [topic])
         assert running.rows(name)["C-1"]["email"] == canary
+        wait_until(lambda: canary in str(running.rows(f"over_{name}")), 60.0)
         assert found_on_disk(canary, erasing.home, kafka_folder)  # the view has clear text: the scan sees it
         id = requested(erasing, topic)
         approved = call_hub(erasing, "erase", "approve", id)
         assert approved.returncode == 0, approved.stderr
         running.kill("materialize", "too")  # at any moment
         running.start("materialize")
-        wait_until(
-            lambda: shown(erasing, id)["status"] == "done", patient(180.0), lambda: states(erasing, id)
-        )
+        wait_until(lambda: shown(erasing, id)["status"] == "done", 240.0, lambda: states(erasing, id))
         assert {key: row["email"] for key, row in running.rows(name).items()} == {"C-1": None, "C-2": CANARY}
+        assert canary not in str(running.rows(f"over_{name}"))
         wait_until(
             lambda: not found_on_disk(canary, erasing.home, kafka_folder),
-            patient(10.0),  # brokers look for files to delete now and then
+            30.0,  # brokers look for files to delete now and then
             lambda: str(found_on_disk(canary, erasing.home, kafka_folder)),
         )
     assert found_on_disk(CANARY, erasing.home, kafka_folder)
@@ -183,6 +192,7 @@ def test_an_erased_person_is_on_no_disk_and_the_log_is_as_it_was(
     by_place = {each["place"]: each for each in report["places"]}
     assert by_place[f"topic:{topic}"]["detail"].startswith("keys destroyed: 1")
     assert by_place["keys:_dek_registry_keys"]["state"] == by_place[f"view:{name}"]["state"] == "done"
+    assert by_place[f"view over views:over_{name}"]["state"] == "done"
     assert by_place[f"readers:views.{name}"]["state"] == "unknown" and not report["erased_everywhere"]
     file = erasing.project / "proof.json"
     file.write_text(proof.stdout)
@@ -190,6 +200,29 @@ def test_an_erased_person_is_on_no_disk_and_the_log_is_as_it_was(
     file.write_text(proof.stdout.replace('"unknown"', '"done"'))
     changed = call_hub(erasing, "erase", "proof", "--check", str(file))
     assert changed.returncode == 1 and "HUB-1842" in changed.stderr
+
+
+def test_former_tables_in_postgres_are_waited_for(postgres: Postgres) -> None:
+    url = postgres.database("erasing")
+    place = Place("store", "pg of view people", "")
+    view = Place("view", "people", "", "done")
+    erasure = Erasure("e1", "C-1", ("crm.people",), "a test", "ana", 0, (view, place))
+    versions = {"versions:people": {"versions": [{"number": 2, "plain": False}]}}
+    eraser = ViewEraser(MemoryCluster(), lambda: versions, {"pg": url}, lambda: 1_000)
+    schema: Any = json.loads(SCHEMA)
+    with contextlib.closing(open_store(url)) as store:
+        for table in ("people", "people@2"):
+            store.ensure_view(table, schema, [], "id")
+        (found,) = eraser.follow(erasure)
+        assert (found.state, found.detail) == ("waiting", "table people is not removed yet")
+        store.drop_view("people")
+        (found,) = eraser.follow(erasure)
+        assert found.state == "done" and "Postgres" in found.detail
+    postgres.kill()  # nothing is known of it then
+    try:
+        assert eraser.follow(erasure)[0].state == "waiting"
+    finally:
+        postgres.start()
 
 
 def requested(settings: Settings, topic: str, person: str = "C-1") -> str:

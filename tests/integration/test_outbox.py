@@ -24,6 +24,7 @@ from sqlalchemy.orm import Session
 
 from hub.client.outbox import AsyncInbox, AsyncOutbox, Inbox, Outbox
 from hub.config import Settings
+from hub.config.kms import KmsKey
 from hub.errors import CallerError, NotFound
 from hub.kafka import own_cluster
 from hub.outbox.database import opened, plain_url
@@ -248,6 +249,37 @@ def test_an_event_that_kafka_refuses_stays_and_harms_no_other(shop: Shop, tmp_pa
     wait_until(lambda: _status(shop)["refused"] == {}, 30)
     wait_until(lambda: shop.rows() == set(), 30, lambda: str(shop.rows()))
     assert call_hub(shop.settings, "outbox", "retry", bad).returncode == 1
+
+
+def test_the_relay_encrypts_personal_fields_and_refuses_an_event_of_nobody(
+    shop: Shop, tmp_path: Path
+) -> None:
+    canary, label = "ann@canary.example", shop.topic.partition(".")[2]
+    fields = [*ORDER["fields"], {"name": "note", "type": "string", "default": ""}]
+    RegistryClient(shop.settings.url).register(f"{shop.topic}-value", json.dumps({**ORDER, "fields": fields}))
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "kms.secret").write_text("a local secret")
+    (project / "topics.yaml").write_text(
+        f"topics: {{outbox: {{topics: {{{label}: {{erasable_by: order_id, erasable_fields: [note]}}}}}}}}\n"
+    )
+    own = {
+        "home": tmp_path / "home",
+        "project": project,
+        "kms": [KmsKey(key="local-kms://people", secrets={"secret": "kms.secret"})],
+        "erase_kek": f"kek-{label}",
+    }
+    settings = shop.settings.model_copy(update=own)
+    assert call_hub(settings, "kek", "create", f"kek-{label}", "--kms", "local-kms://people").returncode == 0
+    relay = HubProcess(settings, "outbox", "relay")
+    relay.start()
+    shop.relays.append(relay)
+    with Session(shop.engine) as session, session.begin():
+        nobody = shop.outbox.publish(session, shop.topic, "k", {"order_id": "", "n": 1, "note": canary})
+        good = shop.outbox.publish(session, shop.topic, "k", {"order_id": "o", "n": 2, "note": canary})
+    wait_until(lambda: shop.ids() == [good], 90, relay.last_words)
+    assert canary not in str(shop.arrived()) and b"hub:erasable:1:" in (shop.arrived()[0].value or b"")
+    wait_until(lambda: 'erasable by "order_id"' in _status(shop)["refused"].get(nobody, ""), 30)
 
 
 def _status(shop: Shop) -> dict[str, dict[str, str]]:

@@ -15,7 +15,7 @@ from hub.kafka import KafkaCluster
 from hub.log import Writer
 from hub.materializers.applying.store_thread import StoreThread, known_versions
 from hub.materializers.definition.declared import table_of
-from hub.materializers.definition.load import reads_clear_text
+from hub.materializers.definition.load import clear_text_views
 from hub.materializers.progress.latency import PREFIX as LATENCY
 from hub.materializers.progress.latency_samples import Sampler
 from hub.materializers.progress.records import PROGRESS_TOPIC
@@ -32,6 +32,7 @@ from hub.materializers.stores.sql_store import Store
 from hub.materializers.verification.verification_status import PREFIX as PROOF
 from hub.materializers.versions.comparison import compare
 from hub.materializers.versions.version_records import compared_record
+from hub.materializers.versions.versions import Versions
 from hub.record import NewRecord, Positions
 
 log = logging.getLogger(__name__)
@@ -69,7 +70,8 @@ class VersionComparer:
         store, applier = self.serving.store, self.serving.applier
         if not isinstance(store, Store) or applier is None:
             return
-        for name, known in known_versions(store.progress()).items():
+        every = known_versions(store.progress())
+        for name, known in every.items():
             ready = known.coming
             if ready is None or ready.state != "ready" or ready.comparison is not None:
                 continue
@@ -81,8 +83,8 @@ class VersionComparer:
                 continue
             try:
                 report = self._compared(store, table_of(name, known.served.suffix), table)
-                if reads_clear_text(known.served.definition.body) or reads_clear_text(ready.definition.body):
-                    report.pop("samples", None)  # they would stay in the log after an erasure
+                if name in self._clear_text(every):
+                    report.pop("samples", None)
             except HubError:
                 raise
             # rows that cannot be compared: a user must decide without a comparison
@@ -93,6 +95,13 @@ class VersionComparer:
                 self.writer = self.cluster.writer()
             self.writer.append([compared_record(name, ready.number, ready.at or "", report)])
             self.done[name] = mark
+
+    @staticmethod
+    def _clear_text(every: Mapping[str, Versions]) -> frozenset[str]:
+        """Return the views whose rows may not be in a report: it would stay in the log after an erasure."""
+        return clear_text_views(
+            {name: [each.definition.body for each in known.versions] for name, known in every.items()}
+        )
 
     def _compared(self, store: Store, before: str, after: str) -> dict[str, Any]:
         """Compare two versions, at equal positions if one of several attempts finds them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import orjson
@@ -11,6 +11,7 @@ import orjson
 from hub.errors import ConfigError, nearest
 from hub.files import read_text
 from hub.materializers.definition import python_functions
+from hub.materializers.definition.declared import CHANGELOG_PREFIX
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.sql_checks import readable
 from hub.materializers.definition.sql_view import SqlView
@@ -97,10 +98,31 @@ def view_of(body: str) -> View | SqlView:
     return View.model_validate_json(body)
 
 
-def reads_clear_text(body: str) -> bool:
-    """Return whether a view with the JSON of ``body_of`` decrypts fields of a source."""
-    sources = orjson.loads(body).get("sources") or {}
-    return any(isinstance(each, dict) and each.get("decrypt") is True for each in sources.values())
+def clear_text_views(bodies: Mapping[str, Iterable[str]]) -> frozenset[str]:
+    """Return the views with clear text of encrypted fields: those with ``decrypt``, and those that read them.
+    ``bodies``: the definitions of all versions of each view, as ``body_of`` has them.
+    """
+    sources = {
+        view: [each for body in texts for each in (orjson.loads(body).get("sources") or {}).values()]
+        for view, texts in bodies.items()
+    }
+    found = {view for view, given in sources.items() if any(each.get("decrypt") is True for each in given)}
+    while True:
+        more = {
+            view
+            for view, given in sources.items()
+            if any(_view_read(str(each.get("topic"))) in found for each in given)
+        }
+        if more <= found:
+            return frozenset(found)
+        found |= more
+
+
+def _view_read(topic: str) -> str | None:
+    """Return the view whose changelog, of any version, a source reads; None for a topic of events."""
+    if not topic.startswith(CHANGELOG_PREFIX):
+        return None
+    return topic.removeprefix(CHANGELOG_PREFIX).partition(".")[0]
 
 
 def body_of(view: View | SqlView) -> str:

@@ -64,6 +64,7 @@ _ROWS = 500
 # Longest time of reading the log before the next view's turn.
 _SLICE_S = 2.0
 _POLL_S = 0.5
+_TIDY_S = 30.0  # between looks for files of changelogs that no longer exist
 # A snapshot is opened when at most this many records remain to be read.
 _NEAR = 5_000
 # Share of a core while a snapshot is open: the database keeps old rows for it.
@@ -97,6 +98,7 @@ class ContinuousVerifier:
     writer: Writer | None = None
     clock: CpuBudget = field(init=False)
     _stop: threading.Event = field(default_factory=threading.Event)
+    _tidy_s: float = 0.0
 
     def __post_init__(self) -> None:
         self.clock = CpuBudget(self.share or 1.0)
@@ -161,6 +163,9 @@ class ContinuousVerifier:
             self._take(key, views[key])
         # CPU time of looking and scheduling; the other work is accounted for where it is done.
         self.clock.work(max(0.0, time.thread_time() - began_s - (self.clock.worked_s - worked_s)))
+        if now_s >= self._tidy_s:
+            self._tidy_s = now_s + _TIDY_S
+            self.folds.tidy()
         self._tell()
 
     # ---- views

@@ -74,7 +74,7 @@ class ChangelogFolds:
             known.fold.close()
             known = None
         if known is None:
-            self._tidy()
+            self.tidy()
             hasher = RowHasher(Digester(types), RowShaper(types), RowDecoder(self.schemas))
             file = ChangelogFold(self.folder / f"{changelog}.db", identity)
             known = FollowedChangelog(
@@ -89,12 +89,14 @@ class ChangelogFolds:
             self.open.pop(next(iter(self.open))).fold.close()
         return replace(known, begun=begin)
 
-    def _tidy(self) -> None:
-        """Delete the files of changelogs that no longer exist."""
-        unused = [path for path in self.folder.glob("*.db") if path.stem not in self.open]
-        topics = self.cluster.described(path.stem for path in unused)
-        for path in unused:
+    def tidy(self) -> None:
+        """Delete the files of changelogs that no longer exist, which have keys of rows. Raises PeerError."""
+        found = list(self.folder.glob("*.db"))
+        topics = self.cluster.described(path.stem for path in found)
+        for path in found:
             if path.stem not in topics:
+                if (known := self.open.pop(path.stem, None)) is not None:
+                    known.fold.close()
                 for each in self.folder.glob(f"{path.name}*"):
                     each.unlink(missing_ok=True)
 

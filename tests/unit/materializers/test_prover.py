@@ -278,6 +278,18 @@ def test_a_changelog_that_is_made_anew_is_open_until_the_store_follows_it(any_wo
     assert (found.state, found.rows) == (VerificationState.MATCHES, 1)
 
 
+def test_nothing_of_a_changelog_that_no_longer_exists_is_left(world: World) -> None:
+    """Its file has the keys of its rows, and is open until then."""
+    world.applied().proved()
+    assert [each.name for each in (world.folder / "proof").glob("*.db")] == [f"{CHANGELOG}.db"]
+    world.cluster.delete_topic(CHANGELOG)
+    world.keeper.why = "the view was dropped"
+    again = world.started()
+    again.folds = world.prover.folds
+    again.step()
+    assert list((world.folder / "proof").iterdir()) == []
+
+
 def test_new_columns_are_no_difference(world: World) -> None:
     world.applied().proved()
     world.schemas.texts.append(orjson.dumps(schema(("tier", ["null", "string"]))).decode())
