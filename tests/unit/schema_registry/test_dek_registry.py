@@ -16,7 +16,7 @@ from hub.caller import CALLER, Action, Caller, Decision, Resource
 from hub.config.kms import KmsKey
 from hub.errors import PeerError
 from hub.log import MemoryCluster
-from hub.masking.shape import SeenShape
+from hub.masking.shape import OPEN, SeenShape
 from hub.record import NewRecord, Positions
 from hub.schema_registry.dek_registry.bodies import kek_of
 from hub.schema_registry.dek_registry.handlers import DekHandlers
@@ -26,6 +26,7 @@ from hub.schema_registry.dek_registry.routes import RULES, DekApi, create_router
 from hub.schema_registry.dek_registry.state import DekRegistryState
 from hub.schema_registry.encryption.kms import KmsClient
 from hub.schema_registry.encryption.shared_keys import SharedKeys
+from hub.schema_registry.model.subject_names import person_subject
 from hub.schema_registry.registry.errors import not_permitted
 
 KEK = {"name": "pii", "kmsType": "local-kms", "kmsKeyId": "k1"}
@@ -357,6 +358,23 @@ def test_a_masked_caller_gets_no_key_that_would_show_what_masks_hide(http: Http,
     finally:
         CALLER.reset(token)
     assert http.ok("GET", "keks/pii/deks/orders-value")["keyMaterial"]
+
+
+def test_a_masked_caller_gets_no_key_of_a_person_either(http: Http, tmp_path: Path) -> None:
+    (tmp_path / "kms.secret").write_text("secret")
+    http.ok("POST", "keks", {**KEK, "shared": True})
+    path = f"keks/pii/deks/{person_subject('orders', '0' * 32)}"
+    http.ok("POST", path, {})
+
+    def shape(what: Resource) -> SeenShape:
+        return SeenShape("orders", closed="a rule hides it") if what.name == "orders" else OPEN
+
+    token = CALLER.set(Caller("ana", frozenset(), lambda *_: Decision(True, ""), shape=shape, is_masked=True))
+    try:
+        assert "masks" in http.fails(403, 40301, "GET", path)
+    finally:
+        CALLER.reset(token)
+    assert http.ok("GET", path)["keyMaterial"]
 
 
 def test_keks_are_the_hubs_and_deks_their_subjects(http: Http) -> None:
