@@ -45,9 +45,9 @@ tokens:
 QUOTAS = """\
 quotas:
   tenants:
-    noisy: {views: [facts], queries_per_s: 20, events_in_per_s: 500, sql_seconds_per_min: 6, connections: 32}
+    noisy: {views: [facts], queries_per_s: 20, events_in_per_s: 500, sql_seconds_per_min: 6}
   tokens:
-    noisy: {queries_per_s: 20, events_in_per_s: 500, sql_seconds_per_min: 6}
+    noisy: {queries_per_s: 20, events_in_per_s: 500, sql_seconds_per_min: 6, connections: 4}
 """
 ROWS = 100_000
 HEAVY = "SELECT count(*) AS n, avg(price) AS average, max(name) AS last, min(seen) AS first FROM facts"

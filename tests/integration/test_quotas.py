@@ -56,9 +56,17 @@ quotas:
     free2: {{queries_per_s: unlimited, events_in_per_s: unlimited, subscriptions: unlimited}}
   tenants:
     tenant.events: {{events_in_per_s: {ONE}}}
+    tenant.open: {{connections: 1}}
     tenant.reads: {{topics: [tenant.reads], views: [customer], queries_per_s: {ONE}, subscriptions: 1}}
 """
-TOPICS = ("quotas.in", "quotas.hooks", "tenant.events.a", "tenant.events.b", "tenant.reads.a")
+TOPICS = (
+    "quotas.in",
+    "quotas.hooks",
+    "tenant.events.a",
+    "tenant.events.b",
+    "tenant.open.a",
+    "tenant.reads.a",
+)
 
 
 @dataclass
@@ -381,6 +389,21 @@ def test_connections_are_requests_that_are_answered_at_once(limited: Limited) ->
         return answer.status_code == 200
 
     wait_until(free, 30.0)
+
+
+def test_connections_of_a_tenant_are_requests_for_its_objects(limited: Limited) -> None:
+    with (
+        httpx2.Client(
+            base_url=limited.url, headers={"Authorization": "Bearer hubt_free1"}, timeout=60
+        ) as one,
+        httpx2.Client(
+            base_url=limited.url, headers={"Authorization": "Bearer hubt_free2"}, timeout=60
+        ) as two,
+        one.stream("GET", "/api/topics/tenant.open.a/tail") as open_,
+    ):
+        assert open_.status_code == 200
+        refused(two.get("/api/topics/tenant.open.a"), "connections", "tenant tenant.open")
+        assert two.get("/api/topics/quotas.in").status_code == 200
 
 
 def test_usage_shows_use_against_limits_and_refusals(limited: Limited) -> None:

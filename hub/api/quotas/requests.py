@@ -51,7 +51,8 @@ async def admit(
     if spender is None or rule is SIGNED:
         return
     try:
-        spender.hold(Quota.connections, spender.debtors())
+        topics, views = ((given[each],) if each in given else () for each in ("topic", "view"))
+        spender.hold(Quota.connections, spender.debtors(topics, views))
         found = ROUTE_QUOTAS.get(template, {}).get(str(scope.get("method", "WEBSOCKET")))
         if found is not None:
             debtors = spender.debtors(*found.objects(given))
