@@ -52,7 +52,7 @@ def collect_rarely() -> None:
 
 def switch_often() -> None:
     """Let threads take turns ten times as often as by Python's default of 5 ms, for a process whose event
-    loop answers beside busy threads: each answer waits for several turns.
+    loop answers while other threads compute: each answer waits for several turns.
     """
     sys.setswitchinterval(0.0005)
 

@@ -307,6 +307,15 @@ def connects(dsn: str) -> bool:
     return True
 
 
+def test_a_push_query_of_postgres_protocol_gives_its_subscription_back(limited: Limited) -> None:
+    name, token = limited.service()
+    dsn = f"host=127.0.0.1 port={limited.settings.pgwire_port} dbname=hub user={name} password={token}"
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        for _ in range(3):
+            ended = connection.execute("SELECT n FROM plant EMIT CHANGES FROM BEGINNING LIMIT 1")
+            assert len(ended.fetchall()) == 1
+
+
 def test_seconds_of_sql_are_charged_when_they_are_known(limited: Limited) -> None:
     with httpx2.Client(
         base_url=limited.url, headers={"Authorization": "Bearer hubt_slow"}, timeout=60
