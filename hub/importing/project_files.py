@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,7 +60,7 @@ class ProjectFiles:
         if at.get("topics"):
             at["topic"] = True
         at.update(node)
-        self.made[TOPICS] = written(self.topics)
+        self.made[TOPICS] = self._written(TOPICS, self.topics)
         return True
 
     def add_connector(self, name: str, node: Mapping[str, Any]) -> bool:
@@ -67,7 +68,7 @@ class ProjectFiles:
         if name in known:
             return False
         known[name] = dict(node)
-        self.made[CONNECTORS] = written(self.connectors)
+        self.made[CONNECTORS] = self._written(CONNECTORS, self.connectors)
         return True
 
     def undo(self, made: Mapping[str, str]) -> None:
@@ -81,8 +82,23 @@ class ProjectFiles:
         return sorted(path for path, text in self.made.items() if self.before.get(path) != text)
 
     def existing(self) -> list[str]:
-        """Return the changed paths that exist already."""
-        return [path for path in self.changes() if path in self.before]
+        """Return the changed paths that exist already. A file that lists nothing yet is as good as a new one:
+        nothing but text is added to it.
+        """
+        return [path for path in self.changes() if path in self.before and not self._lists_nothing(path)]
+
+    def _lists_nothing(self, path: str) -> bool:
+        lists = {TOPICS: "topics", CONNECTORS: "connectors"}
+        content = _content(self.before[path]) or {}
+        return path in lists and not content.get(lists[path])
+
+    def _written(self, path: str, content: Mapping[str, Any]) -> str:
+        """Return the text of a file, after the comments at the head of the existing one."""
+        head = itertools.takewhile(
+            lambda line: not line.strip() or line.startswith("#"),
+            self.before.get(path, "").splitlines(keepends=True),
+        )
+        return "".join(head) + written(content)
 
     def diff(self) -> list[str]:
         lines: list[str] = []

@@ -53,6 +53,15 @@ def test_a_refused_statement_leaves_the_others_and_gives_exit_code_1(project: Pa
     assert (project / "views/per_id.yaml").exists() and not (project / "views/x.yaml").exists()
 
 
+def test_the_empty_tree_of_a_new_project_is_filled_and_keeps_its_comments(project: Path) -> None:
+    empty = Path(__file__).parents[3] / "examples" / "empty" / "topics.yaml"
+    (project / "topics.yaml").write_text(empty.read_text())
+    assert imported(project, DECLARED)[0] == 0
+    text = (project / "topics.yaml").read_text()
+    assert text.startswith(empty.read_text().removesuffix("topics: {}\n") + "topics:\n")
+    assert [each.name for each in load(project / "topics.yaml").topics] == ["shop.orders"]
+
+
 def test_files_that_exist_change_only_with_replace(project: Path) -> None:
     (project / "topics.yaml").write_text(
         "# ours\ntopics:\n  shop:\n    owner: shop\n    topics: {payments: {}}\n"
