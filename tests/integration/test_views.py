@@ -233,6 +233,27 @@ def test_a_changed_file_is_computed_again_from_the_start_of_the_log(pipeline: Pi
     wait_until(lambda: httpx2.get(url).is_success, 60.0)
 
 
+def test_a_text_index_comes_to_rows_that_are_there_and_follows_writes(pipeline: Pipeline) -> None:
+    plant = Plant(pipeline, "worded")
+    fields = {"note": "concat('Sensor ', r.sensor, ' is warming')"}
+    plant.declare(fields)
+    token = plant.write("d", plant.reading("d", 3.0))
+    plant.running()
+    before = plant.row("d", token).json()
+    plant.declare(fields, "[{text: [note], language: english}]")
+    url = f"{pipeline.url}/views/{plant.view}"
+
+    def found(words: str, **more: str) -> list[str]:
+        answer = httpx2.get(url, params={"q": words, **more}, timeout=60.0)
+        return [row["key"] for row in answer.json()["rows"]] if answer.is_success else []
+
+    wait_until(lambda: found("sensors warm") == ["d"], 60.0, lambda: httpx2.get(f"{url}?q=warm").text)
+    assert plant.row("d").json()["_version"] == before["_version"]  # nothing was computed again
+    later = str(plant.write("e", plant.reading("e", 4.0)))
+    assert sorted(found("warmed", after=later, timeout_ms="30000")) == ["d", "e"]
+    assert found("warm -d") == ["e"]
+
+
 def test_a_view_that_cannot_be_says_why_and_starts_when_it_can(pipeline: Pipeline) -> None:
     plant = Plant(pipeline, "wrong")
     plant.declare({"celsius": "r.celsious"})

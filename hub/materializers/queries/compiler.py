@@ -78,6 +78,13 @@ def compile_expr(w: SqlWriter, node: Any) -> Piece:
     handler = _HANDLERS.get(type(node))
     if handler is not None:
         return handler(w, node)
+    if isinstance(node, exp.Func) and _function_name(node) in _TEXT_SEARCHES:
+        raise w.statement.error(
+            f"{_function_name(node)}(): SQL does not search by words",
+            node,
+            hint="GET /views/VIEW?q=words or hub view search VIEW words; then query the keys that it finds",
+            code="HUB-1446",
+        )
     if isinstance(node, exp.Anonymous) and isinstance(node.this, str):
         named = NAMED.get(node.this.lower())
         if named is not None:
@@ -87,6 +94,29 @@ def compile_expr(w: SqlWriter, node: Any) -> Piece:
     if isinstance(node, exp.Func):
         raise _refused(w, f"{node.sql_name()[:60].lower()}() is not a supported function", node, None)
     raise w.fail(f"{type(node).__name__} is not supported", node)
+
+
+# Functions of other databases for text searches, and names that people try.
+_TEXT_SEARCHES = frozenset(
+    [
+        "match",
+        "matches",
+        "search",
+        "to_tsvector",
+        "to_tsquery",
+        "plainto_tsquery",
+        "phraseto_tsquery",
+        "websearch_to_tsquery",
+        "ts_rank",
+        "ts_rank_cd",
+        "ts_headline",
+    ]
+)
+
+
+def _function_name(node: exp.Func) -> str:
+    named = node.this if isinstance(node, exp.Anonymous) else node.sql_name()
+    return str(named).lower()
 
 
 def _refused(w: SqlWriter, message: str, node: Any, guess: str | None) -> SqlError:

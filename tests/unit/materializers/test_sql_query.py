@@ -347,3 +347,19 @@ def test_a_script_and_a_line_that_goes_on() -> None:
     assert statements("SELECT 1; -- x;\nSELECT ';' ;;\n-- end") == ["SELECT 1", "-- x;\nSELECT ';'"]
     assert is_complete("SELECT 1;") and is_complete("SELECT ';' ; -- so")
     assert not is_complete("SELECT ';") and not is_complete("SELECT 1 -- ;") and not is_complete("")
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "search(city, 'red shoes')",
+        "matches(city, 'red')",
+        "to_tsvector(city) IS NOT NULL",
+        "websearch_to_tsquery('red') IS NULL",
+        "ts_rank(city, city) > 0",
+    ],
+)
+def test_searches_by_words_are_refused_with_the_way_out(queries: QueryExecutor, condition: str) -> None:
+    with pytest.raises(SqlError, match="does not search by words") as raised:
+        ask(queries, f"SELECT * FROM plant WHERE {condition}")
+    assert raised.value.code == "HUB-1446" and "hub view search" in (raised.value.hint or "")

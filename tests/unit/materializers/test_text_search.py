@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import random
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,6 +23,7 @@ from hub.materializers.search.text_query import Alternative, Term, TextQuery, Te
 from hub.materializers.search.words import Language, placed_words, words_of
 from hub.materializers.stores.sql.text_search import SearchTooLong, TextSearchRequest
 from hub.materializers.stores.sql_store import Store
+from hub.runtime import die_with_parent
 
 # ---- words
 
@@ -246,3 +250,70 @@ def test_views_whose_names_begin_alike_have_indexes_of_their_own(url: str) -> No
         store.drop_view(view)
     assert not [name for name in text_contract.tables_of(store) if name.startswith("view_")]
     store.close()
+
+
+# One process handles all lines of its input, because a writer's imports take longer than its work.
+WRITER = """
+import os
+import random
+import sys
+sys.path.insert(0, sys.argv[2])
+import text_contract
+from hub.materializers.search.text_index import TextIndex
+from hub.materializers.stores.sql_store import Store
+
+def write(pid):
+    chance = random.Random(pid)
+    model = text_contract.TextModel(lambda: Store(sys.argv[1]), chance)
+    version = model.store.newest_version("v") if "v" in model.store.views() else 0
+    while True:
+        version += 1
+        model.declare(TextIndex(text_contract.FIELDS[: 1 + version % 3]))
+        for _ in range(3):
+            version += 1
+            keys = chance.sample(range(400), 200)
+            model.apply([(f"k{n}", version, None if n % 7 == 0 else text_contract.row(chance)) for n in keys])
+            print(pid, flush=True)
+
+while sys.stdin.readline():
+    writer = os.fork()
+    if writer == 0:
+        write(os.getpid())
+    os.waitpid(writer, 0)
+    print("ended", flush=True)
+"""
+
+
+@pytest.mark.processes
+def test_a_writer_that_is_killed_leaves_the_words_of_its_rows(url: str) -> None:
+    tests = str(Path(text_contract.__file__).parent)
+    process = subprocess.Popen(
+        die_with_parent([sys.executable, "-c", WRITER, url, tests]),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None and process.stdout is not None
+    found = 0
+    for batches in (1, 4, 9, 14):
+        print("write", file=process.stdin, flush=True)
+        writer = int(process.stdout.readline())
+        for _ in range(batches):
+            process.stdout.readline()
+        os.kill(writer, signal.SIGKILL)
+        while process.stdout.readline() != "ended\n":
+            pass
+        model = text_contract.TextModel(lambda: Store(url), random.Random(writer))
+        known = model.store.view("v").text
+        assert known is not None
+        model.index = known.index
+        with model.store.cut("v") as cut:
+            model.rows = {
+                key: (version, dict(zip(cut.types, values, strict=False)))
+                for key, version, values in cut.rows()
+            }
+        found += model.check(25)
+        model.store.close()
+    assert found > 0
+    process.communicate(timeout=20)
+    assert process.returncode == 0
