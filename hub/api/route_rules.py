@@ -204,6 +204,8 @@ ROUTES: Final[Mapping[str, Mapping[str, RouteRule]]] = {
     "/api/sinks": {"GET": _HUB_READ},
     "/mirrors": {"GET": _HUB_READ},
     "/api/mirrors": {"GET": _HUB_READ},
+    "/mirrors/{mirror}/{action}": {"GET": _HUB_OPERATED, "POST": _HUB_OPERATED},
+    "/api/mirrors/{mirror}/{action}": {"GET": _HUB_OPERATED, "POST": _HUB_OPERATED},
     # alerts on visible objects, silences of objects that the caller may operate: hub/api/visibility.py
     "/alerts": {"GET": LISTED},
     "/api/alerts": {"GET": LISTED},

@@ -19,6 +19,7 @@ from fastapi import FastAPI
 from prometheus_client.core import Metric
 
 from hub.alerts.model.rules import RuleChanges, RuleObservations
+from hub.api.mirroring.operations import mirror_operations
 from hub.api.quotas.usage import ServerUsage
 from hub.api.visibility import VisibleAlerts, VisibleTopics, visible_counts, visible_rows, visible_tree
 from hub.caller import CALLER, sees_view
@@ -160,6 +161,7 @@ def page_sources(
         if settings.connect_workers
         else None,
         sinks=ProjectSinks(settings.project, settings.home),
+        mirror_operations=mirror_operations(settings),
         health=measurers.health.known,
         processes=measurers.health.processes,
         canary=parts.canary,

@@ -50,6 +50,7 @@ from hub.topics.tree.tree import Slo, TopicSpec
 from .staged_connectors import StagedConnectors, StagedSinks
 from .staged_hub import SOURCES, VIEW, StagedHub, customers
 from .staged_ledger import StagedLedger, staged
+from .staged_mirrors import StagedMirrorOperations
 
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 ORDERS = "shop.orders"
@@ -148,6 +149,7 @@ class StagedEstate(StagedHub):
     collector: Collector | None = None
     alerts: StagedAlerts = field(default_factory=StagedAlerts)
     connectors: StagedConnectors = field(default_factory=StagedConnectors)
+    mirror_operations: StagedMirrorOperations = field(default_factory=StagedMirrorOperations)
     health: Health = field(default_factory=Health)
     processes: tuple[Process, ...] = ()
     canary: Mapping[str, Any] | None = None
@@ -178,6 +180,7 @@ class StagedEstate(StagedHub):
             alerts=self.alerts,
             connectors=self.connectors,
             sinks=StagedSinks(),
+            mirror_operations=self.mirror_operations,
             bootstrap="127.0.0.1:9092",
             health=lambda: self.health,
             processes=lambda: self.processes,

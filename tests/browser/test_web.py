@@ -46,6 +46,7 @@ PAGES = {
     "alerts": "/alerts?silence=topic%3Dshop.**",
     "runbook": "/alerts/runbooks/lag",
     "mirrors": "/mirrors",
+    "plan of a failover": "/mirrors/nyc-lon/failover?topic=nyc.chat",
     "connect": "/connect",
     "connector": "/connect/orders-search?do=restart-failed",
     "latency": "/latency",

@@ -41,6 +41,7 @@ _TOKEN_END = LoggedRoute(LoggedAction.token_revoke, "token", "id")
 _SESSION_END = LoggedRoute(LoggedAction.session_end, "session", "id")
 _SILENCE = LoggedRoute(LoggedAction.alert_change, "silence", "id")
 _ERASURE = LoggedRoute(LoggedAction.erase, "erasure", "id")
+_MIRROR = LoggedRoute(LoggedAction.mirror_change, "mirror", "mirror")
 _SQL = _noted(LoggedAction.sql)
 
 # Writing routes by template.
@@ -73,6 +74,8 @@ ROUTES_LOGGED: Final[Mapping[str, LoggedRoute]] = {
     "/connect/{connector:path}/{action}": LoggedRoute(
         LoggedAction.connector_change, "connector", "connector"
     ),
+    "/mirrors/{mirror}/{action}": _MIRROR,
+    "/api/mirrors/{mirror}/{action}": _MIRROR,
     "/dek-registry/v1/{rest:anything}": _KEY_CHANGE,
     "/api/erasures": _ERASURE,
     "/api/erasures/plan": _ERASURE,

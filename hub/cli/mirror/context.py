@@ -8,13 +8,13 @@ from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hub.cli.context import load_settings
 from hub.cli.terminal.output import note
-from hub.errors import CallerError, NotFound, PeerError, nearest
+from hub.errors import CallerError, NotFound, PeerError
 from hub.security import variable_of
 
 if TYPE_CHECKING:
@@ -92,26 +92,11 @@ class World:
 
     def link(self, name: str, *, back: bool = False) -> Link:
         """Return a mirror of the file; with ``back``, its implicit way back."""
-        from hub.replication.ownership.links import links
+        from hub.replication.ownership.links import declared_link, links
 
-        found = links(self.file)
-        if name in found and name not in self.file.mirrors:
-            if back:
-                return found[name]
-            raise CallerError(
-                f'"{name}" is the failback copy of mirror "{found[name].declared}", and goes where that goes',
-                hint=f"use {found[name].declared}; hub mirror status and verify accept "
-                "the failback copy, too",
-            )
-        if name not in self.file.mirrors:
-            near = nearest(name, self.file.mirrors)
-            raise NotFound(
-                f'mirror "{name}" does not exist in {self.path}',
-                hint=f'did you mean "{near}"?'
-                if near
-                else f"known: {', '.join(self.file.mirrors) or 'none'}",
-            )
-        return found[name]
+        if back and (found := links(self.file).get(name)) is not None:
+            return found
+        return declared_link(self.file, name, str(self.path))
 
     def chosen(self, names: Sequence[str] | None) -> list[Link]:
         return [self.link(name, back=True) for name in (names or self.file.mirrors)]
@@ -138,18 +123,6 @@ def open_world(file: Path | None) -> World:
     settings = load_settings()
     environ = own_environ(settings)
     return World(path, checked(loaded), reach_all(loaded, environ, path.parent, settings.kafka_timeout_s))
-
-
-def append(reached: ClusterHandle, records: Sequence[Any]) -> None:
-    from hub.replication.clusters.carry_out import make_own
-    from hub.replication.clusters.clusters import own_topics
-
-    make_own([(reached.name, step) for step in own_topics(reached)], {reached.name: reached})
-    writer = reached.kafka.writer()
-    try:
-        writer.append(list(records))
-    finally:
-        writer.close()
 
 
 def confirm_name(name: str, typed: str | None, what: str) -> None:

@@ -12,10 +12,11 @@ from hub.cli.terminal.output import Output, note, show, show_one
 from hub.errors import HubError
 
 if TYPE_CHECKING:
+    from hub.replication.operations.mirrored_clusters import MirroredClusters
     from hub.replication.operations.operator import Operator
     from hub.replication.ownership.links import Link
     from hub.replication.ownership.loss_report import LossReport
-    from hub.replication.ownership.operation_steps import Kind, OwnershipChange
+    from hub.replication.ownership.operation_steps import Kind, OwnershipChange, Tail
     from hub.replication.ownership.topic_state import TopicState
 
 
@@ -27,71 +28,46 @@ def operator_of(world: World, wait: float, topics: Iterable[str] = ()) -> Operat
     return Operator(MirroredClusters(world.file, world.clusters, frozenset(topics)), wait, note)
 
 
-def states_of(world: World, link: Link, patterns: Sequence[str]) -> list[TopicState]:
-    """Return the states of the topics of a mirror that fit the patterns."""
-    from hub.replication.operations import by_topic
+def sides_of(world: World) -> MirroredClusters:
+    """Return the clusters of the file as operations use them."""
     from hub.replication.operations.mirrored_clusters import MirroredClusters
 
-    return by_topic.states_of(MirroredClusters(world.file, world.clusters), link, patterns)
+    return MirroredClusters(world.file, world.clusters)
 
 
-def _chosen(world: World, link: Link, kind: Kind, patterns: Sequence[str], output: Output) -> list[str]:
-    """Return the topics that a change of single topics moves, and show each with its state; [] without
+def _chosen(
+    world: World, link: Link, kind: Kind, patterns: Sequence[str], output: Output
+) -> tuple[TopicState, ...]:
+    """Return the topics that a change of single topics moves, and show each with its state; () without
     patterns: all of the home.
     """
-    from hub.replication.operations.by_topic import check_all
+    from hub.replication.operations.change_plan import chosen_topics
 
-    if not patterns:
-        return []
-    states = states_of(world, link, patterns)
-    names = check_all(states, "failover" if kind == "drill" else kind)
-    if output is not Output.json:
+    states = chosen_topics(sides_of(world), link, kind, patterns)
+    if states and output is not Output.json:
         show([{"topic": each.topic, "now": each.state, "owner": each.owner} for each in states], output)
-    return names
+    return states
 
 
-def rehearse(world: World, link: Link, kind: Kind, output: Output, patterns: Sequence[str] = ()) -> None:
+def rehearse(
+    world: World, link: Link, kind: Kind, output: Output, patterns: Sequence[str] = (), tail: Tail = "replay"
+) -> None:
     """Print the steps and the report of a failover, switchover, failback or promotion; change nothing."""
-    from hub.replication.operations import write_access
-    from hub.replication.operations.effects import loss_report, not_mirrored
-    from hub.replication.ownership.failover import begin
+    from hub.replication.operations.change_plan import plan_change
 
     topics = _chosen(world, link, kind, patterns, output)
-    operator, now_ms = operator_of(world, 30.0, topics), int(time.time() * 1000)
-    sides = operator.world
-    control = sides.control()
-    old = control.owner(control.scope(link.source, topics[0]) if topics else link.source).acting
-    new = link.source if kind == "failback" else link.target
-    operation = begin(
-        control,
-        kind,
-        id="drill",
-        mirror=link.name,
-        home=link.source,
-        new=new,
-        now_ms=now_ms,
-        old_is_up=sides.is_up(old),
-        topics=topics,
-    )
-    operator.check_way(link.source, old, new)
-    steps = [{"step": each.name, "does": each.does, "at": ", ".join(each.at)} for each in operation.steps]
-    report = loss_report(sides, link.source, old, new)
-    stuck = not_mirrored(sides, link.source, old, new)
-    masked = sides.masked(link.source, old, new)
-    rights = [line for change in write_access.rights(sides, operation) for line in change.lines()]
+    plan = plan_change(sides_of(world), link, kind, topics, tail)
     if output is Output.json:
-        said = {"kind": kind, "topics": topics, "old": old, "new": new, "steps": steps}
-        said |= _as_json(report, now_ms)
-        show_one({**said, "not_mirrored": stuck, "masked": masked, "rights": rights}, output)
+        show_one(plan.as_json(), output)
         return
-    show(steps, output)
-    for line in rights:
+    show(plan.steps, output)
+    for line in plan.rights:
         note(line)
-    _show_report(report, old, now_ms)
-    _print_masked(masked, link)
-    for topic, why in stuck.items():
+    _show_report(plan.report, plan.operation.old, plan.at_ms)
+    _print_masked(plan.masked, link)
+    for topic, why in plan.not_mirrored.items():
         note(f'✗ topic "{topic}" is not mirrored: {why}')
-    if stuck and kind != "failover":
+    if plan.not_mirrored and kind != "failover":
         note(f"A {kind} would be refused for that.")
     note("Nothing was changed.")
 
@@ -118,9 +94,9 @@ def change_ownership(
     world = open_world(file)
     link = world.link(name)
     if dry_run:
-        rehearse(world, link, kind, output, patterns or ())
+        rehearse(world, link, kind, output, patterns or (), tail)
         return
-    topics = _chosen(world, link, kind, patterns or (), output)
+    topics = [each.topic for each in _chosen(world, link, kind, patterns or (), output)]
     operator = operator_of(world, wait, topics)
     new = link.source if kind == "failback" else link.target
     operation = operator.begin(kind, name, link.source, new, id=uuid.uuid4().hex[:8], tail=tail)
@@ -145,12 +121,10 @@ def _print_masked(topics: Sequence[str], link: Link) -> None:
 
 
 def finish(operator: Operator, operation: OwnershipChange, output: Output) -> None:
-    from hub.replication.operations.effects import loss_report
+    from hub.replication.operations.change_plan import carry_out
 
-    before = loss_report(operator.world, operation.home, operation.old, operation.new)
-    now_ms = int(time.time() * 1000)
     try:
-        done = operator.carry_on(operation)
+        outcome = carry_out(operator, operation)
     except (HubError, KeyboardInterrupt):
         some = f" --topic {operation.topics[0]}" if operation.topics else ""
         note(
@@ -158,20 +132,11 @@ def finish(operator: Operator, operation: OwnershipChange, output: Output) -> No
             f"{operation.mirror}{some} (or --abort)"
         )
         raise
-    loss = before if operation.kind == "failover" else None
+    done, loss = outcome.operation, outcome.loss
     if output is Output.json:
-        said = {"kind": done.kind, "id": done.id, "epoch": done.epoch, "old": done.old, "new": done.new}
-        show_one(
-            {
-                **said,
-                "topics": list(done.topics),
-                "steps": list(done.done),
-                **(_as_json(loss, now_ms) if loss else {}),
-            },
-            output,
-        )
+        show_one(outcome.as_json(), output)
     elif loss is not None:
-        _show_report(loss, done.old, now_ms)
+        _show_report(loss, done.old, outcome.at_ms)
     note(f"{done.new} serves {done.whose} now (epoch {done.epoch}).")
     if loss is not None and (loss.lost_at_least or not loss.is_exact):
         note(
@@ -181,54 +146,10 @@ def finish(operator: Operator, operation: OwnershipChange, output: Output) -> No
         )
 
 
-def _as_json(report: LossReport, now_ms: int) -> dict[str, Any]:
-    """Return the report for `-o json`. An unknown number is null; its bounds and the age of the source's last
-    answer are given too.
-    """
-    heard = report.heard_at_ms
-    return {
-        "exact": report.is_exact,
-        "lost": report.lost,
-        "lost_at_least": report.lost_at_least,
-        "redelivered": report.redelivered,
-        "redelivered_at_least": report.redelivered_at_least,
-        "redelivered_at_most": report.redelivered_at_most,
-        "source_heard_at_ms": heard,
-        "source_heard_s": None if heard is None else round(max(0, now_ms - heard) / 1000, 1),
-        "losses": [
-            {
-                "topic": each.place.topic,
-                "partition": each.place.partition,
-                "first": each.first,
-                "end": each.end,
-                "count": each.count,
-                "known": each.known,
-                "heard_at_ms": each.heard_at_ms,
-            }
-            for each in report.losses
-            if each.count or not each.known
-        ],
-        "groups": [
-            {
-                "group": each.group,
-                "topic": each.place.topic,
-                "partition": each.place.partition,
-                "state": each.state,
-                "reason": each.reason,
-                "position": each.position,
-                "known": each.known,
-                "redelivered": each.redelivered,
-                "redelivered_at_most": each.redelivered if each.known else each.redelivered_at_most,
-                "unread_lost": each.unread_lost,
-                "read_only_here": each.read_only_here,
-            }
-            for each in report.effects
-        ],
-    }
-
-
 def _show_report(report: LossReport, source: str, now_ms: int) -> None:
-    body = _as_json(report, now_ms)
+    from hub.replication.operations.change_plan import effects_as_json
+
+    body = effects_as_json(report, now_ms)
     for part in ("losses", "groups"):
         if body[part]:
             show(body[part])

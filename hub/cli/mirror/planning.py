@@ -19,7 +19,6 @@ from hub.cli.mirror.context import (
     FileOption,
     NamesArgument,
     World,
-    append,
     mask_keys,
     open_file,
     open_world,
@@ -217,6 +216,8 @@ def _rules_from_now(world: World, names: Sequence[str] | None) -> list[str]:
                 done.append(f"~ topic {topic}  from now on {rules} (by partition from offset {where})")
                 note(done[-1])
             if begun:
+                from hub.replication.operations.pausing import append
+
                 append(world.clusters[link.target], [retry_record(link.name, int(time.time() * 1000))])
     return done
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hub.cli.mirror.context import FileOption, NameArgument, append, keys_in, open_world
+from hub.cli.mirror.context import FileOption, NameArgument, keys_in, open_world
 from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
 from hub.errors import HubError, NotFound
 
@@ -165,6 +165,7 @@ def _tell_verified(
     """Store the verdicts where `hub mirror status` reads them. A user without write access gets a note
     instead.
     """
+    from hub.replication.operations.pausing import append
     from hub.replication.verification.continuous_check import of_everything
 
     now_ms = int(time.time() * 1000)

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from hub.errors import ConfigError, Conflict
-from hub.replication.config.mirrors import Mirror, MirrorsFile
+from hub.errors import CallerError, ConfigError, Conflict, NotFound, nearest
+from hub.replication.config.mirrors import MIRRORS_FILE, Mirror, MirrorsFile
 from hub.replication.config.topology import check, owners, route
 from hub.replication.ownership.failover import Control
 
@@ -196,3 +196,23 @@ def checked(file: MirrorsFile) -> MirrorsFile:
 def named(file: MirrorsFile, name: str) -> Mapping[str, Link]:
     """Return the links of one declared mirror: itself, and its way back."""
     return {key: link for key, link in links(file).items() if link.declared == name}
+
+
+def declared_link(file: MirrorsFile, name: str, where: str = MIRRORS_FILE) -> Link:
+    """Return a mirror of the file. ``where``: the file's name for messages.
+
+    Raises NotFound, and CallerError for the way back of a mirror, which no command changes by itself.
+    """
+    found = links(file)
+    if name in found and name not in file.mirrors:
+        raise CallerError(
+            f'"{name}" is the failback copy of mirror "{found[name].declared}", and goes where that goes',
+            hint=f"use {found[name].declared}; hub mirror status and verify accept the failback copy, too",
+        )
+    if name not in file.mirrors:
+        near = nearest(name, file.mirrors)
+        raise NotFound(
+            f'mirror "{name}" does not exist in {where}',
+            hint=f'did you mean "{near}"?' if near else f"known: {', '.join(file.mirrors) or 'none'}",
+        )
+    return found[name]

@@ -20,6 +20,7 @@ from hub.observability.lineage.open_lineage import Columns
 from hub.observability.overview.collector import wall_clock_ms
 from hub.observability.overview.overview import BatchSummary, Overview, TopicLine
 from hub.observability.overview.reports import ViewSource
+from hub.observability.web.pages.mirror_actions import MirrorPlan, MirrorRequest
 from hub.observability.web.pages.monitor.completeness import CountedTopics
 from hub.observability.web.pages.monitor.connector import ConnectorDetail
 from hub.observability.web.pages.monitor.mirrors import MirrorFacts
@@ -108,6 +109,15 @@ class HasConnectors(Protocol):
         """Carry out an action of ``pages.monitor.connector``; return the connector before it."""
 
 
+class HasMirrorOperations(Protocol):
+    """Operations on mirrors. Each method raises NotFound, CallerError, Conflict, PeerError."""
+
+    def plan(self, request: MirrorRequest) -> MirrorPlan: ...
+
+    def act(self, request: MirrorRequest, by: str, wait_s: float) -> Mapping[str, Any]:
+        """Carry out a request, and return its result when it is complete."""
+
+
 class HasSinks(Protocol):
     """Sinks of the project, with their states. Reads files alone."""
 
@@ -156,6 +166,7 @@ class PageSources:
     alerts: HasAlerts | None = None
     connectors: HasConnectors | None = None
     sinks: HasSinks | None = None
+    mirror_operations: HasMirrorOperations | None = None
     health: Callable[[], Health] = Health
     processes: Callable[[], Sequence[Process]] = tuple
     canary: Callable[[], Mapping[str, Any] | None] = lambda: None

@@ -12,7 +12,6 @@ from hub.observability.web.routes.alerts import alert_routes
 from hub.observability.web.routes.cluster import (
     cluster_routes,
     connect_routes,
-    mirror_routes,
     sink_routes,
     usage_routes,
 )
@@ -20,6 +19,7 @@ from hub.observability.web.routes.completeness import completeness_routes
 from hub.observability.web.routes.lag import lag_routes, latency_routes
 from hub.observability.web.routes.lineage import lineage_routes
 from hub.observability.web.routes.messages import message_routes
+from hub.observability.web.routes.mirrors import mirror_routes
 from hub.observability.web.routes.page_router import ForBrowsers, Frame
 from hub.observability.web.routes.query import query_routes, workbench_routes
 from hub.observability.web.routes.schemas import schema_routes

@@ -1,4 +1,4 @@
-"""[edge] FastAPI: the pages of the cluster, Kafka Connect, sinks, mirrors and usage."""
+"""[edge] FastAPI: the pages of the cluster, Kafka Connect, sinks and usage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hub.caller import HUB, Action, done_by, may, sees_topic
 from hub.errors import HubError, NotFound
 from hub.observability.web.forms import posted
 from hub.observability.web.pages.estate import HasConnectors, PageSources, ask
-from hub.observability.web.pages.monitor import cluster, connect, mirrors, sinks
+from hub.observability.web.pages.monitor import cluster, connect, sinks
 from hub.observability.web.pages.monitor.connector import ConnectorPage, connector_page
 from hub.observability.web.routes.page_router import PageRouter, Text
 from hub.quotas.usage import UsagePage
@@ -116,18 +116,5 @@ def usage_routes(sources: PageSources) -> APIRouter:
         """Use against limits of access.yaml at this server, by principal and tenant: refused ones first.
         Callers who may not read the hub see their own."""
         return sources.usage()
-
-    return pages.routes
-
-
-def mirror_routes(sources: PageSources) -> APIRouter:
-    """Return the route of ``/mirrors``."""
-    pages = PageRouter(sources, "mirrors")
-
-    @pages.page("/mirrors", "monitor/mirrors.html", for_programs=True)
-    def mirrors_list(request: Request) -> mirrors.MirrorsPage:
-        """State of every mirror, and whether its target could take over. The clusters are read in the
-        background: ``asked_at_ms`` is null until they answered once."""
-        return mirrors.mirrors_page(sources.mirrors())
 
     return pages.routes

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from hub.observability.web.pages.mirror_actions import offered
 from hub.observability.web.pages.monitor.mirror_checks import ChecklistItem, checks, handed_over
 
 MOST_PARTITIONS = 100
@@ -34,6 +35,7 @@ class MirrorCard:
     owns the source's topics. ``commands``: commands that would be accepted now. ``lost``: lines on the
     records that the last failover left behind. ``topics``: state of each topic and the commands that it
     accepts, those that are not just mirrored first.
+    ``actions``: operations of the whole mirror that fit its state.
     """
 
     name: str
@@ -49,6 +51,7 @@ class MirrorCard:
     lost: tuple[str, ...] = ()
     topics: tuple[Mapping[str, Any], ...] = ()
     more_topics: int = 0
+    actions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,7 @@ def mirror(status: Mapping[str, Any], clusters: Mapping[str, str] | None = None)
         tuple(left_behind_lines(status, MOST_LOST)),
         tuple(topics[:MOST_TOPICS]),
         max(0, len(topics) - MOST_TOPICS),
+        offered(status, handed_over=handed_over(status)),
     )
 
 

@@ -1,0 +1,106 @@
+"""[edge] FastAPI: the page of mirrors, and the operations on a mirror: plan, confirm, carry out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import anyio.to_thread
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from hub.caller import HUB, Action, done_by, may
+from hub.errors import HubError, NotFound
+from hub.observability.web.forms import posted
+from hub.observability.web.pages.estate import HasMirrorOperations, PageSources
+from hub.observability.web.pages.mirror_actions import (
+    LABELS,
+    MirrorPlan,
+    check_confirmed,
+    checked_request,
+)
+from hub.observability.web.pages.monitor import mirrors
+from hub.observability.web.routes.page_router import PageRouter, Text, split_values
+
+WAIT_S = 120.0
+
+Topics = Annotated[list[str] | None, Query(max_length=100)]
+
+
+class MirrorOperation(BaseModel):
+    """``topics``: patterns; empty: the whole mirror. ``name``: the mirror again, where it cannot be undone.
+    ``wait_s``: the longest wait of one step. ``by``: a signed-in name takes its place."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    topics: list[str] = Field(default=[], max_length=100)
+    tail: str = Field("replay", description="of a failback: replay or discard what only the source has")
+    delete_copies: bool = Field(False, description="of a drop: delete the copies too")
+    name: str = Field("", max_length=200)
+    wait_s: float = Field(WAIT_S, ge=1, le=3_600)
+    by: str = Field("", max_length=200)
+    dry_run: bool = False
+
+
+def mirror_routes(sources: PageSources) -> APIRouter:
+    """Return the routes of ``/mirrors``."""
+    pages = PageRouter(sources, "mirrors")
+
+    def operable(_request: Request, _page: Any) -> Mapping[str, object]:
+        operates = sources.mirror_operations is not None and may(Action.operate, HUB)
+        return {"may_operate": operates, "labels": LABELS}
+
+    @pages.page("/mirrors", "monitor/mirrors.html", for_programs=True, more=operable)
+    def mirrors_list(request: Request) -> mirrors.MirrorsPage:
+        """State of every mirror, and whether its target could take over. The clusters are read in the
+        background: ``asked_at_ms`` is null until they answered once."""
+        return mirrors.mirrors_page(sources.mirrors())
+
+    _add_operations(pages, sources)
+    return pages.routes
+
+
+def _add_operations(pages: PageRouter, sources: PageSources) -> None:
+    def operations() -> HasMirrorOperations:
+        if sources.mirror_operations is None:
+            raise NotFound("this server operates no mirrors", hint="hub mirror --help")
+        return sources.mirror_operations
+
+    @pages.page("/mirrors/{mirror}/{action}", "monitor/mirror_action.html")
+    def mirror_plan(
+        request: Request,
+        mirror: str,
+        action: str,
+        topic: Topics = None,
+        tail: Text = "replay",
+        delete_copies: bool = False,
+    ) -> MirrorPlan:
+        """Plan of an operation: pause, resume, abort, drop, switchover, failover, failback, promote. Reads
+        both clusters, changes nothing."""
+        asked = checked_request(mirror, action, split_values(topic), tail, delete_copies)
+        return operations().plan(asked)
+
+    @pages.routes.post("/api/mirrors/{mirror}/{action}", tags=["pages"], response_model=None)
+    def operate_mirror(mirror: str, action: str, body: MirrorOperation) -> Mapping[str, Any] | MirrorPlan:
+        """Carry out an operation, and answer when it is complete. With ``dry_run`` return its plan alone. If
+        the server stops meanwhile, a change of ownership continues with ``resume``."""
+        asked = checked_request(mirror, action, body.topics, body.tail, body.delete_copies)
+        if body.dry_run:
+            return operations().plan(asked)
+        check_confirmed(asked, body.name)
+        return operations().act(asked, done_by(body.by), body.wait_s)
+
+    @pages.routes.post("/mirrors/{mirror}/{action}", include_in_schema=False)
+    async def operate(request: Request, mirror: str, action: str) -> Response:
+        try:
+            values = await posted(request)
+            topics = split_values([values.get("topic", "")])
+            deletes = values.get("delete_copies") == "true"
+            asked = checked_request(mirror, action, topics, values.get("tail", "replay"), deletes)
+            check_confirmed(asked, values.get("name", "").strip())
+            by = done_by(values.get("by", "")[:200])
+            await anyio.to_thread.run_sync(operations().act, asked, by, WAIT_S)
+        except HubError as error:
+            return pages.failed(request, error)
+        return Response(status_code=303, headers={"Location": "/mirrors"})
