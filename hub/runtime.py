@@ -50,13 +50,6 @@ def collect_rarely() -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
-def switch_often() -> None:
-    """Let threads take turns ten times as often as by Python's default of 5 ms, for a process whose event
-    loop answers while other threads compute: each answer waits for several turns.
-    """
-    sys.setswitchinterval(0.0005)
-
-
 @contextlib.contextmanager
 def repeating(
     step: Callable[[], object], *, name: str, pause_s: Callable[[float], float], failed: str

@@ -17,7 +17,7 @@ from hub.config import Settings
 from hub.formats.admission import admit
 from hub.home_key import make_key
 from hub.kafka.contact.notes import note_for_ever
-from hub.runtime import collect_rarely, install_stop_signals, log_to_stderr, switch_often
+from hub.runtime import collect_rarely, install_stop_signals, log_to_stderr
 from hub.tracing import begin
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,6 @@ def serve() -> None:
     context = None if settings.https is None else https.context_of(settings.https, settings.project)
     app = create_app(settings)
     collect_rarely()
-    switch_often()
     config = uvicorn.Config(
         app,
         host=settings.http_host,
