@@ -108,7 +108,9 @@ def answer_body(answer: httpx2.Response) -> Any:
 
 def unreachable(url: str, error: Exception) -> PeerError:
     return PeerError(
-        f'hub server at "{url}" does not answer ({type(error).__name__})', hint="start it: hub up"
+        f'hub server at "{url}" does not answer ({type(error).__name__})',
+        hint="start it: hub up",
+        code="HUB-3090",
     )
 
 
