@@ -67,6 +67,7 @@ from hub.replication.clusters.clusters import access_of
 from hub.replication.config.mirrors import MIRRORS_FILE
 from hub.schema_registry.client.in_process import InProcessRegistry
 from hub.schema_registry.client.port import SchemaRegistry
+from hub.schema_registry.dek_registry.node import DekNode
 from hub.schema_registry.encryption.serving import serve_keys
 from hub.schema_registry.http import levels_routes
 from hub.schema_registry.http import routes as registry_routes
@@ -211,7 +212,9 @@ async def add_registry(
     opened.push_async_callback(run_in_threadpool, node.stop)
     app.include_router(registry_routes.create_router(node))
     app.include_router(levels_routes.create_router(node))
-    app.include_router(serve_keys(cluster, settings, node.writable))
+    keys = DekNode(cluster, replication_factor=settings.replication_factor)
+    opened.push_async_callback(run_in_threadpool, keys.close)
+    app.include_router(serve_keys(keys, settings, node.writable))
     seal_by_tree(settings.project, settings.erase_kek)
     return node
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from hub.log import Log, whole
 from hub.schema_registry.dek_registry.node import DekNode
-from hub.schema_registry.dek_registry.records import KEYS_TOPIC, Dek, Kek, KeyRemoved, fact_of
+from hub.schema_registry.dek_registry.records import KEYS_TOPIC, Dek, Kek, KeyFact, KeyRemoved, fact_of
 from hub.schema_registry.dek_registry.state import DekRegistryState
 from hub.schema_registry.encryption.erasable import person_hash
 from hub.schema_registry.model.subject_names import person_subject
@@ -39,7 +39,7 @@ class PersonKeys:
     def destroy(self, topic: str, person: str) -> None:
         """Remove these keys from the registry. Idempotent. Raises PeerError."""
         subject = _subject(topic, person)
-        self._node.submit(lambda state: [KeyRemoved(each.id) for each in _deks(state, subject)])
+        self._submit(lambda state: [KeyRemoved(each.id) for each in _deks(state, subject)])
 
     def left_in_log(self, topics: Sequence[str], person: str, before_ms: int) -> int:
         """Return how many records with keys from before a time are in the log. Raises PeerError."""
@@ -62,7 +62,14 @@ class PersonKeys:
         if now_ms - since_ms < self._lag_ms or now_ms - self._nudged_ms < max(_NUDGE_EVERY_MS, self._lag_ms):
             return
         self._nudged_ms = now_ms
-        self._node.submit(_unchanged_kek)
+        self._submit(_unchanged_kek)
+
+    def _submit(self, decide: Callable[[DekRegistryState], Sequence[KeyFact]]) -> None:
+        """Write, and leave the writer's name to the servers, which write keys all the time."""
+        try:
+            self._node.submit(decide)
+        finally:
+            self._node.close()
 
     def delete_delay_ms(self) -> int:
         """Return how long Kafka leaves the file of a compacted segment. Raises PeerError."""

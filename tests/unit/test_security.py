@@ -147,10 +147,14 @@ def test_a_secret_or_a_file_that_is_not_there_is_said_before_anything_connects(
     assert missing.value.code == "HUB-1603"
 
 
-def test_clients_of_kafka_are_made_in_two_places() -> None:
-    """Of the hub's own, and of those in mirrors.yaml:
+def test_clients_of_kafka_are_made_in_three_places() -> None:
+    """Of the hub's own, of those in mirrors.yaml, and of the embedded one on its private ports:
     one made elsewhere would know of no TLS and no password."""
     hub = Path(__file__).parents[2] / "hub"
     made = re.compile(r"(?<!class )\b(KafkaCluster|ClusterAccess)\(|kafka\.bootstrap\.servers")
     found = {path.relative_to(hub).as_posix() for path in hub.rglob("*.py") if made.search(path.read_text())}
-    assert found == {"kafka/own_cluster.py", "replication/clusters/clusters.py"}
+    assert found == {
+        "embedded/interrupted_transactions.py",
+        "kafka/own_cluster.py",
+        "replication/clusters/clusters.py",
+    }

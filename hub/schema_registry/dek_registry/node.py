@@ -1,8 +1,10 @@
 """[shell] One node of the DEK registry: its state is the log up to the end that each request sees.
 
 A write opens the writer's name, which fences every other node, reads to the end, decides and appends; a
-fenced node does it again. While Kafka is unavailable, reads are answered from what was read before; a key
-that is not found is then unknown, not missing.
+fenced node does it again. The writer stays open for a while: an append by it proves that no other node has
+written since, and costs a tenth. What appends nothing, such as a refusal, proves nothing, and is decided
+again with the name opened anew. While Kafka is unavailable, reads are answered from what was read before; a
+key that is not found is then unknown, not missing.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from hub.errors import Conflict, HubFault, NotFound, PeerError
-from hub.log import Log, WriterFenced, between
+from hub.log import Log, Writer, WriterFenced, between
 from hub.record import Positions, TopicPartition
 from hub.schema_registry.dek_registry.records import KEYS_TOPIC, KeyFact, record_of
 from hub.schema_registry.dek_registry.state import DekRegistryState
@@ -25,11 +27,13 @@ T = TypeVar("T")
 WRITER_NAME = "hub.dek-registry"
 _LOG = TopicPartition(KEYS_TOPIC, 0)
 _TRIES = 20
+_KEPT_S = 60.0  # an idle writer
 _PAUSE_S = 5.0  # without asking Kafka again after it did not answer a read
 
 
 class DekNode:
-    """One node. Thread safe: one request at a time, each bounded by ``timeout_s``."""
+    """One node. Thread safe: one request at a time, each bounded by ``timeout_s``. Call ``close`` after
+    use."""
 
     def __init__(self, cluster: Log, *, replication_factor: int = 1, timeout_s: float = 10.0) -> None:
         self._cluster = cluster
@@ -39,6 +43,8 @@ class DekNode:
         self._state = DekRegistryState()
         self._position: int | None = None  # None: nothing was read yet
         self._failed_s = float("-inf")
+        self._writer: Writer | None = None
+        self._used_s = float("-inf")
 
     def read(self, question: Callable[[DekRegistryState], T]) -> T:
         """Answer a question on the state at the log's end. Raises RequestRefused, PeerError."""
@@ -66,19 +72,44 @@ class DekNode:
         with self._turn():
             self._ensure_topic()
             for _ in range(_TRIES):
-                with contextlib.suppress(WriterFenced):
+                try:
                     return self._carried_out(decide)
+                except WriterFenced:
+                    self._close_writer()
+                except PeerError:
+                    self._close_writer()
+                    raise
         raise PeerError("the registry's other nodes write without a pause", hint="try again", code="HUB-3030")
+
+    def close(self) -> None:
+        """Close the writer; the next write opens it again. Raises PeerError."""
+        with self._turn():
+            self._close_writer()
 
     def _carried_out(self, decide: Callable[[DekRegistryState], Sequence[KeyFact]]) -> int:
         """Raises WriterFenced when another node opened the writer's name since."""
-        with contextlib.closing(self._cluster.writer(WRITER_NAME)) as writer:
-            position = self._catch_up()
-            facts = decide(self._state)
-            if facts:
-                position = writer.append([record_of(each) for each in facts]).get(_LOG)
+        if self._writer is not None and time.monotonic() - self._used_s < _KEPT_S:
+            self._catch_up()
+            with contextlib.suppress(RequestRefused):
+                facts = decide(self._state)
+                if facts:
+                    return self._appended(self._writer, facts)
+        self._close_writer()
+        self._writer = self._cluster.writer(WRITER_NAME)
+        position = self._catch_up()
+        facts = decide(self._state)
+        return self._appended(self._writer, facts) if facts else position
+
+    def _appended(self, writer: Writer, facts: Sequence[KeyFact]) -> int:
+        position = writer.append([record_of(each) for each in facts]).get(_LOG)
+        self._used_s = time.monotonic()
         self._catch_up(position)
         return position
+
+    def _close_writer(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
 
     def _catch_up(self, written: int = 0) -> int:
         """Apply the log up to its present end, at least to ``written``; return that end.

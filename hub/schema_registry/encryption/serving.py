@@ -11,7 +11,6 @@ from collections.abc import Callable
 from fastapi import APIRouter
 
 from hub.config import Settings
-from hub.log import Log
 from hub.schema_registry.contracts.runner import RUNNER
 from hub.schema_registry.dek_registry import routes
 from hub.schema_registry.dek_registry.node import DekNode
@@ -21,9 +20,8 @@ from hub.schema_registry.encryption.remote_deks import RemoteDeks
 from hub.schema_registry.encryption.shared_keys import SharedKeys
 
 
-def serve_keys(cluster: Log, settings: Settings, writable: Callable[[str | None], None]) -> APIRouter:
+def serve_keys(node: DekNode, settings: Settings, writable: Callable[[str | None], None]) -> APIRouter:
     """Return the routes of a server's DEK registry; its writers encrypt. ``writable``: see DekHandlers."""
-    node = DekNode(cluster, replication_factor=settings.replication_factor)
     kms = KmsClient(settings.kms, settings.project)
     ring = KeyRing(NodeDeks(node, writable), kms, kept_s=settings.erase_key_cache_s)
     RUNNER.keys = ring if settings.kms else None

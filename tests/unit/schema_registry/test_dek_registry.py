@@ -23,11 +23,11 @@ from hub.schema_registry.dek_registry.handlers import DekHandlers
 from hub.schema_registry.dek_registry.node import WRITER_NAME, DekNode
 from hub.schema_registry.dek_registry.records import KEYS_TOPIC
 from hub.schema_registry.dek_registry.routes import RULES, DekApi, create_router
-from hub.schema_registry.dek_registry.state import DekRegistryState
+from hub.schema_registry.dek_registry.state import DekRegistryState, create_kek
 from hub.schema_registry.encryption.kms import KmsClient
 from hub.schema_registry.encryption.shared_keys import SharedKeys
 from hub.schema_registry.model.subject_names import person_subject
-from hub.schema_registry.registry.errors import not_permitted
+from hub.schema_registry.registry.errors import RequestRefused, not_permitted
 
 KEK = {"name": "pii", "kmsType": "local-kms", "kmsKeyId": "k1"}
 WRAPPED = base64.b64encode(b"wrapped").decode()
@@ -291,6 +291,35 @@ def test_a_decision_is_made_again_when_another_node_wrote(cluster: MemoryCluster
 
     assert node.submit(decide) == 1
     assert seen == [0, 0]
+
+
+def test_the_writer_stays_open_for_appends_and_is_opened_anew_for_what_appends_nothing(
+    cluster: MemoryCluster,
+) -> None:
+    opened: list[str | None] = []
+    writer = cluster.writer
+    cluster.writer = lambda name=None: opened.append(name) or writer(name)  # type: ignore[method-assign, func-returns-value]
+    node, other = DekNode(cluster), DekNode(cluster)
+
+    def made(by: DekNode, name: str) -> int:
+        return by.submit(lambda state: create_kek(state, kek_of({**KEK, "name": name}, ".")))
+
+    for number in range(3):
+        made(node, f"k{number}")
+    assert len(opened) == 1
+    with pytest.raises(RequestRefused):  # it exists
+        made(node, "k1")
+    assert len(opened) == 2
+    # Each sees what the other wrote, whoever has the name.
+    made(other, "theirs")
+    with pytest.raises(RequestRefused):
+        made(node, "theirs")
+    made(node, "k3")
+    assert other.read(lambda state: len(state.keks)) == 5
+    node.close()
+    before = len(opened)
+    made(node, "k4")
+    assert len(opened) == before + 1
 
 
 class Away(MemoryCluster):
