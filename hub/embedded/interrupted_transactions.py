@@ -30,9 +30,16 @@ import orjson
 from kafka.protocol.admin.transactions import DescribeProducersRequest, DescribeTransactionsRequest
 from kafka.protocol.producer.transaction import WriteTxnMarkersRequest
 
-from hub.errors import PeerError
+from hub.errors import HubError, PeerError
 from hub.files import replace_bytes
-from hub.kafka.protocol.broker_client import BrokerCluster, ClusterAccess, raise_for
+from hub.kafka.protocol.broker_client import (
+    UNKNOWN_TOPIC,
+    BrokerBusy,
+    BrokerCluster,
+    ClusterAccess,
+    ConnectionLost,
+    raise_for,
+)
 from hub.kafka.protocol.record_batch import CorruptBatch, RecordBatch, batches_in, is_intact
 from hub.record import TopicPartition
 from hub.varint import take_signed, take_unsigned
@@ -41,6 +48,7 @@ log = logging.getLogger(__name__)
 
 _HEADER_BYTES: Final = 61
 _PREPARES: Final = {2: True, 3: False}  # PREPARE_COMMIT, PREPARE_ABORT
+_UNKNOWN_TRANSACTION: Final = 105
 _LAST_EPOCH: Final = 32_767
 _POLL_S: Final = 0.1
 
@@ -206,7 +214,7 @@ def _tags(value: bytes, at: int) -> dict[int, bytes]:
 # ---- at the running broker
 
 
-def finish(bootstrap: str, decisions: Sequence[Decision], timeout_s: float = 30.0) -> int:
+def finish(bootstrap: str, decisions: Sequence[Decision], timeout_s: float) -> int:
     """Wait until the coordinator has ended each transaction, then write the markers that are missing. Return
     how many were.
 
@@ -215,10 +223,9 @@ def finish(bootstrap: str, decisions: Sequence[Decision], timeout_s: float = 30.
     deadline = time.monotonic() + timeout_s
     cluster = BrokerCluster(ClusterAccess(bootstrap=bootstrap, client_id="hub"))
     try:
-        cluster.refresh({tp.topic for each in decisions for tp in each.partitions})
         written = 0
         for each in decisions:
-            while _is_ending(cluster, each):
+            while (found := _finished(cluster, each)) is None:
                 if time.monotonic() > deadline:
                     raise PeerError(
                         f"Kafka does not end transaction {each.transactional_id}",
@@ -226,21 +233,44 @@ def finish(bootstrap: str, decisions: Sequence[Decision], timeout_s: float = 30.
                         code="HUB-3023",
                     )
                 time.sleep(_POLL_S)
-            for tp, epoch, coordinator_epoch in _open_in(cluster, each):
-                _mark(cluster, each, tp, epoch, coordinator_epoch)
-                written += 1
+            written += found
         return written
     finally:
         cluster.close()
 
 
+def _finished(cluster: BrokerCluster, decision: Decision) -> int | None:
+    """Write the missing markers of a transaction and return their number. None: ask again, because the
+    coordinator still writes markers, or the broker has just started.
+    """
+    try:
+        refused = cluster.refresh({tp.topic for tp in decision.partitions})
+        if any(not _is(error, UNKNOWN_TOPIC) for error in refused.values()) or _is_ending(cluster, decision):
+            return None
+        missing = list(_open_in(cluster, decision))
+        for tp, epoch, coordinator_epoch in missing:
+            _mark(cluster, decision, tp, epoch, coordinator_epoch)
+        return len(missing)
+    except (BrokerBusy, ConnectionLost):
+        return None
+
+
+def _is(error: HubError, code: int) -> bool:
+    return isinstance(error, BrokerBusy) and error.kafka_code == code
+
+
 def _is_ending(cluster: BrokerCluster, decision: Decision) -> bool:
-    """Return whether the coordinator still has markers of the transaction to write."""
+    """Return whether the coordinator still has markers of the transaction to write. Raises BrokerBusy while
+    it reads its log.
+    """
     node = cluster.coordinator(decision.transactional_id)
     ids = [decision.transactional_id]
     answer = _connection(cluster, node).ask(DescribeTransactionsRequest, 0, transactional_ids=ids)
-    state = str(answer.transaction_states[0].transaction_state)
-    return state in ("PrepareCommit", "PrepareAbort")
+    (found,) = answer.transaction_states
+    if found.error_code == _UNKNOWN_TRANSACTION:
+        return False
+    raise_for(found.error_code, f"state of transaction {decision.transactional_id}")
+    return str(found.transaction_state) in ("PrepareCommit", "PrepareAbort")
 
 
 def _open_in(cluster: BrokerCluster, decision: Decision) -> Iterator[tuple[TopicPartition, int, int]]:

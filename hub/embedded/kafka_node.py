@@ -29,7 +29,6 @@ from hub.supervisor import end, last_line
 
 log = logging.getLogger(__name__)
 
-_PRIVATE_START_S = 60.0
 _STOP_S = 20.0
 
 # One replica of everything; timeouts for a broker that has no peers to wait for (kill to first ack: 13 s -> 6
@@ -179,8 +178,9 @@ class KafkaNode:
                 start_new_session=True,
             )
         try:
-            _wait_until_it_answers(process, port, self.log, _PRIVATE_START_S)
-            written = finish(f"127.0.0.1:{port}", decisions)
+            limit_s = self.settings.start_timeout_s
+            _wait_until_it_answers(process, port, self.log, limit_s)
+            written = finish(f"127.0.0.1:{port}", decisions, limit_s)
             kept.unlink()
             log.warning("%d markers of transactions were missing, and are written", written)
         except HubError as error:

@@ -18,7 +18,13 @@ from pipeline import wait_until
 from hub.embedded import KafkaNode
 from hub.embedded.interrupted_transactions import Decision, decisions_in, known_and_new
 from hub.kafka import KafkaCluster
-from hub.kafka.protocol.broker_client import READ_COMMITTED, BrokerCluster, ClusterAccess
+from hub.kafka.protocol.broker_client import (
+    READ_COMMITTED,
+    BrokerBusy,
+    BrokerCluster,
+    ClusterAccess,
+    ConnectionLost,
+)
 from hub.record import TopicPartition
 
 ORDERS = [TopicPartition("shop.orders", number) for number in range(3)]
@@ -49,12 +55,22 @@ def write(producer: Producer, tp: TopicPartition, value: bytes) -> None:
 
 
 def ends(node: KafkaNode, isolation: int = 0) -> dict[TopicPartition, int]:
-    cluster = BrokerCluster(ClusterAccess(bootstrap=node.bootstrap))
-    try:
-        cluster.refresh({"shop.orders"})
-        return cluster.offsets(ORDERS, isolation=isolation)
-    finally:
-        cluster.close()
+    """Return the partitions' ends, once the broker knows their leaders' epochs after a start."""
+    found: dict[TopicPartition, int] = {}
+
+    def answered() -> bool:
+        cluster = BrokerCluster(ClusterAccess(bootstrap=node.bootstrap))
+        try:
+            cluster.refresh({"shop.orders"})
+            found.update(cluster.offsets(ORDERS, isolation=isolation))
+        except (BrokerBusy, ConnectionLost):
+            return False
+        finally:
+            cluster.close()
+        return True
+
+    wait_until(answered, 30.0, lambda: "the broker does not know its partitions")
+    return found
 
 
 def committed_values(node: KafkaNode) -> list[bytes | None]:
