@@ -200,7 +200,8 @@ GIVEN: dict[str, list[str]] = {
     "{rest:anything}": ["TOPIC-value/versions/1", "ids/1"],
     "{cluster}": ["x"],
     "{connector:path}": ["x"],
-    "{action}": ["x"],
+    "{action}": ["pause"],
+    "{mirror}": ["x"],
     "{channel}": ["x"],
 }
 QUESTIONS: dict[str, list[str]] = {
@@ -244,7 +245,8 @@ CHANGES = (
     *("/sign-in", "/sign-out", "/sessions", "/tokens", "/api/access", "/subjects", "/config", "/mode"),
     *("/contexts", "/schemas", "/compatibility", "/v1/metadata", "/topics/{topic}/records"),
     *("/topics/{topic}/events", "/v3/clusters", "/view-versions", "/api/audit/receipts", "/connect"),
-    *("/alerts", "/api/alerts", "/hooks", "/api/workbench/save", "/dek-registry"),
+    *("/alerts", "/api/alerts", "/hooks", "/api/workbench/save", "/dek-registry", "/api/erasures"),
+    *("/mirrors", "/api/mirrors"),
 )
 
 
