@@ -7,8 +7,9 @@ leader, and the coordinator takes that for deleted topics ("Couldn't find leader
 can be skipped"). The partitions then keep their last stable offset for ever, and every reader of committed
 records waits for ever.
 
-So the hub reads the decisions from the log folder before each start. If there are any, Kafka first runs on
-ports that no client knows, until each marker is there: the coordinator's, or ours with its decision::
+So the hub reads the decisions from the log folder before a start that follows a kill. If there are any,
+Kafka first runs on ports that no client knows, until each marker is there: the coordinator's, or ours with
+its decision::
 
     decisions_in(folder) ──▶ Kafka on private ports ──▶ finish() ──▶ Kafka on its own ports
 
@@ -21,16 +22,16 @@ from __future__ import annotations
 import logging
 import struct
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import orjson
 from kafka.protocol.admin.transactions import DescribeProducersRequest, DescribeTransactionsRequest
 from kafka.protocol.producer.transaction import WriteTxnMarkersRequest
 
-from hub.errors import HubError, PeerError
+from hub.errors import PeerError
 from hub.files import replace_bytes
 from hub.kafka.protocol.broker_client import (
     UNKNOWN_TOPIC,
@@ -40,17 +41,27 @@ from hub.kafka.protocol.broker_client import (
     ConnectionLost,
     raise_for,
 )
-from hub.kafka.protocol.record_batch import CorruptBatch, RecordBatch, batches_in, is_intact
+from hub.kafka.protocol.primitives import FrameReader
+from hub.kafka.protocol.record_batch import (
+    HEADER_BYTES,
+    CorruptBatch,
+    RecordBatch,
+    batches_in,
+    is_intact,
+)
 from hub.record import TopicPartition
-from hub.varint import take_signed, take_unsigned
+from hub.varint import MalformedVarint, take_signed, take_unsigned
 
 log = logging.getLogger(__name__)
 
-_HEADER_BYTES: Final = 61
+_STOPPED_IN_ORDER: Final = ".kafka_cleanshutdown"  # Kafka's own mark, which it removes when it starts
+_STATE: Final = struct.Struct(">hqhib")  # schema, producer's id and epoch, timeout, status
+_TIMES_BYTES: Final = 16
 _PREPARES: Final = {2: True, 3: False}  # PREPARE_COMMIT, PREPARE_ABORT
 _UNKNOWN_TRANSACTION: Final = 105
 _LAST_EPOCH: Final = 32_767
 _POLL_S: Final = 0.1
+_PURPOSE: Final = "transactions"  # of connections
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +108,11 @@ def _read(kept: Path) -> list[Decision]:
 
 
 def decisions_in(data: Path) -> list[Decision]:
-    """Return the decisions in a log folder whose markers may be missing. Reads up to the first batch that was
-    not written whole: Kafka cuts the log there.
+    """Return the decisions in a log folder whose markers may be missing: none after an orderly stop. Reads up
+    to the first batch that was not written whole: Kafka cuts the log there.
     """
+    if (data / _STOPPED_IN_ORDER).exists():
+        return []
     found: dict[str, Decision | None] = {}
     for file in sorted(data.glob("__transaction_state-*/*.log")):
         for key, value in _records_of(bytearray(file.read_bytes())):
@@ -110,16 +123,28 @@ def decisions_in(data: Path) -> list[Decision]:
 
 
 def decision_of(transactional_id: str, value: bytes | None) -> Decision | None:
-    """Return the decision of a state in the log of transactions; None if it is another state, or has a
-    format of a later release.
+    """Return the decision of a state in the log of transactions; None if it is another state, or cannot be
+    read, as one of a later release.
     """
-    if value is None or len(value) < 17:
+    try:
+        return None if value is None else _decision(transactional_id, value)
+    except (struct.error, IndexError, MalformedVarint) as error:
+        log.error("the state of transaction %s cannot be read, and is ignored: %s", transactional_id, error)
         return None
-    schema, producer_id, epoch, _, status = struct.unpack_from(">hqhib", value)
+
+
+def _decision(transactional_id: str, value: bytes) -> Decision | None:
+    """Raises struct.error, IndexError, MalformedVarint for a value that ends too early."""
+    schema, producer_id, epoch, _, status = _STATE.unpack_from(value)
     if status not in _PREPARES or schema not in (0, 1):
         return None
-    partitions, at = _partitions(value, 17, flexible=schema == 1)
-    tags = _tags(value, at + 16) if schema == 1 else {}
+    reader = FrameReader(value, _STATE.size, flexible=schema == 1)
+    partitions: list[TopicPartition] = []
+    for _ in range(reader.count()):
+        topic = reader.text()
+        partitions += [TopicPartition(topic, reader.take(">i")) for _ in range(reader.count())]
+        reader.end()
+    tags = _tags(value, reader.at + _TIMES_BYTES) if reader.flexible else {}
     return Decision(
         transactional_id,
         producer_id,
@@ -131,9 +156,9 @@ def decision_of(transactional_id: str, value: bytes | None) -> Decision | None:
     )
 
 
-def _records_of(log: bytearray) -> Iterator[tuple[bytes, bytes | None]]:
+def _records_of(segment: bytearray) -> Iterator[tuple[bytes, bytes | None]]:
     try:
-        for batch in batches_in(log):
+        for batch in batches_in(segment):
             if not is_intact(batch):
                 return
             if not batch.is_control and batch.codec == 0:
@@ -143,14 +168,14 @@ def _records_of(log: bytearray) -> Iterator[tuple[bytes, bytes | None]]:
 
 
 def _keys_and_values(batch: RecordBatch) -> Iterator[tuple[bytes, bytes | None]]:
-    view, at = batch.view, _HEADER_BYTES
+    view, at = batch.view, HEADER_BYTES
     for _ in range(batch.count):
         size, at = take_signed(view, at)
         after = at + size
         _, at = take_signed(view, at + 1)  # the attributes, then the deltas of time and offset
         _, at = take_signed(view, at)
         key, at = _taken(view, at)
-        value, at = _taken(view, at)
+        value, _ = _taken(view, at)
         at = after
         if key is not None:
             yield key, value
@@ -166,41 +191,8 @@ def _transactional_id(key: bytes) -> str | None:
     return key[4 : 4 + size].decode("utf-8", "replace") if schema == 0 else None
 
 
-def _partitions(value: bytes, at: int, *, flexible: bool) -> tuple[list[TopicPartition], int]:
-    """Return the partitions of a state, and the index after them."""
-
-    def length(at: int) -> tuple[int, int]:
-        if not flexible:
-            return int(struct.unpack_from(">i", value, at)[0]), at + 4
-        number, at = take_unsigned(value, at)
-        return number - 1, at
-
-    def text(at: int) -> tuple[str, int]:
-        size, at = length(at) if flexible else (int(struct.unpack_from(">h", value, at)[0]), at + 2)
-        return value[at : at + size].decode(), at + size
-
-    found: list[TopicPartition] = []
-    topics, at = length(at)
-    for _ in range(topics):
-        topic, at = text(at)
-        count, at = length(at)
-        found += [TopicPartition(topic, each) for each in struct.unpack_from(f">{count}i", value, at)]
-        at += 4 * count
-        if flexible:
-            at = _after_tags(value, at)
-    return found, at
-
-
-def _after_tags(value: bytes, at: int) -> int:
-    count, at = take_unsigned(value, at)
-    for _ in range(count):
-        _, at = take_unsigned(value, at)
-        size, at = take_unsigned(value, at)
-        at += size
-    return at
-
-
 def _tags(value: bytes, at: int) -> dict[int, bytes]:
+    """Return the tagged fields at the end of a state."""
     found: dict[int, bytes] = {}
     count, at = take_unsigned(value, at)
     for _ in range(count):
@@ -245,74 +237,70 @@ def _finished(cluster: BrokerCluster, decision: Decision) -> int | None:
     """
     try:
         refused = cluster.refresh({tp.topic for tp in decision.partitions})
-        if any(not _is(error, UNKNOWN_TOPIC) for error in refused.values()) or _is_ending(cluster, decision):
+        gone = {
+            topic
+            for topic, error in refused.items()
+            if isinstance(error, BrokerBusy) and error.kafka_code == UNKNOWN_TOPIC
+        }
+        if gone != refused.keys() or _is_ending(cluster, decision):
             return None
-        missing = list(_open_in(cluster, decision))
-        for tp, epoch, coordinator_epoch in missing:
-            _mark(cluster, decision, tp, epoch, coordinator_epoch)
+        left = [tp for tp in decision.partitions if tp.topic not in gone]
+        missing = [each for tp in left for each in _missing_in(cluster, decision, tp)]
+        for marker in missing:
+            _write(cluster, decision, marker)
         return len(missing)
     except (BrokerBusy, ConnectionLost):
         return None
-
-
-def _is(error: HubError, code: int) -> bool:
-    return isinstance(error, BrokerBusy) and error.kafka_code == code
 
 
 def _is_ending(cluster: BrokerCluster, decision: Decision) -> bool:
     """Return whether the coordinator still has markers of the transaction to write. Raises BrokerBusy while
     it reads its log.
     """
-    node = cluster.coordinator(decision.transactional_id)
+    connection = cluster.connection(cluster.coordinator(decision.transactional_id), _PURPOSE)
     ids = [decision.transactional_id]
-    answer = _connection(cluster, node).ask(DescribeTransactionsRequest, 0, transactional_ids=ids)
-    (found,) = answer.transaction_states
+    (found,) = connection.ask(DescribeTransactionsRequest, 0, transactional_ids=ids).transaction_states
     if found.error_code == _UNKNOWN_TRANSACTION:
         return False
     raise_for(found.error_code, f"state of transaction {decision.transactional_id}")
     return str(found.transaction_state) in ("PrepareCommit", "PrepareAbort")
 
 
-def _open_in(cluster: BrokerCluster, decision: Decision) -> Iterator[tuple[TopicPartition, int, int]]:
-    """Yield (partition, epoch of its missing marker, epoch of the coordinator) for each partition in which
-    the transaction is open.
-    """
-    for tp in _existing(cluster, decision.partitions):
-        topics = [DescribeProducersRequest.TopicRequest(name=tp.topic, partition_indexes=[tp.partition])]
-        connection = _connection(cluster, cluster.leader(tp).node)
-        answer = connection.ask(DescribeProducersRequest, 0, topics=topics)
-        found = answer.topics[0].partitions[0]
-        raise_for(found.error_code, f'topic "{tp.topic}" partition {tp.partition}: its producers')
-        for each in found.active_producers:
-            if each.current_txn_start_offset < 0:
-                continue
-            if each.producer_id == decision.producer_id:
-                yield tp, decision.epoch, max(0, each.coordinator_epoch)
-            elif each.producer_id == decision.previous_id:
-                yield tp, _LAST_EPOCH, max(0, each.coordinator_epoch)
+@dataclass(frozen=True, slots=True)
+class _Marker:
+    """A missing marker. ``coordinator_epoch``: that of the transaction's records."""
+
+    tp: TopicPartition
+    producer_id: int
+    epoch: int
+    coordinator_epoch: int
 
 
-def _existing(cluster: BrokerCluster, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-    known = cluster.topics
-    return [tp for tp in partitions if tp.topic in known and tp.partition in known[tp.topic].leaders]
+def _missing_in(cluster: BrokerCluster, decision: Decision, tp: TopicPartition) -> Iterator[_Marker]:
+    """Yield the marker that a partition lacks, if the transaction is open in it."""
+    epochs = {decision.previous_id: _LAST_EPOCH, decision.producer_id: decision.epoch}
+    topics = [DescribeProducersRequest.TopicRequest(name=tp.topic, partition_indexes=[tp.partition])]
+    connection = cluster.connection(cluster.leader(tp).node, _PURPOSE)
+    found = connection.ask(DescribeProducersRequest, 0, topics=topics).topics[0].partitions[0]
+    raise_for(found.error_code, f'topic "{tp.topic}" partition {tp.partition}: its producers')
+    for each in found.active_producers:
+        if each.producer_id in epochs and each.current_txn_start_offset >= 0:
+            epoch = epochs[each.producer_id]
+            yield _Marker(tp, each.producer_id, epoch, max(0, each.coordinator_epoch))
 
 
-def _mark(cluster: BrokerCluster, decision: Decision, tp: TopicPartition, epoch: int, by: int) -> None:
+def _write(cluster: BrokerCluster, decision: Decision, marker: _Marker) -> None:
     """Write a marker. Raises the broker's refusal."""
-    kinds = WriteTxnMarkersRequest.WritableTxnMarker
-    producer_id = decision.previous_id if epoch != decision.epoch else decision.producer_id
-    marker = kinds(
-        producer_id=producer_id,
-        producer_epoch=epoch,
+    kinds, tp = WriteTxnMarkersRequest.WritableTxnMarker, marker.tp
+    wanted = kinds(
+        producer_id=marker.producer_id,
+        producer_epoch=marker.epoch,
         transaction_result=decision.commits,
         topics=[kinds.WritableTxnMarkerTopic(name=tp.topic, partition_indexes=[tp.partition])],
-        coordinator_epoch=by,
+        coordinator_epoch=marker.coordinator_epoch,
         transaction_version=decision.version,
     )
-    answer = _connection(cluster, cluster.leader(tp).node).ask(WriteTxnMarkersRequest, 2, 1, markers=[marker])
+    connection = cluster.connection(cluster.leader(tp).node, _PURPOSE)
+    answer = connection.ask(WriteTxnMarkersRequest, 2, 1, markers=[wanted])
     code = answer.markers[0].topics[0].partitions[0].error_code
     raise_for(code, f'topic "{tp.topic}" partition {tp.partition}: marker of {decision.transactional_id}')
-
-
-def _connection(cluster: BrokerCluster, node: int) -> Any:
-    return cluster.connection(node, "transactions")

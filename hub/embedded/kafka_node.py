@@ -129,10 +129,13 @@ class KafkaNode:
 
     def start(self) -> None:
         """Start the JVM; it dies with this thread. Call ``wait_ready`` next."""
-        command = self.prepare()
+        self.process = self._launch(self.prepare())
+
+    def _launch(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
+        """Start a JVM that writes to the log and dies with this thread."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as output:
-            self.process = subprocess.Popen(
+            return subprocess.Popen(
                 die_with_parent(command),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -150,7 +153,7 @@ class KafkaNode:
         """
         _wait_until_it_answers(self.process, self.port, self.log, timeout_s)
 
-    def stop(self, timeout_s: float = 20.0) -> None:
+    def stop(self, timeout_s: float = _STOP_S) -> None:
         """Stop in order; kill when that takes longer. Harmless when it does not run."""
         process, self.process = self.process, None
         if process is not None:
@@ -168,17 +171,8 @@ class KafkaNode:
         properties = self.folder / "private.properties"
         port, controller_port = free_ports(2)
         properties.write_text(render_properties(port, self.folder / "data", controller_port))
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.open("ab") as output:
-            process = subprocess.Popen(
-                die_with_parent([*broker, str(properties)]),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        process, limit_s = self._launch([*broker, str(properties)]), self.settings.start_timeout_s
         try:
-            limit_s = self.settings.start_timeout_s
             _wait_until_it_answers(process, port, self.log, limit_s)
             written = finish(f"127.0.0.1:{port}", decisions, limit_s)
             kept.unlink()

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from hub.observability.lag.states import LagReading
+from hub.record import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,31 +25,36 @@ class HeldBack:
 
 
 def held_back(
-    before: Mapping[int, HeldBack], ends: Iterable[tuple[int, int, int]], now_ms: int
-) -> dict[int, HeldBack]:
-    """Return the held partitions after a round. ``ends``: (partition, last stable offset, high watermark),
-    the latter read later."""
+    before: Mapping[TopicPartition, HeldBack],
+    stable: Mapping[TopicPartition, int],
+    watermarks: Mapping[TopicPartition, int],
+    now_ms: int,
+) -> dict[TopicPartition, HeldBack]:
+    """Return the partitions that hold records back after a round. ``stable``: last stable offsets;
+    ``watermarks``: high watermarks, read later."""
     found = {}
-    for partition, stable, watermark in ends:
-        if watermark <= stable:
-            continue
-        known = before.get(partition)
-        since_ms = known.since_ms if known is not None and known.stable == stable else now_ms
-        found[partition] = HeldBack(stable, watermark - stable, min(since_ms, now_ms))
+    for tp, watermark in watermarks.items():
+        if watermark > stable[tp]:
+            known = before.get(tp)
+            since_ms = known.since_ms if known is not None and known.stable == stable[tp] else now_ms
+            found[tp] = HeldBack(stable[tp], watermark - stable[tp], min(since_ms, now_ms))
     return found
 
 
 def with_held_back(
-    reading: LagReading, held: Mapping[int, HeldBack], partitions: Iterable[int], now_ms: int
+    reading: LagReading,
+    held: Mapping[TopicPartition, HeldBack],
+    partitions: Iterable[TopicPartition],
+    now_ms: int,
 ) -> LagReading:
     """Return the reading with the records that wait longest among the reader's partitions."""
-    mine = [(held[each].since_ms, each) for each in partitions if each in held]
+    mine = [(held[tp].since_ms, tp) for tp in partitions if tp in held]
     if not mine or reading.past:  # who is past the last stable offset reads uncommitted records
         return reading
-    since_ms, partition = min(mine)
+    since_ms, tp = min(mine)
     return replace(
         reading,
-        held=held[partition].records,
+        held=held[tp].records,
         held_s=(now_ms - since_ms) / 1000,
-        held_partition=partition,
+        held_partition=tp.partition,
     )

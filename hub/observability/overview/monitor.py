@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from hub.errors import HubError, PeerError
+from hub.errors import PeerError
 from hub.observability.lag.consumers import (
     Consumer,
     ConsumerId,
@@ -73,7 +73,8 @@ class Monitor:
     marks: dict[ConsumerId, dict[str, Marks]] = field(default_factory=dict)
     topics_of: dict[ConsumerId, frozenset[str | None]] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
-    held: dict[str, dict[int, HeldBack]] = field(default_factory=dict)  # by topic and partition
+    watermarks: Mapping[TopicPartition, int] = field(default_factory=dict)
+    held: Mapping[TopicPartition, HeldBack] = field(default_factory=dict)
     error: str | None = None
     round_s: float | None = None
     _rows: tuple[LagRow, ...] = ()
@@ -123,7 +124,7 @@ class Monitor:
             self._same_topics()
             read = {topic for each in consumers for topic in each.positions if topic in self.topic_ids}
             self._partitions.learn_settings(read, self.collector.now_ms())
-            self._look_behind_transactions(read)
+            self._learn_watermarks(read)
             readings = self._measured(consumers)
         except PeerError as error:
             self._away(error.message)
@@ -156,22 +157,16 @@ class Monitor:
             self.watched = {key: each for key, each in self.watched.items() if key[1] not in other}
         self.topic_ids = ids
 
-    def _look_behind_transactions(self, topics: Iterable[str]) -> None:
-        """Learn which partitions have records that readers of committed records cannot read yet."""
+    def _learn_watermarks(self, topics: Iterable[str]) -> None:
+        """Read the ends for uncommitted readers, and which records an open transaction holds back."""
         stable = {
             TopicPartition(topic, partition): ring[-1].end
             for topic in topics
             for partition, ring in self.collector.rings.get(topic, {}).items()
             if ring
         }
-        watermarks = self.estate.ends_of(stable).offsets if stable else {}
-        ends: dict[str, list[tuple[int, int, int]]] = {}
-        for tp, watermark in watermarks.items():
-            ends.setdefault(tp.topic, []).append((tp.partition, stable[tp], watermark))
-        now_ms = self.collector.now_ms()
-        self.held = {
-            topic: held_back(self.held.get(topic, {}), of_topic, now_ms) for topic, of_topic in ends.items()
-        }
+        self.watermarks = self.estate.ends_of(stable).offsets if stable else {}
+        self.held = held_back(self.held, stable, self.watermarks, self.collector.now_ms())
 
     def _measured(self, consumers: Sequence[Consumer]) -> dict[ConsumerId, dict[str, LagReading]]:
         """Return a reading of each consumer on each topic; late ones are measured again after narrowing their
@@ -221,7 +216,8 @@ class Monitor:
         )
         if found is None:
             return None
-        return with_held_back(found, self.held.get(topic, {}), consumer.positions[topic], now_ms)
+        read = (TopicPartition(topic, each) for each in consumer.positions[topic])
+        return with_held_back(found, self.held, read, now_ms)
 
     def _of_another_cluster(self, consumer: Consumer, topic: str, now_ms: int) -> LagReading | None:
         """Measure a mirror by its workers' reports of another cluster; a topic of the same name here is the
@@ -265,12 +261,10 @@ class Monitor:
     def _past(self, consumer: Consumer, topic: str) -> bool:
         """Return whether the position is past the end for uncommitted readers too, who may be ahead of the
         last stable offset."""
-        wanted = [TopicPartition(topic, partition) for partition in consumer.positions[topic]]
-        try:
-            ends = self.estate.ends_of(wanted)
-        except HubError:
-            return False
-        return any(tp in ends.offsets and consumer.positions[topic][tp.partition] > end for tp, end in ends)
+        return any(
+            (end := self.watermarks.get(TopicPartition(topic, partition))) is not None and position > end
+            for partition, position in consumer.positions[topic].items()
+        )
 
     def _away(self, message: str) -> None:
         self.error = message
