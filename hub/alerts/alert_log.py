@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from hub.alerts.model.records import ALERTS_CONFIG, ALERTS_TOPIC, Claim, StoredAlerts, claim_record
-from hub.errors import Conflict, HubError
-from hub.log import Cluster, Log, Writer, WriterFenced, whole
+from hub.errors import HubError
+from hub.log import Log, Writer, WriterFenced, ensure_topic, whole
 from hub.record import NewRecord
 
 log = logging.getLogger(__name__)
@@ -97,7 +97,9 @@ class AlertLog:
     def _write(self, pending: Sequence[tuple[bytes, NewRecord]]) -> None:
         try:
             if self._writer is None:
-                make_topic(self.cluster, self.replication_factor)
+                ensure_topic(
+                    self.cluster, ALERTS_TOPIC, ALERTS_CONFIG, replication_factor=self.replication_factor
+                )
                 self._give_way()
             (self._writer or self._open()).append([record for _, record in pending])
         except WriterFenced:
@@ -177,12 +179,3 @@ def read(cluster: Log) -> StoredAlerts:
         for record in whole(cluster, ALERTS_TOPIC):
             kept.apply(record)
     return kept
-
-
-def make_topic(cluster: Cluster, replication_factor: int) -> None:
-    """Create the topic ``_hub.alerts`` if it does not exist. Raises PeerError."""
-    if ALERTS_TOPIC not in cluster.topics():
-        with contextlib.suppress(Conflict):
-            cluster.create_topic(
-                ALERTS_TOPIC, partitions=1, config=ALERTS_CONFIG, replication_factor=replication_factor
-            )

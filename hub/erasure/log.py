@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 from hub.erasure.model import Erasure, Erasures
 from hub.erasure.records import ERASURES_TOPIC, record_of, stored_erasure
-from hub.errors import Conflict, PeerError
-from hub.log import Log, WriterFenced, whole
+from hub.errors import PeerError
+from hub.log import Log, WriterFenced, ensure_topic, whole
 from hub.record import Positions
 
 WRITER_NAME = "hub.erasures"
@@ -39,7 +39,7 @@ class ErasureLog:
         raises; PeerError when Kafka is unavailable.
         """
         with self._lock:
-            self._ensure_topic()
+            ensure_topic(self._cluster, ERASURES_TOPIC, replication_factor=self._replication_factor)
             for _ in range(_TRIES):
                 with (
                     contextlib.suppress(WriterFenced),
@@ -63,14 +63,3 @@ class ErasureLog:
             self._known = dict(sorted(newest.items(), key=lambda item: item[1].requested_at_ms))
             self._end = end
         return self._known
-
-    def _ensure_topic(self) -> None:
-        if self._cluster.partition_counts([ERASURES_TOPIC]):
-            return
-        with contextlib.suppress(Conflict):
-            self._cluster.create_topic(
-                ERASURES_TOPIC,
-                partitions=1,
-                config={"cleanup.policy": "compact"},
-                replication_factor=self._replication_factor,
-            )

@@ -6,16 +6,14 @@ releases that start at once cannot hide each other's version.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 
 import orjson
 
-from hub.errors import Conflict
 from hub.formats.stamps import Stamp, stamp_of
 from hub.formats.table import written_by
 from hub.formats.verdicts import stamps_to_note
-from hub.log import Log, whole
+from hub.log import Log, ensure_topic, whole
 from hub.record import NewRecord
 
 TOPIC = "_hub.formats"
@@ -51,14 +49,7 @@ def admit_topics(cluster: Log, process: str, replication_factor: int) -> None:
     noted = stamps_to_note(formats, read_stamps(cluster), "this Kafka")
     if not noted:
         return
-    if not cluster.partition_counts([TOPIC]):
-        with contextlib.suppress(Conflict):  # another process created it
-            cluster.create_topic(
-                TOPIC,
-                partitions=1,
-                config={"cleanup.policy": "compact"},
-                replication_factor=replication_factor,
-            )
+    ensure_topic(cluster, TOPIC, replication_factor=replication_factor)
     writer = cluster.writer()
     try:
         writer.append(

@@ -1,8 +1,9 @@
 """[core] The log: ``port.py`` has the interfaces, ``memory.py`` implements them in memory, ``reading.py``
-reads whole topics and follows them.
+reads whole topics and follows them, ``own_topics.py`` creates those of the hub.
 """
 
 from hub.log.memory import MemoryCluster, MemoryReader, MemoryWriter
+from hub.log.own_topics import COMPACTED, ensure_topic
 from hub.log.port import (
     DAY_MS,
     Cluster,
@@ -27,6 +28,7 @@ from hub.log.port import (
 from hub.log.reading import TopicFollower, between, up_to, whole
 
 __all__ = [
+    "COMPACTED",
     "DAY_MS",
     "Cluster",
     "ConfigValue",
@@ -49,6 +51,7 @@ __all__ = [
     "Writer",
     "WriterFenced",
     "between",
+    "ensure_topic",
     "same_setting",
     "tombstones_kept_ms",
     "up_to",

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from hub.errors import CallerError, ConfigError, Conflict, HubError, NotFound
-from hub.log import Cluster, Log, Writer, whole
+from hub.log import Log, Writer, ensure_topic, whole
 from hub.outbox.checkpoints import (
     OUTBOX_CONFIG,
     OUTBOX_TOPIC,
@@ -94,7 +94,9 @@ class Relay:
             stack.callback(source.close)
             identity = source.identify()
             outbox = f"{identity.system_id}/{database.slot}"
-            make_topic(self.cluster, self.replication_factor)
+            ensure_topic(
+                self.cluster, OUTBOX_TOPIC, OUTBOX_CONFIG, replication_factor=self.replication_factor
+            )
             # Before the slot is taken, so that `hub outbox forget` finds it free.
             stored = read_stored(self.cluster, outbox)
             check_position(stored.position, identity.end_lsn)
@@ -340,12 +342,3 @@ def read_stored(cluster: Log, outbox: str) -> StoredOutbox:
         for record in whole(cluster, OUTBOX_TOPIC, _SILENT_S):
             stored.apply(record)
     return stored
-
-
-def make_topic(cluster: Cluster, replication_factor: int) -> None:
-    """Create ``_hub.outbox`` if it does not exist. Raises PeerError."""
-    if OUTBOX_TOPIC not in cluster.described([OUTBOX_TOPIC]):
-        with contextlib.suppress(Conflict):
-            cluster.create_topic(
-                OUTBOX_TOPIC, partitions=1, config=OUTBOX_CONFIG, replication_factor=replication_factor
-            )

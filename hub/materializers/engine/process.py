@@ -22,10 +22,11 @@ from hub.config import Settings
 from hub.embedded import SparkGateway
 from hub.errors import HubError
 from hub.kafka import own_cluster
+from hub.log import ensure_topic
 from hub.materializers.engine.file_watch import ViewFolder
 from hub.materializers.engine.parts import EngineParts, VersionName
 from hub.materializers.engine.plans.slot_demand import foreseen_slots
-from hub.materializers.engine.plans.topics import ensure_topic, keep_short
+from hub.materializers.engine.plans.topics import keep_short
 from hub.materializers.engine.removal import VersionRemover
 from hub.materializers.engine.report_thread import ReportThread, folder_of
 from hub.materializers.engine.view_thread import ViewThread
@@ -63,7 +64,7 @@ def run(settings: Settings, stop: threading.Event, only: str | None = None, *, d
     run_name = os.environ.setdefault(_RUN, secrets.token_hex(8))
     cluster = own_cluster(settings)
     cluster.wait_ready(settings.start_timeout_s)
-    ensure_topic(cluster, PROGRESS_TOPIC, 1, PROGRESS_CONFIG, settings)
+    ensure_topic(cluster, PROGRESS_TOPIC, PROGRESS_CONFIG, replication_factor=settings.replication_factor)
     keep_short(cluster, PROGRESS_TOPIC, PROGRESS_CONFIG)
     versions = VersionLog(cluster, cluster.writer())
     versions.open()

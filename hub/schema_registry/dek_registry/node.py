@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from hub.errors import Conflict, HubFault, NotFound, PeerError
-from hub.log import Log, Writer, WriterFenced, between
+from hub.errors import HubFault, NotFound, PeerError
+from hub.log import Log, Writer, WriterFenced, between, ensure_topic
 from hub.record import Positions, TopicPartition
 from hub.schema_registry.dek_registry.records import KEYS_TOPIC, KeyFact, record_of
 from hub.schema_registry.dek_registry.state import DekRegistryState
@@ -70,7 +70,7 @@ class DekNode:
         Raises RequestRefused; PeerError when Kafka is unavailable.
         """
         with self._turn():
-            self._ensure_topic()
+            ensure_topic(self._cluster, KEYS_TOPIC, replication_factor=self._replication_factor)
             for _ in range(_TRIES):
                 try:
                     return self._carried_out(decide)
@@ -82,8 +82,8 @@ class DekNode:
         raise PeerError("the registry's other nodes write without a pause", hint="try again", code="HUB-3030")
 
     def close(self) -> None:
-        """Close the writer; the next write opens it again. Raises PeerError."""
-        with self._turn():
+        """Close the writer; the next write opens it again. A request that does not end keeps it."""
+        with contextlib.suppress(PeerError), self._turn():
             self._close_writer()
 
     def _carried_out(self, decide: Callable[[DekRegistryState], Sequence[KeyFact]]) -> int:
@@ -134,17 +134,6 @@ class DekNode:
                 self._state.apply(record)
         self._position = end
         return end
-
-    def _ensure_topic(self) -> None:
-        if self._cluster.partition_counts([KEYS_TOPIC]):
-            return
-        with contextlib.suppress(Conflict):
-            self._cluster.create_topic(
-                KEYS_TOPIC,
-                partitions=1,
-                config={"cleanup.policy": "compact"},
-                replication_factor=self._replication_factor,
-            )
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:

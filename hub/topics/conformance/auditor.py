@@ -12,17 +12,16 @@ queue and a tally per partition.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from hub.config import Settings
-from hub.errors import CallerError, Conflict, HubError
+from hub.errors import CallerError, HubError
 from hub.kafka import own_cluster
-from hub.log import Cluster, Log, Reader, Unreadable, Writer, WriterFenced
+from hub.log import Log, Reader, Unreadable, Writer, WriterFenced, ensure_topic
 from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.runtime import Backoff
 from hub.schema_registry.client.port import SchemaRegistry
@@ -198,7 +197,8 @@ class ConformanceChecker:
         config = {"retention.ms": str(_KEPT_MS), "max.message.bytes": str(largest + _HEADROOM)}
         partitions = topics[topic].partitions
         if name not in topics:
-            _create(self.cluster, name, partitions, config, self.replication_factor)
+            copies = self.replication_factor
+            ensure_topic(self.cluster, name, config, replication_factor=copies, partitions=partitions)
         elif topics[name].partitions < partitions:
             self.cluster.add_partitions(name, partitions)
         return int(self.cluster.topic_config([name])[name].get("max.message.bytes", _DEFAULT_LARGEST))
@@ -216,8 +216,7 @@ class ConformanceChecker:
         """Open the writer first: this fences other writers and completes what an earlier checker left
         open.
         """
-        if AUDIT_TOPIC not in self.cluster.topics():
-            _create(self.cluster, AUDIT_TOPIC, 1, {"cleanup.policy": "compact"}, self.replication_factor)
+        ensure_topic(self.cluster, AUDIT_TOPIC, replication_factor=self.replication_factor)
         writer = self.cluster.writer(WRITER_NAME)
         reader = self._open_reader()
         try:
@@ -281,15 +280,6 @@ class ConformanceChecker:
         assert self._reader is not None
         self._reader.assign(Positions({place: self.tallies[place].position for place in places}))
         self._followed = places
-
-
-def _create(
-    cluster: Cluster, name: str, partitions: int, config: Mapping[str, str], replication_factor: int
-) -> None:
-    with contextlib.suppress(Conflict):  # another process created it first
-        cluster.create_topic(
-            name, partitions=partitions, config=config, replication_factor=replication_factor
-        )
 
 
 def clear_text_policy(registry: SchemaRegistry) -> Policy:

@@ -20,7 +20,7 @@ from typing import Any
 
 from hub.caller import sees_topic
 from hub.errors import CallerError, Conflict, HubError, NotFound, nearest
-from hub.log import Log, Writer
+from hub.log import Log, Writer, ensure_topic
 from hub.record import NewRecord, Record, TopicPartition
 from hub.schema_registry.client.port import SchemaRegistry
 from hub.topics.dead_letters import actions
@@ -322,14 +322,7 @@ class DeadLetters:
         """Open the writer ``hub.dlq``. This fences concurrent actions and completes what an earlier writer
         left open.
         """
-        if ACTIONS_TOPIC not in self.cluster.topics():
-            with contextlib.suppress(Conflict):
-                self.cluster.create_topic(
-                    ACTIONS_TOPIC,
-                    partitions=1,
-                    config=_ACTIONS_CONFIG,
-                    replication_factor=self.replication_factor,
-                )
+        ensure_topic(self.cluster, ACTIONS_TOPIC, _ACTIONS_CONFIG, replication_factor=self.replication_factor)
         with contextlib.closing(self.cluster.writer(WRITER_NAME)) as writer:
             yield writer
 

@@ -31,7 +31,7 @@ import orjson
 
 from hub.errors import Conflict, HubError
 from hub.formats.fields import known_fields
-from hub.log import Log, WriterFenced, whole
+from hub.log import Log, WriterFenced, ensure_topic, whole
 from hub.record import NewRecord
 
 log = logging.getLogger(__name__)
@@ -127,10 +127,7 @@ def one_apply(
 
     Raises Conflict naming the holder, PeerError.
     """
-    if TOPIC not in cluster.topics():
-        with contextlib.suppress(Conflict):
-            config = {"cleanup.policy": "compact"}
-            cluster.create_topic(TOPIC, partitions=1, config=config, replication_factor=replication_factor)
+    ensure_topic(cluster, TOPIC, replication_factor=replication_factor)
     hold = _acquired(cluster, command, say, beat_s, dead_s)
     try:
         yield hold

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from hub.errors import ConfigError
-from hub.log import TopicDescription
+from hub.log import TopicDescription, ensure_topic
 from hub.materializers.definition.compiling.compiler import shape
 from hub.materializers.definition.declared import changelog_of
 from hub.materializers.definition.entity_plan import RULES, EntityPlan
@@ -19,7 +19,6 @@ from hub.materializers.definition.sql_view import SqlView
 from hub.materializers.engine.parts import EngineParts
 from hub.materializers.engine.plans.fingerprints import entity_fingerprint, sql_fingerprint, with_functions
 from hub.materializers.engine.plans.source_schemas import SchemaReader
-from hub.materializers.engine.plans.topics import ensure_topic
 from hub.materializers.planning import exact_numbers
 from hub.materializers.planning.classified import Classified
 from hub.materializers.planning.classify import classify
@@ -163,7 +162,8 @@ class ViewCompiler:
         if view.expiry_topic is not None and view.expiry_topic not in topics:
             # The last expiry of a key is the latest one: one record per key is enough.
             config = {"cleanup.policy": "compact", "retention.ms": "-1"}
-            ensure_topic(self._parts.cluster, view.expiry_topic, 1, config, self._parts.settings)
+            copies = self._parts.settings.replication_factor
+            ensure_topic(self._parts.cluster, view.expiry_topic, config, replication_factor=copies)
             topics = self._parts.cluster.topics()
         found = self._schemas.of_view(view, topics, pinned)
         compiled = shape(view, {name: latest for name, (_, _, latest) in found.items()}, rules)

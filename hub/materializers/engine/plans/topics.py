@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 
 from hub.config import Settings
-from hub.errors import Conflict, HubError
+from hub.errors import HubError
 from hub.kafka import KafkaCluster
+from hub.log import ensure_topic
 from hub.topics.dead_letters.record_format import kind_of
 from hub.topics.tree.tree import matches
 
@@ -22,19 +22,6 @@ def feeds(pattern: str, topic: str) -> bool:
     """Return True if a topic belongs to a source. A pattern never matches a dead-letter queue, which has
     copies of events."""
     return matches(pattern, topic) and (pattern == topic or kind_of(topic) is None)
-
-
-def ensure_topic(
-    cluster: KafkaCluster, name: str, partitions: int, config: Mapping[str, str], settings: Settings
-) -> None:
-    """Create a topic if it does not exist."""
-    if cluster.partition_counts([name]):
-        return
-    # Another view's thread may have created it meanwhile: views of one topic share its dead-letter queue.
-    with suppress(Conflict):
-        cluster.create_topic(
-            name, partitions=partitions, config=config, replication_factor=settings.replication_factor
-        )
 
 
 def keep_short(cluster: KafkaCluster, topic: str, config: Mapping[str, str]) -> None:
@@ -72,6 +59,13 @@ def ensure_room(
     stop the view."""
     room = largest + _HEADROOM
     if not cluster.partition_counts([name]):
-        ensure_topic(cluster, name, partitions, {**config, "max.message.bytes": str(room)}, settings)
+        # Another view's thread may do it, too: views of one topic share its dead-letter queue.
+        ensure_topic(
+            cluster,
+            name,
+            {**config, "max.message.bytes": str(room)},
+            replication_factor=settings.replication_factor,
+            partitions=partitions,
+        )
     elif largest_records(cluster, [name])[name] < room:
         cluster.alter_config(name, {"max.message.bytes": str(room)})
