@@ -9,29 +9,31 @@ import typer
 from hub.cli.context import load_settings
 from hub.cli.http import base_url, who_asks
 from hub.cli.terminal.conditions import condition
-from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
-from hub.cli.terminal.rows import catching_up_text
-from hub.client import Hub, Page
+from hub.cli.terminal.output import Output, OutputOption, show_one
+from hub.cli.terminal.row_pages import (
+    AfterWriteOption,
+    LimitOption,
+    StartAfterOption,
+    WaitOption,
+    WhereOption,
+    show_page,
+)
+from hub.client import Hub
 from hub.errors import CallerError
 
 
 def query(
     view: str,
     key: Annotated[str | None, typer.Argument(help="One row. Without: rows in key order")] = None,
-    where: Annotated[
-        list[str] | None,
-        typer.Option("--where", help="On a declared index: city=Oslo, points>=100; repeatable"),
-    ] = None,
+    where: WhereOption = None,
     order: Annotated[
         str | None, typer.Option(help="Declared indexes to sort by, - for downwards: city,-points")
     ] = None,
     fields: Annotated[str | None, typer.Option(help="Only these fields: name,city")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="Rows at most")] = 20,
-    start_after: Annotated[str | None, typer.Option(help="The cursor that the page before printed")] = None,
-    after_write: Annotated[
-        str | None, typer.Option(help="The position a write returned: the answer includes that write")
-    ] = None,
-    timeout_ms: Annotated[int | None, typer.Option(help="How long to wait for --after-write")] = None,
+    limit: LimitOption = 20,
+    start_after: StartAfterOption = None,
+    after_write: AfterWriteOption = None,
+    timeout_ms: WaitOption = None,
     output: OutputOption = Output.table,
 ) -> None:
     """Read a view: one row by key, or rows by declared indexes.
@@ -59,20 +61,8 @@ def query(
             after=after_write,
             timeout_s=timeout_s,
         )
-    _show_page(page, output)
-
-
-def _show_page(page: Page, output: Output) -> None:
-    if output is Output.json:
-        behind = {"catching_up": list(page.catching_up)} if page.catching_up else {}
-        show_one({"rows": page.rows, "next": page.next, **behind}, output)
-        return
-    rows = [{name: value for name, value in row.items() if not name.startswith("_")} for row in page.rows]
-    show(rows, output)
-    if page.catching_up:
-        note(catching_up_text(page.catching_up))
-    if page.next is not None:
-        note(f"More: --start-after {page.next}")
+    plain = [{name: value for name, value in row.items() if not name.startswith("_")} for row in page.rows]
+    show_page(page, plain, output)
 
 
 app = query

@@ -72,8 +72,9 @@ def parse_query(text: str, language: Language = "simple") -> TextQuery:
     alternatives: list[Alternative] = []
     terms = 0
     for tokens in _split_at_or(list(_tokens(text))):
-        wanted = [term for sign, term in _terms(tokens, language) if not sign]
-        unwanted = [term for sign, term in _terms(tokens, language) if sign]
+        signed = list(_terms(tokens, language))
+        wanted = [term for excluded, term in signed if not excluded]
+        unwanted = [term for excluded, term in signed if excluded]
         if not wanted:
             raise _nothing_wanted(text, bool(unwanted))
         terms += len(wanted) + len(unwanted)

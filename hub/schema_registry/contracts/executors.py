@@ -93,7 +93,7 @@ class ValueForm(Protocol):
 
 
 class Contract:
-    """One schema and its rules, prepared for many values. Not thread safe.
+    """One schema and its rules, prepared for many values. Not thread safe, except ``form`` and ``walked``.
 
     Raises InvalidSchema; RuleRefused for invalid rules.
     """

@@ -217,11 +217,6 @@ class RuleRunner:
         except RuleRefused as error:
             raise error.of(place) from None
 
-    @staticmethod
-    def key_of(source: SchemaSource) -> bytes:
-        """Return the cache key of a schema with its rules and metadata."""
-        return _key(source)
-
     def refusal_of(self, source: SchemaSource) -> Callable[[bytes, int], str | None] | None:
         """Return a check of stored bodies that returns the broken rule or None; None when no rule can be
         checked.
@@ -236,7 +231,7 @@ class RuleRunner:
 
         Raises the child's errors; RuleRefused when the rule ended the child; PeerError.
         """
-        key = _key(source)
+        key = contract_key(source)
         self._may_be_tried(key)
         if not self._room.acquire(timeout=_WALL_S):
             raise PeerError("rules of other schemas are being executed", hint="try again")
@@ -353,7 +348,7 @@ def _must_be_executable(source: SchemaSource, place: str, *, has_keys: bool) -> 
         raise error.of(place) from None
 
 
-def _key(source: SchemaSource) -> bytes:
+def contract_key(source: SchemaSource) -> bytes:
     """Return the cache key of a contract: the schema with its references, its rules and its metadata."""
     more = orjson.dumps([source.rule_set, source.metadata], option=orjson.OPT_SORT_KEYS)
     return source.digest + hashlib.sha256(more).digest()

@@ -16,7 +16,7 @@ from hub.errors import HubError, NotFound
 from hub.schema_registry.client.port import SchemaRegistry
 from hub.schema_registry.codecs.avro_validator import BrokenValue
 from hub.schema_registry.codecs.misfit import Unfit
-from hub.schema_registry.contracts.runner import RUNNER
+from hub.schema_registry.contracts.runner import RUNNER, contract_key
 from hub.schema_registry.dek_registry.data_keys import KeyQuestion, KeySource
 from hub.schema_registry.dek_registry.records import DEFAULT_ALGORITHM
 from hub.schema_registry.encryption.erasable import (
@@ -109,7 +109,7 @@ class Sealer:
             source = registry.source(int.from_bytes(value[1:_FRAME], "big"))
         except NotFound as error:
             raise _refused(topic, error.message, "write it with a registered schema") from None
-        key = RUNNER.key_of(source)
+        key = contract_key(source)
         with self._lock:
             found = self._contracts.get(key)
         if found is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+import time
 from collections.abc import Callable, Iterable
 from urllib.parse import urlsplit
 
@@ -17,6 +18,7 @@ from hub.errors import ConfigError, PeerError
 _METADATA = frozenset(
     ipaddress.ip_address(each) for each in ("fd00:ec2::254", "100.100.100.200", "168.63.129.16")
 )
+_CHECKED_S = 10.0
 Resolve = Callable[[str, int], Iterable[str]]
 
 
@@ -54,3 +56,20 @@ def check_address(url: str, resolve: Resolve = resolved, what: str = "webhook") 
                 hint="name another host; or set sink_link_local: true in hub.yaml",
                 code="HUB-1824",
             )
+
+
+class CheckedAddress:
+    """The address of a target, checked again from time to time: its host's name may lead elsewhere by then.
+    ``what``: see ``check_address``. ``link_local``: every address is allowed.
+    """
+
+    def __init__(self, url: str, what: str = "webhook", *, link_local: bool = False) -> None:
+        self.url = url
+        self._what, self._link_local = what, link_local
+        self._checked_s = float("-inf")
+
+    def check(self) -> None:
+        """Raises as ``check_address``."""
+        if not self._link_local and time.monotonic() - self._checked_s > _CHECKED_S:
+            check_address(self.url, what=self._what)
+            self._checked_s = time.monotonic()

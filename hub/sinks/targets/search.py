@@ -18,7 +18,7 @@ from hub.errors import HubError
 from hub.record import Positions
 from hub.sinks.events import Delivered, Refused, SinkBatch, positions_before
 from hub.sinks.sinks_file import SearchTarget, filled
-from hub.sinks.targets.addresses import check_address
+from hub.sinks.targets.addresses import CheckedAddress
 from hub.sinks.targets.bulk import (
     BulkAction,
     actions_of,
@@ -32,7 +32,6 @@ from hub.sinks.targets.webhook_answers import Answer, retry_after_s
 from hub.topics.tree.tree_file import duration_ms
 
 _MOST_TEXT = 300
-_CHECKED_S = 10.0
 # Parts of the answer that are read.
 _FILTER = {"filter_path": "items.*.status,items.*.error.type,items.*.error.reason"}
 
@@ -50,14 +49,14 @@ class SearchIndex:
         link_local: bool = False,
     ) -> None:
         self.url = filled(sink, target.url, environ).rstrip("/")
-        self.target, self._tell, self._link_local = target, tell, link_local
+        self.target, self._tell = target, tell
+        self._address = CheckedAddress(self.url, "search", link_local=link_local)
         headers = {"content-type": "application/x-ndjson"}
         if target.authorization is not None:
             headers["authorization"] = filled(sink, target.authorization, environ)
         self._client = httpx2.Client(
             timeout=duration_ms(target.timeout) / 1000, follow_redirects=False, headers=headers
         )
-        self._checked_s = float("-inf")
 
     def positions(self, first: Positions) -> Positions:
         """See Target: a cluster holds no positions."""
@@ -123,9 +122,7 @@ class SearchIndex:
     def request(self, chunk: Sequence[BulkAction]) -> tuple[Answer, bytes]:
         """Send actions once; returns the answer and its body."""
         try:
-            if not self._link_local and time.monotonic() - self._checked_s > _CHECKED_S:
-                check_address(self.url, what="search")
-                self._checked_s = time.monotonic()
+            self._address.check()
             found = self._client.post(
                 f"{self.url}/_bulk", params=_FILTER, content=b"".join(each.body for each in chunk)
             )

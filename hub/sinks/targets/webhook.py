@@ -25,14 +25,13 @@ from hub.sinks.events import (
     positions_before,
 )
 from hub.sinks.sinks_file import WebhookTarget, filled
-from hub.sinks.targets.addresses import check_address
+from hub.sinks.targets.addresses import CheckedAddress
 from hub.sinks.targets.target import Bury, Tell
 from hub.sinks.targets.webhook_answers import Answer, Verdict, judge
 from hub.topics.tree.tree_file import duration_ms
 from hub.topics.webhooks.signatures import Verification, signed_headers
 
 _MOST_TEXT = 200
-_CHECKED_S = 10.0
 
 
 class Webhook:
@@ -48,7 +47,8 @@ class Webhook:
         link_local: bool = False,
     ) -> None:
         self.url = filled(sink, target.url, environ)
-        self.target, self._tell, self._link_local = target, tell, link_local
+        self.target, self._tell = target, tell
+        self._address = CheckedAddress(self.url, link_local=link_local)
         present, *former = target.secrets
         secrets = [filled(sink, present, environ)]
         secrets += [environ[each[2:-1]] for each in former if environ.get(each[2:-1])]
@@ -58,7 +58,6 @@ class Webhook:
         self._client = httpx2.Client(timeout=timeout_s, follow_redirects=False, limits=limits)
         self._pool = ThreadPoolExecutor(target.parallel, thread_name_prefix=f"sink-{sink}")
         self._circuit = Circuit(tell)
-        self._checked_s = float("-inf")
 
     def positions(self, first: Positions) -> Positions:
         """See Target: a receiver holds no positions."""
@@ -87,7 +86,7 @@ class Webhook:
             also = signed_headers(former, body, now_s, id)
             headers["webhook-signature"] += f" {also['webhook-signature']}"
         try:
-            self._check()
+            self._address.check()
             answer = self._client.post(
                 self.url, content=body, headers={"content-type": "application/json", **headers}
             )
@@ -99,11 +98,6 @@ class Webhook:
             return Answer(None, f"no answer ({type(error).__name__})")
         text = " ".join(answer.text[:_MOST_TEXT].split())
         return Answer(answer.status_code, text, answer.headers.get("retry-after", ""))
-
-    def _check(self) -> None:
-        if not self._link_local and time.monotonic() - self._checked_s > _CHECKED_S:
-            check_address(self.url)
-            self._checked_s = time.monotonic()
 
     def _lane(
         self, events: Sequence[SinkEvent], stop: threading.Event

@@ -1,5 +1,4 @@
 """[edge] SQLAlchemy: the text index of a view in tables of its own, written in the transaction of the rows.
-the rows.
 
 SQLite::
 
