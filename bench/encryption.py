@@ -26,6 +26,7 @@ from confluent_kafka.schema_registry.rule_registry import RuleRegistry
 from confluent_kafka.schema_registry.rules.encryption.encrypt_executor import FieldEncryptionExecutor
 from confluent_kafka.schema_registry.rules.encryption.localkms.local_driver import LocalKmsDriver
 from confluent_kafka.serialization import MessageField, SerializationContext
+from encryption_rules import encrypt_rule
 from kafka_nodes import running_node
 from pipeline import records_of
 from processes import Server, call_hub, own_settings
@@ -55,19 +56,6 @@ SCHEMA = json.dumps(
         ],
     }
 )
-RULE = {
-    "name": "encrypt-pii",
-    "kind": "TRANSFORM",
-    "type": "ENCRYPT",
-    "mode": "WRITEREAD",
-    "tags": ["PII"],
-    "params": {
-        "encrypt.kek.name": "people",
-        "encrypt.kms.type": "local-kms",
-        "encrypt.kms.key.id": "people",
-    },
-    "onFailure": "ERROR,NONE",
-}
 CLEAR, RULED, OF_PERSONS = "clear.people", "ruled.people", "erasable.people"
 TREE = "topics:\n  erasable:\n    erasable_by: id\n    topics:\n      people: {}\n"
 
@@ -168,7 +156,7 @@ def hub(folder: Path) -> Iterator[tuple[Settings, Server]]:
             registry = RegistryClient(settings.url, 30.0)
             for topic in (CLEAR, OF_PERSONS):
                 registry.register(f"{topic}-value", SCHEMA)
-            registry.register(f"{RULED}-value", SCHEMA, rule_set={"domainRules": [RULE]})
+            registry.register(f"{RULED}-value", SCHEMA, rule_set={"domainRules": [encrypt_rule("people")]})
             yield settings, server
         finally:
             server.stop(10.0)

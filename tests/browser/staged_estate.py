@@ -6,7 +6,8 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -48,7 +49,7 @@ from hub.topics.browse.describe import PartitionFacts, TopicFacts, TopicSetting
 from hub.topics.tree.tree import Slo, TopicSpec
 
 from .staged_connectors import StagedConnectors, StagedSinks
-from .staged_hub import SOURCES, VIEW, StagedHub, customers
+from .staged_hub import SOURCES, VIEW, StagedHub, customers, served
 from .staged_ledger import StagedLedger, staged
 from .staged_mirrors import StagedMirrorOperations
 
@@ -677,3 +678,14 @@ def _worker(url: str, now_ms: int) -> WorkerAnswer:
 
 
 __all__ = ["HOSTILE", "ORDERS", "StagedEstate", "estate", "lag_row", "spec"]
+
+
+@contextmanager
+def served_estate() -> Iterator[StagedEstate]:
+    """Serve an estate; its ``url`` is the address."""
+    made = estate()
+    with served(made.app()) as url:
+        made.url = url
+        yield made
+    assert made.node is not None
+    made.node.stop()

@@ -7,19 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 from browser.conftest import Opener
-from browser.staged_estate import StagedEstate, estate
-from browser.staged_hub import served
+from browser.staged_estate import StagedEstate, served_estate
 from playwright.sync_api import expect
 
 
 @pytest.fixture
 def site() -> Iterator[StagedEstate]:
-    hub = estate()
-    with served(hub.app()) as url:
-        hub.url = url
+    with served_estate() as hub:
         yield hub
-    assert hub.node is not None
-    hub.node.stop()
 
 
 def test_an_operation_is_planned_confirmed_and_done(site: StagedEstate, open_page: Opener) -> None:

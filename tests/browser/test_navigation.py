@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from browser.conftest import Opener
-from browser.staged_estate import ORDERS, StagedEstate, estate
-from browser.staged_hub import VIEW, served
+from browser.staged_estate import ORDERS, StagedEstate, served_estate
+from browser.staged_hub import VIEW
 from playwright.sync_api import Page, expect
 
 from hub.observability.web.page import Site, show_site
@@ -18,12 +18,8 @@ from hub.observability.web.page import Site, show_site
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[StagedEstate]:
-    hub = estate()
-    with served(hub.app()) as url:
-        hub.url = url
+    with served_estate() as hub:
         yield hub
-    assert hub.node is not None
-    hub.node.stop()
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import httpx2
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from browser.signing_in import signed_in
 from pipeline import wait_until
 from playwright.sync_api import Browser, Page, expect
 from ports import free_ports
@@ -103,22 +104,6 @@ def site(settings: Settings, kafka: str, tmp_path_factory: pytest.TempPathFactor
             cluster.delete_topic(topic)
 
 
-def signed_in(chromium: Browser, site: Site, name: str, width: int = 1280, scheme: str = "light") -> Page:
-    context = chromium.new_context(
-        viewport={"width": width, "height": 900},
-        color_scheme=scheme,  # type: ignore[arg-type]
-        reduced_motion="reduce",
-    )
-    page = context.new_page()
-    page.set_default_timeout(60_000)
-    page.goto(site.url)
-    page.get_by_label("User").fill(name)
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_test_id("who")).to_have_text(name)
-    return page
-
-
 def judged(page: Page, path: str) -> list[str]:
     """Return the defects in the presentation of a page."""
     over = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
@@ -133,7 +118,7 @@ def judged(page: Page, path: str) -> list[str]:
 def test_each_page_shows_what_is_granted_or_says_which_grant_it_takes(
     chromium: Browser, site: Site, width: int, scheme: str
 ) -> None:
-    page = signed_in(chromium, site, "ana", width, scheme)
+    page = signed_in(chromium, site.url, "ana", PASSWORD, width, scheme)
     wrong = []
     for path, words in OPEN.items():
         answer = page.goto(site.url + path)
@@ -159,7 +144,7 @@ def test_each_page_shows_what_is_granted_or_says_which_grant_it_takes(
 
 
 def test_who_sees_nothing_is_told_that_it_may_be_for_want_of_grants(chromium: Browser, site: Site) -> None:
-    page = signed_in(chromium, site, "nil")
+    page = signed_in(chromium, site.url, "nil", PASSWORD)
     for path in ("/topics", "/views", "/lag", "/latency", "/completeness", "/schemas"):
         page.goto(site.url + path)
         expect(page.get_by_test_id("left-out"), path).to_contain_text("without a grant for nil")
@@ -169,7 +154,7 @@ def test_who_sees_nothing_is_told_that_it_may_be_for_want_of_grants(chromium: Br
 
 
 def test_from_a_page_that_is_refused_keys_lead_on(chromium: Browser, site: Site) -> None:
-    page = signed_in(chromium, site, "ana")
+    page = signed_in(chromium, site.url, "ana", PASSWORD)
     page.goto(f"{site.url}/topics")
     expect(page.locator("[data-go]").first).to_be_attached()
     for address in ("/mirrors", "/cluster", "/connect", "/sinks"):  # nothing leads to where it is refused

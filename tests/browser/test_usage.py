@@ -10,10 +10,10 @@ from pathlib import Path
 import httpx2
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from browser.chromium import FLAGS, executable
+from browser.signing_in import signed_in
 from browser.staged_hub import served
 from pipeline import wait_until
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, expect
 from sql_cases import fill
 
 from hub.access.secrets import hash_of_password
@@ -74,35 +74,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             yield Site(address, folder)
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable(), args=FLAGS)
-        yield browser
-        browser.close()
-
-
-def signed_in(chromium: Browser, site: Site, name: str, width: int = 1280, scheme: str = "light") -> Page:
-    context = chromium.new_context(
-        viewport={"width": width, "height": 900},
-        color_scheme=scheme,  # type: ignore[arg-type]
-        reduced_motion="reduce",
-    )
-    page = context.new_page()
-    page.set_default_timeout(60_000)
-    page.goto(f"{site.url}/sign-in")
-    page.get_by_label("User").fill(name)
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_test_id("who")).to_have_text(name)
-    return page
-
-
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (375, "dark")])
 def test_everybodys_use_is_shown_refused_ones_first(
     chromium: Browser, site: Site, width: int, scheme: str
 ) -> None:
-    page = signed_in(chromium, site, "root", width, scheme)
+    page = signed_in(chromium, f"{site.url}/sign-in", "root", PASSWORD, width, scheme)
     if width > 1000:
         page.get_by_role("navigation").get_by_role("link", name="Usage").click()
     else:
@@ -124,7 +100,7 @@ def test_everybodys_use_is_shown_refused_ones_first(
 
 
 def test_others_see_their_own_use_and_whom_to_ask(chromium: Browser, site: Site) -> None:
-    page = signed_in(chromium, site, "ana")
+    page = signed_in(chromium, f"{site.url}/sign-in", "ana", PASSWORD)
     page.goto(f"{site.url}/usage")
     expect(page.get_by_test_id("total")).to_contain_text("your use")
     expect(page.get_by_test_id("usage-user-ana-queries_per_s")).to_be_visible()
@@ -137,7 +113,7 @@ def test_others_see_their_own_use_and_whom_to_ask(chromium: Browser, site: Site)
 def test_without_quotas_the_page_says_how_to_set_them(chromium: Browser, site: Site) -> None:
     site.write(FILE)
     try:
-        page = signed_in(chromium, site, "root")
+        page = signed_in(chromium, f"{site.url}/sign-in", "root", PASSWORD)
 
         def empty() -> bool:
             page.goto(f"{site.url}/usage")

@@ -29,6 +29,7 @@ from confluent_kafka.schema_registry.rules.encryption.encrypt_executor import (
 )
 from confluent_kafka.schema_registry.rules.encryption.localkms.local_driver import LocalKmsDriver
 from confluent_kafka.serialization import MessageField, SerializationContext
+from encryption_rules import encrypt_rule
 from google.protobuf import json_format, message_factory
 from google.protobuf.descriptor_pool import DescriptorPool
 from patience import patient
@@ -74,23 +75,6 @@ message Person {
 """
 SCHEMAS = {"AVRO": AVRO, "JSON": JSON, "PROTOBUF": PROTO}
 PERSON = {"id": "C-1", "email": CANARY}
-
-
-def encrypt(kek: str, **params: str) -> dict[str, Any]:
-    return {
-        "name": "encrypt-pii",
-        "kind": "TRANSFORM",
-        "type": "ENCRYPT",
-        "mode": "WRITEREAD",
-        "tags": ["PII"],
-        "params": {
-            "encrypt.kek.name": kek,
-            "encrypt.kms.type": "local-kms",
-            "encrypt.kms.key.id": "people",
-            **params,
-        },
-        "onFailure": "ERROR,NONE",
-    }
 
 
 class Clock:
@@ -202,7 +186,7 @@ def test_confluents_serializers_encrypt_and_decrypt_with_keys_of_the_hub(
     keys = DekRegistryClient({"url": hub_server})
     for algorithm in DekAlgorithm:
         kek = f"kek-{uuid.uuid4().hex[:8]}"
-        topic = registered(form, encrypt(kek, **{"encrypt.dek.algorithm": algorithm.value}))
+        topic = registered(form, encrypt_rule(kek, **{"encrypt.dek.algorithm": algorithm.value}))
         written = Client(hub_server, form, Clock()).written(topic, PERSON)
         assert CANARY.encode() not in written
         # Another client, which knows nothing yet.
@@ -218,7 +202,7 @@ def test_keys_that_expire_are_rotated_and_earlier_ones_still_decrypt(
     hub_server: str, registered: Callable[..., str]
 ) -> None:
     kek, clock = f"kek-{uuid.uuid4().hex[:8]}", Clock()
-    topic = registered("AVRO", encrypt(kek, **{"encrypt.dek.expiry.days": "1"}))
+    topic = registered("AVRO", encrypt_rule(kek, **{"encrypt.dek.expiry.days": "1"}))
     first = Client(hub_server, "AVRO", clock).written(topic, PERSON)
     clock.ahead_days = 2
     second = Client(hub_server, "AVRO", clock).written(topic, PERSON)
@@ -229,7 +213,7 @@ def test_keys_that_expire_are_rotated_and_earlier_ones_still_decrypt(
 
 
 def test_a_whole_payload_is_encrypted(hub_server: str, registered: Callable[..., str]) -> None:
-    rule = {**encrypt(f"kek-{uuid.uuid4().hex[:8]}"), "type": "ENCRYPT_PAYLOAD", "tags": []}
+    rule = {**encrypt_rule(f"kek-{uuid.uuid4().hex[:8]}"), "type": "ENCRYPT_PAYLOAD", "tags": []}
     topic = registered("JSON", rule, part="encodingRules")
     written = Client(hub_server, "JSON", Clock()).written(topic, PERSON)
     assert b"C-1" not in written
@@ -271,7 +255,7 @@ def test_what_the_gateway_and_the_command_line_encrypt_confluents_clients_read(
     texts, topics = [created.stdout, created.stderr], []
     for form in SCHEMAS:
         for algorithm in DekAlgorithm:
-            rule = encrypt(kek, **{"encrypt.dek.algorithm": algorithm.value})
+            rule = encrypt_rule(kek, **{"encrypt.dek.algorithm": algorithm.value})
             topic = topic_of(cluster, registry, form, rule)
             answer = httpx2.post(
                 f"{encrypting.url}/v3/clusters/-/topics/{topic}/records",
@@ -317,7 +301,7 @@ def test_clear_text_is_neither_written_nor_copied_while_the_kms_is_away(
     kek, dead = f"kek-{uuid.uuid4().hex[:8]}", f"csfle.dead.{uuid.uuid4().hex[:8]}"
     cluster.create_topic(dead, partitions=1, config={}, replication_factor=1)
     assert call_hub(encrypting, "kek", "create", kek, "--kms", "local-kms://people").returncode == 0
-    rule = {**encrypt(kek, **{"dlq.topic": dead}), "onFailure": "DLQ"}
+    rule = {**encrypt_rule(kek, **{"dlq.topic": dead}), "onFailure": "DLQ"}
     topic = topic_of(cluster, registry, "AVRO", rule)
     secret = encrypting.project / "kms.secret"
     secret.rename(secret.with_suffix(".away"))
@@ -339,10 +323,10 @@ def test_a_view_decrypts_only_where_it_says_so(encrypting: Settings, kafka: str)
     cluster, registry = KafkaCluster(kafka, patient(15.0)), RegistryClient(encrypting.url, patient(15.0))
     kek, name = f"kek-{uuid.uuid4().hex[:8]}", f"people_{uuid.uuid4().hex[:8]}"
     assert call_hub(encrypting, "kek", "create", kek, "--kms", "local-kms://people").returncode == 0
-    topic = topic_of(cluster, registry, "AVRO", encrypt(kek))
+    topic = topic_of(cluster, registry, "AVRO", encrypt_rule(kek))
     writer = Client(encrypting.url, "AVRO", Clock())
     good = writer.written(topic, PERSON)
-    other = topic_of(cluster, registry, "AVRO", encrypt(f"{kek}-other"))
+    other = topic_of(cluster, registry, "AVRO", encrypt_rule(f"{kek}-other"))
     call_hub(encrypting, "kek", "create", f"{kek}-other", "--kms", "local-kms://people")
     foreign = writer.written(other, {**PERSON, "id": "C-2"})  # with a key of another subject
     values = (good, good[:5] + foreign[5:])

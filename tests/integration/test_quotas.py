@@ -81,6 +81,9 @@ class Limited:
         name = f"s{next(self.numbers)}"
         return name, f"hubt_{name}"
 
+    def client(self, token: str) -> httpx2.Client:
+        return httpx2.Client(base_url=self.url, headers={"Authorization": f"Bearer {token}"}, timeout=60)
+
     def write(self, quotas: str) -> None:
         path = self.settings.project / "access.yaml"
         draft = path.with_suffix(".draft")
@@ -174,9 +177,7 @@ READS: dict[str, Callable[[httpx2.Client], httpx2.Response]] = {
 @pytest.mark.parametrize("way", READS)
 def test_reads_are_counted_on_every_way(limited: Limited, way: str) -> None:
     name, token = limited.service()
-    with httpx2.Client(
-        base_url=limited.url, headers={"Authorization": f"Bearer {token}"}, timeout=60
-    ) as http:
+    with limited.client(token) as http:
         first = READS[way](http)
         assert first.status_code in (200, 404), first.text
         for each in READS.values():
@@ -194,9 +195,7 @@ WRITES: dict[str, tuple[str, object]] = {
 def test_events_are_counted_on_every_way(limited: Limited, way: str) -> None:
     name, token = limited.service()
     cluster = KafkaCluster(limited.settings.bootstrap)
-    with httpx2.Client(
-        base_url=limited.url, headers={"Authorization": f"Bearer {token}"}, timeout=60
-    ) as http:
+    with limited.client(token) as http:
         assert http.post(WRITES[way][0], json=WRITES[way][1]).status_code == 200
         before = len(records_of(cluster, "quotas.in"))
         for path, body in WRITES.values():
@@ -205,9 +204,7 @@ def test_events_are_counted_on_every_way(limited: Limited, way: str) -> None:
 
 
 def test_bytes_are_those_of_the_body_whatever_its_header_says(limited: Limited) -> None:
-    with httpx2.Client(
-        base_url=limited.url, headers={"Authorization": "Bearer hubt_bytes"}, timeout=60
-    ) as http:
+    with limited.client("hubt_bytes") as http:
 
         def chunked() -> Iterator[bytes]:
             yield b'{"text": "'
@@ -263,9 +260,7 @@ def test_registrations_get_confluents_error(limited: Limited) -> None:
         client.register_schema("quotas.b-value", Schema('"string"', "AVRO"))
     assert (over.value.http_status_code, over.value.error_code) == (429, 429)
     assert "registrations_per_min" in str(over.value)
-    with httpx2.Client(
-        base_url=limited.url, headers={"Authorization": f"Bearer {token}"}, timeout=60
-    ) as http:
+    with limited.client(token) as http:
         for path in (
             "/subjects/quotas.c-value/versions",
             "/subjects/quotas.c-value/versions/",
@@ -317,9 +312,7 @@ def test_a_push_query_of_postgres_protocol_gives_its_subscription_back(limited: 
 
 
 def test_seconds_of_sql_are_charged_when_they_are_known(limited: Limited) -> None:
-    with httpx2.Client(
-        base_url=limited.url, headers={"Authorization": "Bearer hubt_slow"}, timeout=60
-    ) as http:
+    with limited.client("hubt_slow") as http:
         ask = {"sql": "SELECT count(*) AS n FROM plant a CROSS JOIN plant b"}
         assert http.post("/query", json=ask).status_code == 200
         refused(http.post("/query", json=ask), "sql_seconds_per_min", "token slow")
@@ -327,12 +320,8 @@ def test_seconds_of_sql_are_charged_when_they_are_known(limited: Limited) -> Non
 
 def test_a_tenant_counts_all_its_callers_and_its_views(limited: Limited) -> None:
     with (
-        httpx2.Client(
-            base_url=limited.url, headers={"Authorization": "Bearer hubt_free1"}, timeout=60
-        ) as one,
-        httpx2.Client(
-            base_url=limited.url, headers={"Authorization": "Bearer hubt_free2"}, timeout=60
-        ) as two,
+        limited.client("hubt_free1") as one,
+        limited.client("hubt_free2") as two,
     ):
         assert one.post("/topics/tenant.events.a/events", json={"a": 1}).status_code == 200
         refused(
@@ -402,12 +391,8 @@ def test_connections_are_requests_that_are_answered_at_once(limited: Limited) ->
 
 def test_connections_of_a_tenant_are_requests_for_its_objects(limited: Limited) -> None:
     with (
-        httpx2.Client(
-            base_url=limited.url, headers={"Authorization": "Bearer hubt_free1"}, timeout=60
-        ) as one,
-        httpx2.Client(
-            base_url=limited.url, headers={"Authorization": "Bearer hubt_free2"}, timeout=60
-        ) as two,
+        limited.client("hubt_free1") as one,
+        limited.client("hubt_free2") as two,
         one.stream("GET", "/api/topics/tenant.open.a/tail") as open_,
     ):
         assert open_.status_code == 200
@@ -446,9 +431,7 @@ def test_usage_shows_use_against_limits_and_refusals(limited: Limited) -> None:
 
 def test_a_changed_file_applies_without_a_restart(limited: Limited) -> None:
     _, token = limited.service()
-    with httpx2.Client(
-        base_url=limited.url, headers={"Authorization": f"Bearer {token}"}, timeout=60
-    ) as http:
+    with limited.client(token) as http:
 
         def status() -> int:
             return http.get("/views/plant?limit=1").status_code
@@ -472,9 +455,7 @@ def test_the_client_waits_for_as_long_as_it_is_told(limited: Limited) -> None:
     _, token = limited.service()
     limited.write(QUOTAS.replace("refusal_delay_ms: 20", "refusal_delay_ms: 400"))
     try:
-        with httpx2.Client(
-            base_url=limited.url, headers={"Authorization": f"Bearer {token}"}, timeout=60
-        ) as http:
+        with limited.client(token) as http:
             http.get("/views/plant?limit=1")
 
             def delayed() -> bool:
