@@ -55,7 +55,7 @@ HEAVY = "SELECT count(*) AS n, avg(price) AS average, max(name) AS last, min(see
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Requests of the quiet tenant: so many a second, on so many connections."""
+    """Requests of the quiet tenant: ``rate`` a second, over ``connections``."""
 
     name: str
     requests: Sequence[bytes]

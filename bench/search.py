@@ -188,7 +188,7 @@ def check(store: Store, queries: Sequence[Query]) -> None:
 
 
 class spent:  # noqa: N801 a context manager
-    """Print the time and the CPU of what happens within."""
+    """Print the time and the CPU seconds of the block."""
 
     def __init__(self, title: str, others: Sequence[psutil.Process], file: Path | None) -> None:
         self.title, self.others, self.file = title, others, file
