@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from fastapi.websockets import WebSocket
-from starlette.requests import cookie_parser
 
 from hub.access.authenticate import AuthenticatedCaller, Authenticator, AuthRequest, Proxies, neighbourhood
 from hub.access.decide import Principal, has_any
@@ -28,20 +27,26 @@ from hub.access.signed_out_sessions import EndedSessions
 from hub.access_log.writer import NotLogged
 from hub.api.auditing.request_log import NOBODY, LoggedRequest, RequestLog, answer, noting
 from hub.api.quotas.requests import admit, counted, paused
+from hub.api.requests.parsing import (
+    Scope,
+    auth_request_of,
+    come_through,
+    host_of,
+    method_of,
+    of_this_site,
+)
 from hub.api.route_rules import RouteRule, rule_of
 from hub.caller import CALLER, Forbidden, Unauthenticated, require
 from hub.errors import HubError, NotFound
 from hub.home_key import make_key
 from hub.hosts import Hosts, UnknownHost
 from hub.observability.web.http_status import status_of
-from hub.observability.web.page import is_of
 from hub.observability.web.refusals import refusal
 from hub.quotas.spending import QuotaExceeded
 from hub.shares import ASKER
 
 log = logging.getLogger(__name__)
 
-Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 
@@ -105,7 +110,11 @@ class AuthenticationContext:
 
 
 class _StreamRevoked(Exception):
-    """A stream whose caller has lost access."""
+    """The caller has lost access while they were answered. ``unsent``: the answer, if none had begun."""
+
+    def __init__(self, unsent: HubError | None) -> None:
+        super().__init__()
+        self.unsent = unsent
 
 
 class Guard:
@@ -122,7 +131,7 @@ class Guard:
         come_through(scope, self.door.proxies)
         rules = self.door.access.rules
         try:
-            self.door.require_host(_host_of(scope))
+            self.door.require_host(host_of(scope))
         except UnknownHost as error:
             return await self._refuse(error, NOBODY, rules, scope, receive, send)
         if rules is None:
@@ -141,17 +150,17 @@ class Guard:
         caller = None if rule.whole else rules.caller(known.who, way=known.way)
         if logged is not None and caller is not None:
             caller = noting(caller, rules)
-        share, before = (
-            ASKER.set(asker := asker_of(known.who, neighbourhood(asked.address))),
-            CALLER.set(caller),
-        )
+        asker = asker_of(known.who, neighbourhood(asked.address))
+        share, before = ASKER.set(asker), CALLER.set(caller)
         try:
             watched = self._watched(send, rule, given, known, rules, method_of(scope))
             with counted(rule, given, known.who, asker, rules, self.door.access.ledger) as spender:
                 await admit(spender, rule, template, given, scope)
                 await answer(self.app, logged, scope, receive, paused(spender, watched))
-        except _StreamRevoked:
+        except _StreamRevoked as revoked:
             log.info("a stream of %r was ended: access.yaml has changed, or they signed out", known.who.name)
+            if revoked.unsent is not None:
+                await self._refuse(revoked.unsent, known, rules, scope, receive, send, logged)
         except (NotLogged, QuotaExceeded) as error:
             await self._refuse(error, known, rules, scope, receive, send, logged)
         finally:
@@ -175,8 +184,12 @@ class Guard:
             await answer(self.app, logged, scope, receive, self._until_controlled(send, scope))
         except (Forbidden, NotLogged) as error:
             await self._refuse(error, NOBODY, None, scope, receive, send, logged)
-        except _StreamRevoked:
+        except _StreamRevoked as revoked:
             log.info("an anonymous stream was ended: access.yaml exists now")
+            if revoked.unsent is not None:
+                await self._refuse(
+                    revoked.unsent, NOBODY, self.door.access.rules, scope, receive, send, logged
+                )
         finally:
             ASKER.reset(share)
 
@@ -192,12 +205,10 @@ class Guard:
                     asked = auth_request_of(scope)
                     known = await self.door.authenticator.known(asked, rules)
                     rule, given, _ = self._admitted(self._rule(scope), known, scope, asked, rules)
-                except HubError:
-                    await _end(message, send)
-                    raise _StreamRevoked from None
+                except HubError as error:
+                    await _revoke(message, send, error)
                 if rules.masks.rules and not rule.is_open:  # it began with everything shown
-                    await _end(message, send)
-                    raise _StreamRevoked
+                    await _revoke(message, send)
                 watched = self._watched(send, rule, given, known, rules, method_of(scope))
             await (watched or send)(message)
 
@@ -246,12 +257,10 @@ class Guard:
             now = self.door.access.rules
             if now is not None and now is not judged[0]:
                 if not still_granted(rule, given, known, rules, now):
-                    await _end(message, send)
-                    raise _StreamRevoked
+                    await _revoke(message, send)
                 judged[0] = now
             if is_stream and not self.door.authenticator.goes_on(known):
-                await _end(message, send)
-                raise _StreamRevoked
+                await _revoke(message, send)
             if message["type"] == "http.response.start" and not rule.is_open:
                 # The next reader of a cache may be another caller.
                 message = {
@@ -323,77 +332,16 @@ def still_granted(
     return True
 
 
-async def _end(message: Mapping[str, Any], send: Send) -> None:
-    """Close a response or WebSocket that has begun."""
+async def _revoke(message: Mapping[str, Any], send: Send, why: HubError | None = None) -> NoReturn:
+    """Close a response or WebSocket that has begun, instead of its next message. Raises _StreamRevoked, with
+    the answer where none has begun: a request without any answer would look like a failed server.
+    """
+    if message["type"] in ("http.response.start", "websocket.accept"):
+        raise _StreamRevoked(
+            why or Forbidden("access has changed while this was answered", hint="ask again, or sign in")
+        )
     if message["type"] == "http.response.body":
         await send({"type": "http.response.body", "body": b"", "more_body": False})
     elif message["type"] == "websocket.send":
         await send({"type": "websocket.close", "code": 1008, "reason": "access has changed"})
-
-
-# ---- parsing of requests
-
-
-def method_of(scope: Scope) -> str:
-    return str(scope.get("method", "WEBSOCKET"))
-
-
-def come_through(scope: Scope, proxies: Proxies) -> None:
-    """Set the scope's client and scheme from the headers of a trusted proxy.
-
-    Otherwise all clients behind a proxy would be one address and share its limit of ten wrong passwords.
-    """
-    peer = scope["client"][0] if scope.get("client") else ""
-    if not proxies.trusts(peer):  # else anyone may have set the headers
-        return
-    headers = scope["headers"]
-    forwarded = [value.decode("latin-1") for name, value in headers if name == b"x-forwarded-for"]
-    scope["hub.peer"], scope["client"] = peer, (proxies.client_of(peer, forwarded), 0)
-    by = next((value for name, value in headers if name == b"x-forwarded-proto"), b"").strip().lower()
-    if by in (b"http", b"https"):
-        secure = by == b"https"
-        scope["scheme"] = ("wss" if secure else "ws") if scope["type"] == "websocket" else by.decode()
-
-
-def _host_of(scope: Scope) -> str:
-    """Return the header Host; "" for a request without one, and for /health, which is not checked."""
-    if scope["path"] == "/health":
-        return ""
-    found = next((value for name, value in scope["headers"] if name == b"host"), b"")
-    return str(found.decode("latin-1"))
-
-
-def auth_request_of(scope: Scope) -> AuthRequest:
-    """Return the request's headers, cookies and address."""
-    headers: dict[str, list[str]] = {}
-    for name, value in scope["headers"]:
-        headers.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
-    cookies: dict[str, str] = {}
-    for line in headers.get("cookie", ()):
-        # Not http.cookies: all programs of a host share cookies, and a malformed one would hide those after
-        # it.
-        cookies |= cookie_parser(line)
-    client = scope.get("client")
-    return AuthRequest(
-        headers,
-        cookies,
-        client[0] if client else "",
-        scope.get("hub.peer", ""),
-        scope.get("hub.certificate", ()),
-    )
-
-
-def of_this_site(asked: AuthRequest, way: str) -> bool:
-    """Return whether a request that changes something was intended: browsers attach credentials to any page's
-    requests.
-
-    A token is sent on purpose. A session must show that the request comes from a page of this server.
-    """
-    if way == "token":
-        return True
-    site, origin, host = (asked.headers.get(name, [""])[0] for name in ("sec-fetch-site", "origin", "host"))
-    if site:
-        return site == "same-origin"
-    if origin:
-        return is_of(origin, host)
-    return way != "session"  # over TLS, where certificates are, browsers say where a request is from
+    raise _StreamRevoked(None)

@@ -1,4 +1,4 @@
-"""[edge] Commands that read pages of rows: their options, and what they print."""
+"""[edge] Options and output of commands that read pages of rows."""
 
 from __future__ import annotations
 

@@ -775,6 +775,23 @@ def test_a_stream_from_before_there_was_a_file_goes_on_for_who_may_hear_it(
     assert answer.text == ("before, after, later" if hears else "before, ")
 
 
+@pytest.mark.parametrize(("who", "status"), [(ADMIN, 200), (EVE, 403), (None, 401)])
+def test_a_request_without_an_answer_yet_is_refused_when_a_file_closes_the_door(
+    tmp_path: Path, who: tuple[str, str] | None, status: int
+) -> None:
+    door = AuthenticationContext(LiveAccess(tmp_path), tmp_path)
+
+    async def slow(_scope: Any, _receive: Any, send: Any) -> None:
+        (tmp_path / "access.yaml").write_text(FILE)
+        door.access.refresh()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"secret", "more_body": False})
+
+    answer = TestClient(Guard(slow, door)).get("/api/topics/hr.salaries/tail", auth=who)
+    assert answer.status_code == status
+    assert ("secret" in answer.text) == (status == 200)
+
+
 def test_another_sites_page_changes_nothing_where_nobody_signs_in_either(tmp_path: Path) -> None:
     app = create_app(settings_of(tmp_path, allowed_hosts=["hub.test"]))
     app.add_api_route("/topics", nothing)
