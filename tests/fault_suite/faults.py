@@ -83,8 +83,10 @@ def kills(kinds: list[Kind], chance: Random) -> list[tuple[Kind, ...]]:
 
 
 def choose(kinds: list[Kind], chance: Random, rounds: int) -> list[tuple[Kind, ...]]:
-    """For each round one kind, or two or three at once;
-    each kind once before any comes again, as far as rounds allow."""
+    """For each round one kind, or two or three at once.
+
+    Each kind comes once before any comes again. There are fewer rounds when all kinds come once only.
+    """
     plan: list[tuple[Kind, ...]] = []
     deck: list[Kind] = []
     spent: set[str] = set()
@@ -92,6 +94,8 @@ def choose(kinds: list[Kind], chance: Random, rounds: int) -> list[tuple[Kind, .
         if not deck:
             deck = [each for each in kinds if not (each.once and each.name in spent)]
             chance.shuffle(deck)
+        if not deck:
+            break
         first = deck.pop()
         together = [first]
         if not first.alone:
