@@ -18,6 +18,7 @@ class LoggedAction(StrEnum):
     token_use = "token.use"
     token_revoke = "token.revoke"
     topic_change = "topic.change"
+    group_change = "group.change"
     schema_change = "schema.change"
     key_change = "key.change"
     key_read = "key.read"
@@ -53,6 +54,7 @@ MEANINGS: Final[Mapping[LoggedAction, str]] = {
     LoggedAction.token_use: "A token was used; once in ten minutes for a token and an address.",
     LoggedAction.token_revoke: "A token was revoked.",
     LoggedAction.topic_change: "Topics, their settings or schemas were applied.",
+    LoggedAction.group_change: "Positions of a consumer group were reset.",
     LoggedAction.schema_change: "Schemas, their levels or modes were registered, changed or deleted.",
     LoggedAction.key_change: "Keys of field encryption were made, changed, rotated or deleted.",
     LoggedAction.key_read: "A data encryption key was read, as clients do that encrypt or decrypt fields.",

@@ -181,6 +181,9 @@ ROUTES: Final[Mapping[str, Mapping[str, RouteRule]]] = {
     "/api/search": {"GET": LISTED},
     "/lag": {"GET": LISTED},
     "/api/lag": {"GET": LISTED},
+    # A reset requires operate of each topic: hub/topics/groups/reset.py
+    "/groups/{group:path}/offsets": {"GET": LISTED, "POST": LISTED},
+    "/api/groups/{group:path}/offsets": {"GET": LISTED, "POST": LISTED},
     "/latency": {"GET": LISTED},
     "/api/latency": {"GET": LISTED},
     "/lineage": {"GET": LISTED},

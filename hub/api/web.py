@@ -74,6 +74,7 @@ from hub.schema_registry.server.node import RegistryNode
 from hub.sinks.observe import ProjectSinks
 from hub.topics.browse.browse import Browser
 from hub.topics.browse.describe import TopicFacts, describe
+from hub.topics.groups.reset import GroupPositions
 from hub.topics.tree.tree import LiveTree, TopicSpec
 
 log = logging.getLogger(__name__)
@@ -162,6 +163,7 @@ def page_sources(
         else None,
         sinks=ProjectSinks(settings.project, settings.home),
         mirror_operations=mirror_operations(settings),
+        groups=GroupPositions(cluster),
         health=measurers.health.known,
         processes=measurers.health.processes,
         canary=parts.canary,

@@ -9,7 +9,7 @@ Flags become ``HUB_*`` variables, which child processes inherit and ``hub.config
     audited.py  changes in the access log
     context.py  settings of this call      http.py  the running server     git.py  a folder at a revision
     platform/   hub init, up, down, demo, status, logs, upgrade, config, doctor, access; the hub's processes
-    topic/      hub topic, dlq, outbox     schema/  hub schema, kek            view/   hub view
+    topic/      hub topic, group, dlq, outbox     schema/  hub schema, kek            view/   hub view
     query/      hub query, sql, watch, mcp      mirror/  hub mirror             connector/  hub connector
     backup/     hub backup, restore            lake/   hub lake                erase/  hub erase
     monitor/    hub lag, latency, lineage, completeness, canary, alert, top
@@ -49,6 +49,7 @@ COMMANDS = {
     "schema": ("hub.cli.schema.commands:app", "Schemas: plan, apply, diff, search, register, check."),
     "kek": ("hub.cli.schema.kek:app", "Keys of field encryption: list, show, create, rotate, delete."),
     "topic": ("hub.cli.topic.commands:app", "Topics: the tree, its plan, applying it, who owns what."),
+    "group": ("hub.cli.topic.group:app", "Consumer groups: positions shown and reset."),
     "mirror": (
         "hub.cli.mirror.commands:app",
         "Mirrors: topic trees in other clusters; plan, status, verify, failover.",

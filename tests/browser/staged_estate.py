@@ -46,9 +46,11 @@ from hub.schema_registry.registry.state_machine import RegisterSchema
 from hub.schema_registry.server.node import RegistryNode
 from hub.topics.browse.browse import Browser
 from hub.topics.browse.describe import PartitionFacts, TopicFacts, TopicSetting
+from hub.topics.groups.reset import GroupPositions
 from hub.topics.tree.tree import Slo, TopicSpec
 
 from .staged_connectors import StagedConnectors, StagedSinks
+from .staged_groups import StagedGroups
 from .staged_hub import SOURCES, VIEW, StagedHub, customers, served
 from .staged_ledger import StagedLedger, staged
 from .staged_mirrors import StagedMirrorOperations
@@ -151,6 +153,7 @@ class StagedEstate(StagedHub):
     alerts: StagedAlerts = field(default_factory=StagedAlerts)
     connectors: StagedConnectors = field(default_factory=StagedConnectors)
     mirror_operations: StagedMirrorOperations = field(default_factory=StagedMirrorOperations)
+    members: dict[str, tuple[str, ...]] = field(default_factory=dict)
     health: Health = field(default_factory=Health)
     processes: tuple[Process, ...] = ()
     canary: Mapping[str, Any] | None = None
@@ -182,6 +185,7 @@ class StagedEstate(StagedHub):
             connectors=self.connectors,
             sinks=StagedSinks(),
             mirror_operations=self.mirror_operations,
+            groups=GroupPositions(StagedGroups(self.cluster, self.members)),
             bootstrap="127.0.0.1:9092",
             health=lambda: self.health,
             processes=lambda: self.processes,

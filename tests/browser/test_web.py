@@ -47,6 +47,7 @@ PAGES = {
     "runbook": "/alerts/runbooks/lag",
     "mirrors": "/mirrors",
     "plan of a failover": "/mirrors/nyc-lon/failover?topic=nyc.chat",
+    "plan of a reset": "/groups/billing/offsets?to=earliest&topic=shop.orders",
     "connect": "/connect",
     "connector": "/connect/orders-search?do=restart-failed",
     "latency": "/latency",

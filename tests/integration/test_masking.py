@@ -202,6 +202,7 @@ GIVEN: dict[str, list[str]] = {
     "{connector:path}": ["x"],
     "{action}": ["pause"],
     "{mirror}": ["x"],
+    "{group:path}": ["x"],
     "{channel}": ["x"],
 }
 QUESTIONS: dict[str, list[str]] = {
@@ -246,7 +247,7 @@ CHANGES = (
     *("/contexts", "/schemas", "/compatibility", "/v1/metadata", "/topics/{topic}/records"),
     *("/topics/{topic}/events", "/v3/clusters", "/view-versions", "/api/audit/receipts", "/connect"),
     *("/alerts", "/api/alerts", "/hooks", "/api/workbench/save", "/dek-registry", "/api/erasures"),
-    *("/mirrors", "/api/mirrors"),
+    *("/mirrors", "/api/mirrors", "/groups", "/api/groups"),
 )
 
 

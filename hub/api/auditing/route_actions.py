@@ -42,6 +42,7 @@ _SESSION_END = LoggedRoute(LoggedAction.session_end, "session", "id")
 _SILENCE = LoggedRoute(LoggedAction.alert_change, "silence", "id")
 _ERASURE = LoggedRoute(LoggedAction.erase, "erasure", "id")
 _MIRROR = LoggedRoute(LoggedAction.mirror_change, "mirror", "mirror")
+_GROUP = LoggedRoute(LoggedAction.group_change, "group", "group")
 _SQL = _noted(LoggedAction.sql)
 
 # Writing routes by template.
@@ -74,6 +75,8 @@ ROUTES_LOGGED: Final[Mapping[str, LoggedRoute]] = {
     "/connect/{connector:path}/{action}": LoggedRoute(
         LoggedAction.connector_change, "connector", "connector"
     ),
+    "/groups/{group:path}/offsets": _GROUP,
+    "/api/groups/{group:path}/offsets": _GROUP,
     "/mirrors/{mirror}/{action}": _MIRROR,
     "/api/mirrors/{mirror}/{action}": _MIRROR,
     "/dek-registry/v1/{rest:anything}": _KEY_CHANGE,

@@ -1,1 +1,1 @@
-"""[edge] What the guard reads of a request: ``parsing.py`` its method, address, credentials and origin."""
+"""[edge] Parts of a request for the guard: method, address, credentials and origin (``parsing.py``)."""

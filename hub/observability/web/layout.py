@@ -116,6 +116,8 @@ def breadcrumbs(section: str, path: str, place: str = "") -> tuple[Breadcrumb, .
         name, _, part = name.partition("/")
         steps = [*_labels(name or place, bool(name) and bool(part))]
         steps += [Breadcrumb(part.capitalize())] if part else []
+    elif path.startswith("/groups/"):
+        steps = [Breadcrumb(path.removeprefix("/groups/").removesuffix("/offsets"))]
     elif section in ("alerts", "help"):
         steps = [Breadcrumb(each.replace("-", " ").capitalize()) for each in name.split("/") if each]
     else:

@@ -32,6 +32,7 @@ from hub.schema_registry.registry.state_machine import Registry
 from hub.schema_registry.server.node import RegistryNode
 from hub.topics.browse.browse import Browser
 from hub.topics.browse.describe import TopicFacts
+from hub.topics.groups.reset import GroupPositions
 from hub.topics.tree.tree import TopicSpec
 
 T = TypeVar("T")
@@ -167,6 +168,7 @@ class PageSources:
     connectors: HasConnectors | None = None
     sinks: HasSinks | None = None
     mirror_operations: HasMirrorOperations | None = None
+    groups: GroupPositions | None = None
     health: Callable[[], Health] = Health
     processes: Callable[[], Sequence[Process]] = tuple
     canary: Callable[[], Mapping[str, Any] | None] = lambda: None

@@ -8,6 +8,8 @@ from fastapi.responses import Response
 from hub.errors import NotFound
 from hub.observability.web.pages.estate import PageSources
 from hub.observability.web.pages.index import SearchIndex
+from hub.observability.web.routes.actions.groups import group_routes
+from hub.observability.web.routes.actions.mirrors import mirror_routes
 from hub.observability.web.routes.alerts import alert_routes
 from hub.observability.web.routes.cluster import (
     cluster_routes,
@@ -19,7 +21,6 @@ from hub.observability.web.routes.completeness import completeness_routes
 from hub.observability.web.routes.lag import lag_routes, latency_routes
 from hub.observability.web.routes.lineage import lineage_routes
 from hub.observability.web.routes.messages import message_routes
-from hub.observability.web.routes.mirrors import mirror_routes
 from hub.observability.web.routes.page_router import ForBrowsers, Frame
 from hub.observability.web.routes.query import query_routes, workbench_routes
 from hub.observability.web.routes.schemas import schema_routes
@@ -30,6 +31,7 @@ from hub.observability.web.routes.views import view_routes
 _ROUTES = (
     view_routes,
     lag_routes,
+    group_routes,
     latency_routes,
     cluster_routes,
     connect_routes,

@@ -3,18 +3,15 @@ range."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from hub.errors import CallerError
 from hub.observability.format import count, moment
 from hub.topics.browse.bounded_read import BrowseBounds, FoundMessages, MessageQuery, ScannedOffsets
 from hub.topics.browse.rendered import Message
+from hub.topics.browse.times import time_ms
 
-_AGO = re.compile(r"(\d{1,6})\s*(s|m|min|h|d)")
-_MS = {"s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _HINT = "an offset (with a partition), a time such as 2026-01-31T12:00, or how long ago: 15m"
 
 
@@ -69,18 +66,7 @@ def wanted_of(
                 f"offset {start} is of no partition", hint="choose a partition: each counts for itself"
             )
         return MessageQuery(topic, number, start={number: int(start)}, words=words, limit=limit)
-    return MessageQuery(topic, number, since_ms=_time(start, now_ms), words=words, limit=limit)
-
-
-def _time(text: str, now_ms: int) -> int:
-    ago = _AGO.fullmatch(text.lower())
-    if ago is not None:
-        return now_ms - int(ago[1]) * _MS[ago[2]]
-    try:
-        found = datetime.fromisoformat(text)
-        return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
-    except (ValueError, OverflowError):
-        raise CallerError(f'"{text[:40]}" is not a place in the log', hint=_HINT) from None
+    return MessageQuery(topic, number, since_ms=time_ms(start, now_ms, _HINT), words=words, limit=limit)
 
 
 def places(text: str) -> dict[int, int]:
