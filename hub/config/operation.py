@@ -24,6 +24,30 @@ class OperationSettings(BaseModel):
         description="consumers with series of their own in /metrics, the worst; all others are counted",
     )
 
+    series_most: int = Field(
+        2_000,
+        ge=0,
+        le=100_000,
+        description="series of the web app's charts that the home folder keeps at 10 s and 1 min; those "
+        "beyond it by the hour, up to five times as many. 0: none (docs/how-to/read-charts.md)",
+    )
+    series_mb: int = Field(
+        1_000, ge=1, le=1_000_000, description="most MB of these series; the oldest points are deleted first"
+    )
+    prometheus_url: str | None = Field(
+        None,
+        repr=False,
+        pattern=r"^https?://[^\s/?#]+(/[^\s?#]*)?$",
+        description="Prometheus that scrapes this hub, such as http://prometheus:9090: charts are read from "
+        "it, so their ranges exceed the own store's; a user and password belong into HUB_PROMETHEUS_URL",
+    )
+    prometheus_timeout_s: float = Field(
+        5.0,
+        gt=0.0,
+        le=60.0,
+        description="longest wait for Prometheus; then charts show the hub's own store, and say so",
+    )
+
     outbox_database: str | None = Field(
         None,
         repr=False,

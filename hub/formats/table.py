@@ -39,6 +39,7 @@ STORE = Format(
     way_out="name another store, and it is filled from the changelogs",
 )
 PARQUET = Format("parquet-manifest", "<view>/manifest.json", "itself", ("applier",), way_out=STORE.way_out)
+SERIES = Format("series", "series.db", "itself", ("server",), way_out="delete it, and the charts start again")
 CHECKPOINT = Format(
     "checkpoint",
     "checkpoints/<view>/plan.json",
@@ -96,6 +97,7 @@ FORMATS: tuple[Format, ...] = (
     DELTA,
     STORE,
     PARQUET,
+    SERIES,
     BACKUP,
     SCHEMA_BACKUP,
     SAVED_PLAN,

@@ -90,6 +90,17 @@ def operation_rows(link: Link, board: ControlState) -> list[dict[str, Any]]:
     ]
 
 
+def ownership_rows(link: Link, board: ControlState) -> list[dict[str, Any]]:
+    """Return the changes of ownership of the source's topics: who acts, since when. ``topics``: those that
+    moved by themselves; empty: all of the home.
+    """
+    return [
+        {"home": one.home, "acting": one.acting, "at_ms": one.at_ms, "topics": list(one.topics)}
+        for one in board.control.owners.values()
+        if one.home == link.source and one.epoch
+    ]
+
+
 def topic_rows(
     file: MirrorsFile, link: Link, board: ControlState, topics: Iterable[str]
 ) -> list[dict[str, Any]]:

@@ -30,6 +30,7 @@ from hub.replication.status.mirror_rows import (
     group_rows,
     mark_paused,
     operation_rows,
+    ownership_rows,
     partition_rows,
     topics_of,
     totals_of,
@@ -85,8 +86,7 @@ def summary_of(
         "trouble": trouble,
         "cautions": [*(carries.cautions if carries is not None else ()), *_cautions(defined, ends, link)],
         "definitions": defined,
-        "operations": operation_rows(link, board),
-        "acting": dict(board.control.acting),
+        **_owners(board, link),
         "source_heard_s": _heard_s(board, link, now_ms),
         **_left_behind(board, link),
         "partitions": partitions,
@@ -216,6 +216,15 @@ def lost_row(loss: Loss) -> dict[str, Any]:
         "first": loss.first,
         "end": loss.end,
         "known": loss.known,
+    }
+
+
+def _owners(board: ControlState, link: Link) -> dict[str, Any]:
+    """Return running operations, past changes of ownership, and the acting clusters by home."""
+    return {
+        "operations": operation_rows(link, board),
+        "ownership": ownership_rows(link, board),
+        "acting": dict(board.control.acting),
     }
 
 

@@ -1,0 +1,58 @@
+"""[core] Choose the objects that are kept finely when an estate has more series than the limit.
+
+Totals, mirrors, processes and views come first; then topics and their readers, those declared in topics.yaml
+before others, the busiest first. The rest is kept by the hour only, up to ``COARSE_TIMES`` times the limit;
+what is beyond that is left out and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from hub.observability.series.catalog import SeriesKind, SeriesObject
+
+# An object that is kept finely stays so unless another one is this much busier.
+STAYS = 2.0
+COARSE_TIMES = 5
+_LAST = (SeriesKind.topic, SeriesKind.reader)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Objects kept finely, objects kept by the hour, and the number of objects that are not kept."""
+
+    fine: frozenset[SeriesObject] = frozenset()
+    coarse: frozenset[SeriesObject] = frozenset()
+    left_out: int = 0
+
+
+def select(
+    sizes: Mapping[SeriesObject, int],
+    rates: Mapping[str, float],
+    is_declared: Callable[[str], bool],
+    before: frozenset[SeriesObject],
+    most: int,
+) -> Selection:
+    """Return the selection. ``sizes``: most series of each object. ``rates``: records per second by topic.
+    ``before``: objects kept finely until now. ``most``: limit of fine series; 0: nothing is kept."""
+    if most > 0 and sum(sizes.values()) <= most:
+        return Selection(frozenset(sizes))
+
+    def rank(found: SeriesObject) -> tuple[bool, bool, float, SeriesObject]:
+        if found.kind not in _LAST:
+            return False, False, 0.0, found
+        topic = found.reader[2] if found.kind == SeriesKind.reader else found.name
+        rate = rates.get(topic, 0.0) * (STAYS if found in before else 1.0)
+        return True, not is_declared(topic), -rate, found
+
+    fine, coarse, left_out, used = set(), set(), 0, 0
+    for found in sorted(sizes, key=rank):
+        used += sizes[found]
+        if used <= most:
+            fine.add(found)
+        elif used <= most * COARSE_TIMES:
+            coarse.add(found)
+        else:
+            left_out += 1
+    return Selection(frozenset(fine), frozenset(coarse), left_out)
