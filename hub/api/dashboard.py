@@ -42,6 +42,7 @@ from hub.materializers.serving.row_counts import RowCounts
 from hub.materializers.serving.watcher import Watcher
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.verification import metrics as verification_metrics
+from hub.materializers.versions.versions import PREFIX as VERSIONS
 from hub.observability.cluster import contact_series, health_series
 from hub.observability.cluster.connect_workers import ConnectWorkers
 from hub.observability.cluster.health_watch import HealthWatch
@@ -52,6 +53,8 @@ from hub.observability.latency import routes as latency_routes
 from hub.observability.latency.recorder import LatencyRecorder
 from hub.observability.overview.collector import Collector, wall_clock_ms
 from hub.observability.overview.monitor import Monitor
+from hub.observability.series.recorder import SeriesRecorder
+from hub.observability.series.sampling import Moment
 from hub.outbox import note as outbox_note
 from hub.record import Positions
 from hub.schema_registry.client.port import SchemaRegistry
@@ -88,6 +91,7 @@ def add_dashboard(app: FastAPI, settings: Settings, parts: HubParts, opened: Asy
             lambda: all_families(settings, parts, measurers),
             alerts.firing if alerts is not None else lambda: None,
             alerts.known if alerts is not None else lambda: None,
+            has_charts=settings.series_most > 0 or settings.prometheus_url is not None,
         )
     )
     add_pages(app, settings, parts, measurers, views, tree)
@@ -124,9 +128,43 @@ def start_measuring(
     collector.watched_on = monitor.watched_on
     latency = LatencyRecorder(collector, monitor, _event_of, settings.latency_replay_s)
     slots = SlotWatch(settings.project)
-    for each in (collector, health, monitor, latency, slots):
+    series = SeriesRecorder(
+        settings.home,
+        lambda: moment_of(parts, measurers),
+        lambda topic: tree.find(topic) is not None,
+        settings.lag_sample_s,
+        settings.series_most,
+        settings.series_mb * 1_000_000,
+    )
+    measurers = Measurers(monitor, collector, latency, health, slots, series)
+    for each in (collector, health, monitor, latency, slots, series):
         opened.enter_context(each.running())
-    return Measurers(monitor, collector, latency, health, slots)
+    return measurers
+
+
+def moment_of(parts: HubParts, measurers: Measurers) -> Moment:
+    """Return what is measured now, from memory, for the series of charts."""
+    collector, monitor, alerts = measurers.collector, measurers.monitor, parts.alerts
+    overview = collector.overview()
+    measured = monitor.round_s is not None and monitor.error is None
+    return Moment(
+        overview.at_ms,
+        overview,
+        monitor.rows(),
+        measured,
+        measurers.latency.rows(),
+        measurers.health.known(),
+        measurers.health.processes(),
+        parts.mirrors.current(),
+        {view.name: collector.batches(view.name) for view in overview.views},
+        {
+            key.removeprefix(VERSIONS): body
+            for key, body in collector.records.items()
+            if key.startswith(VERSIONS)
+        },
+        alerts.known() if alerts is not None else None,
+        alerts.firing() if alerts is not None else None,
+    )
 
 
 def trace_pushes(watcher: Watcher, measurers: Measurers, opened: AsyncExitStack) -> None:
@@ -144,6 +182,7 @@ def all_families(settings: Settings, parts: HubParts, measurers: Measurers) -> I
     records = measurers.collector.records
     return (
         *measurers.latency.families(),
+        *measurers.series.families(),
         *health_series.families(measurers.health.known()),
         *slot_series(measurers.slots.known()),
         *verification_metrics.families(records, wall_clock_ms()),

@@ -184,6 +184,9 @@ ROUTES: Final[Mapping[str, Mapping[str, RouteRule]]] = {
     # A reset requires operate of each topic: hub/topics/groups/reset.py
     "/groups/{group:path}/offsets": {"GET": LISTED, "POST": LISTED},
     "/api/groups/{group:path}/offsets": {"GET": LISTED, "POST": LISTED},
+    "/ui/charts": {"GET": LISTED},
+    "/ui/charts/numbers": {"GET": LISTED},
+    "/api/series": {"GET": LISTED},
     "/latency": {"GET": LISTED},
     "/api/latency": {"GET": LISTED},
     "/lineage": {"GET": LISTED},

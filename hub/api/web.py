@@ -51,6 +51,8 @@ from hub.observability.overview.mirror_readers import MirrorReader, MirrorStatus
 from hub.observability.overview.monitor import Monitor
 from hub.observability.overview.overview import lag_rows
 from hub.observability.overview.reports import ViewSource
+from hub.observability.series.reading import reader_of
+from hub.observability.series.recorder import SeriesRecorder
 from hub.observability.web.page import Site, show_site
 from hub.observability.web.pages.estate import LakeTableLine, NodeSchemas, PageSources
 from hub.observability.web.pages.monitor.completeness import CountedTopics, TopicCountsRow
@@ -95,6 +97,7 @@ class Measurers:
     latency: LatencyRecorder
     health: HealthWatch
     slots: SlotWatch
+    series: SeriesRecorder
 
 
 @dataclass(frozen=True)
@@ -169,6 +172,9 @@ def page_sources(
         canary=parts.canary,
         latency=lambda: [row for row in latency.rows() if sees_view(row.view)],
         usage=parts.usage.page,
+        series=reader_of(
+            settings.home, measurers.series, settings.prometheus_url, settings.prometheus_timeout_s
+        ),
         lake=lambda topic: lake_line(read_note(settings.home, time.time_ns() // 1_000_000), topic),
     )
 
@@ -265,6 +271,11 @@ class Mirrors:
         if now.declared:
             at_ms = now.asked_at_ms if now.error is None else None
             yield from readers_of(MirrorStatuses(now.mirrors, now.here, now.clusters, at_ms), now_ms)
+
+    def current(self) -> Sequence[Mapping[str, Any]]:
+        """Return the last statuses; () while they are not current."""
+        now = self.known()
+        return () if now.asked_at_ms is None or self._trouble(now) is not None else now.mirrors
 
     def families(self) -> Iterator[Metric]:
         """Yield the series of mirrors, from the last status; none while it is unknown."""

@@ -36,6 +36,7 @@ from hub.observability.latency.latency import LatencyRow
 from hub.observability.lineage.live_graph import ViewStorage
 from hub.observability.lineage.open_lineage import Columns
 from hub.observability.overview.collector import Collector, wall_clock_ms
+from hub.observability.series.reading import HasSeries
 from hub.observability.web.pages.estate import LakeTableLine, NodeSchemas, PageSources
 from hub.observability.web.pages.monitor.mirrors import MirrorFacts
 from hub.observability.web.routes.all_pages import create_router, nowhere
@@ -160,6 +161,7 @@ class StagedEstate(StagedHub):
     latency: list[LatencyRow] = field(default_factory=list)
     unmeasured: str | None = None
     lake: LakeTableLine = field(default_factory=LakeTableLine)
+    series: HasSeries | None = None
 
     def estate(self) -> PageSources:
         if self.node is None:
@@ -192,6 +194,7 @@ class StagedEstate(StagedHub):
             canary=lambda: self.canary,
             latency=lambda: self.latency,
             lake=lambda _topic: self.lake,
+            series=self.series,
         )
 
     def app(self) -> FastAPI:

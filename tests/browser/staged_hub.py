@@ -100,6 +100,7 @@ class StagedHub:
     poll_s: float = 0.1
     connect: Connect | None = None
     firing: int | None = None
+    has_charts: bool = False
 
     def app(self) -> FastAPI:
         collector = Collector(
@@ -119,6 +120,7 @@ class StagedHub:
                 monitor=self.monitor(),
                 firing=lambda: self.firing,
                 alerts=self.known_alerts,
+                has_charts=self.has_charts,
             )
         )
 

@@ -218,6 +218,9 @@ QUESTIONS: dict[str, list[str]] = {
     ],
     "/search": [f"?q={PART}"],
     "/api/search": [f"?q={PART}"],
+    "/api/series": ["?of=topic:TOPIC", "?of=view:VIEW&format=csv", "?of=reader:view/VIEW/TOPIC"],
+    "/ui/charts": ["?of=topic:TOPIC", "?of=view:VIEW", "?of=hub"],
+    "/ui/charts/numbers": ["?of=view:VIEW"],
     "/api/access/explain": ["?user=ana&view=VIEW", "?user=ana&topic=TOPIC"],
 }
 SQL = (

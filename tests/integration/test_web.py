@@ -192,3 +192,38 @@ def test_new_messages_are_pushed(settings: Settings, hub_server: str, topic: str
         heard.set()
     thread.join()
     assert tick["messages"][0]["value"]["text"] == "plain" and tick["total_seen"] >= 1
+
+
+def test_charts_show_what_came_and_an_unknown_time_as_a_gap(
+    hub_server: str, settings: Settings, topic: str
+) -> None:
+    """The server records by itself: records of now are a rate, the time before its start is a gap."""
+    writer = KafkaCluster(settings.bootstrap, 10.0).writer(f"{topic}.charted")
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.wait(0.2):
+            writer.append([NewRecord(topic, b"k", b"v", partition=0) for _ in range(10)])
+
+    feeder = threading.Thread(target=write, daemon=True)
+    feeder.start()
+    try:
+        with httpx2.Client(base_url=hub_server, timeout=60) as http:
+
+            def charted() -> dict[str, Any] | None:
+                asked = {"of": f"topic:{topic}", "metric": "in_per_s", "range": "15m"}
+                answer = http.get("/api/series", params=asked)
+                found = answer.json()["series"][0] if answer.status_code == 200 else {"values": []}
+                return found if any(value for value in found["values"]) else None
+
+            found = until(charted, 90.0)
+            assert max(value for value in found["values"] if value is not None) > 10
+            assert found["values"][0] is None and found["samples"][0] == 0
+            part = http.get("/ui/charts", params={"of": f"topic:{topic}", "range": "15m"}, headers=HTML).text
+            assert "Records in and out" in part and 'class="gap"' in part
+            totals = http.get("/api/series", params={"of": "hub", "range": "15m"}).json()
+            assert {mark["kind"] for mark in totals["marks"]} >= {"start"}
+    finally:
+        stop.set()
+        feeder.join(10)
+        writer.close()

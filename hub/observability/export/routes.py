@@ -60,15 +60,17 @@ def create_router(
     families: metrics.Families = tuple,
     firing: Callable[[], int | None] = lambda: None,
     alerts: Callable[[], AlertSnapshot | None] = lambda: None,
+    *,
+    has_charts: bool = False,
 ) -> APIRouter:
     """Return the routes over a running Collector and the store's views.
 
     ``/metrics`` includes ``counters`` and ``families`` of other packages, and the ``series`` worst consumers
     of ``monitor``. ``firing``: number of firing alerts; None: unknown. ``alerts``: all of them; None:
-    they are off.
+    they are off. ``has_charts``: another router serves the charts of the hub.
     """
     router = APIRouter()
-    add_overview(router, collector, Lookup(views), firing, alerts)
+    add_overview(router, collector, Lookup(views), firing, alerts, has_charts=has_charts)
     add_lookup(router, collector, Lookup(views))
     add_lag(router, collector, monitor)
 
@@ -93,6 +95,8 @@ def add_overview(
     lookup: Lookup,
     firing: Callable[[], int | None],
     alerts: Callable[[], AlertSnapshot | None],
+    *,
+    has_charts: bool,
 ) -> None:
     """Add the dashboard, its part that is refreshed, its JSON, and static files."""
 
@@ -109,6 +113,7 @@ def add_overview(
         return html(
             "overview/page.html",
             section="overview",
+            **_charted(request, has_charts),
             **{**lookup.facts(overview, view, key), **facts(overview)},
         )
 
@@ -200,6 +205,11 @@ def as_json(overview: Overview) -> dict[str, Any]:
             "undecodable": overview.undecodable,
         },
     }
+
+
+def _charted(request: Request, has_charts: bool) -> dict[str, Any]:
+    """Return what the charts of the overview need. Totals cover every topic and view."""
+    return {"params": request.query_params, "has_charts": has_charts and may(Action.read, HUB)}
 
 
 def _facts(overview: Overview) -> dict[str, Any]:

@@ -9,7 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
+from starlette.datastructures import QueryParams
+
 from hub.caller import HUB, Action, may
+from hub.observability.series.rollup import DEFAULT_RANGE, RANGES
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +159,35 @@ def paged(total: int, number: int, size: int) -> Pager:
     pages = max(1, -(-total // size))
     at = min(max(1, number), pages)
     return Pager(at, pages, total, (at - 1) * size, min(total, at * size))
+
+
+@dataclass(frozen=True, slots=True)
+class RangeLink:
+    """A range of the charts of a page, and the page's address with it."""
+
+    title: str
+    href: str
+    is_chosen: bool
+
+
+def range_links(path: str, parameters: Mapping[str, object]) -> tuple[RangeLink, ...]:
+    """Return the ranges of charts as links to the page itself, which keep its other parameters.
+
+    ``path``: decoded.
+    """
+    chosen = parameters.get("range") or DEFAULT_RANGE
+    every = parameters.multi_items() if isinstance(parameters, QueryParams) else parameters.items()
+    kept: dict[str, list[object]] = {}
+    for name, value in every:
+        kept.setdefault(name, []).append(value)
+    return tuple(
+        RangeLink(
+            each.title,
+            address(quote(path), kept, range="" if each.name == DEFAULT_RANGE else each.name),
+            each.name == chosen,
+        )
+        for each in RANGES.values()
+    )
 
 
 def address(path: str, parameters: Mapping[str, object], /, **changes: object) -> str:

@@ -69,6 +69,7 @@ def _environment() -> Environment:
         environment.filters[function.__name__] = function
     environment.globals["static"] = address
     environment.globals["address"] = layout.address
+    environment.globals["range_links"] = layout.range_links
     environment.globals["words"] = format.state_label
     environment.globals["site"] = Site()
     return environment

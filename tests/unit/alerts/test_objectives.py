@@ -390,7 +390,7 @@ def test_each_rule_is_judged_by_what_the_server_asks(tmp_path: Path) -> None:
     def judged(settings: Settings, canaries: Any) -> list[str]:
         files = (LiveAlerts(tmp_path), ContactWatch(tmp_path))
         slots: Any = SimpleNamespace(known=tuple)
-        measurers = Measurers(memory, memory, memory, others, slots)
+        measurers = Measurers(memory, memory, memory, others, slots, memory)
         sources = AlertSources(settings, measurers, ledger, others, canaries, *files).all()
         return [each.rule.name for source in sources for each in source(CHANGES, 1_000)]
 

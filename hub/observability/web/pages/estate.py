@@ -20,6 +20,7 @@ from hub.observability.lineage.open_lineage import Columns
 from hub.observability.overview.collector import wall_clock_ms
 from hub.observability.overview.overview import BatchSummary, Overview, TopicLine
 from hub.observability.overview.reports import ViewSource
+from hub.observability.series.reading import HasSeries
 from hub.observability.web.pages.mirror_actions import MirrorPlan, MirrorRequest
 from hub.observability.web.pages.monitor.completeness import CountedTopics
 from hub.observability.web.pages.monitor.connector import ConnectorDetail
@@ -174,6 +175,7 @@ class PageSources:
     canary: Callable[[], Mapping[str, Any] | None] = lambda: None
     latency: Callable[[], Sequence[LatencyRow]] = tuple
     lake: Callable[[str], LakeTableLine] = lambda _topic: LakeTableLine()
+    series: HasSeries | None = None
     usage: Callable[[], UsagePage] = lambda: UsagePage((), False, True)
     now_ms: Callable[[], int] = wall_clock_ms
 

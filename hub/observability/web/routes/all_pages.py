@@ -18,8 +18,8 @@ from hub.observability.web.routes.cluster import (
     usage_routes,
 )
 from hub.observability.web.routes.completeness import completeness_routes
-from hub.observability.web.routes.lag import lag_routes, latency_routes
 from hub.observability.web.routes.lineage import lineage_routes
+from hub.observability.web.routes.measurements import chart_routes, lag_routes, latency_routes
 from hub.observability.web.routes.messages import message_routes
 from hub.observability.web.routes.page_router import ForBrowsers, Frame
 from hub.observability.web.routes.query import query_routes, workbench_routes
@@ -33,6 +33,7 @@ _ROUTES = (
     lag_routes,
     group_routes,
     latency_routes,
+    chart_routes,
     cluster_routes,
     connect_routes,
     sink_routes,

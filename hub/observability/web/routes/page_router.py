@@ -61,6 +61,7 @@ class Frame:
             "now_ms": overview.at_ms,
             "path": path,
             "params": request.query_params,
+            "has_charts": self.sources.series is not None,
             "here": f"{quote(path)}{query}",
             "json_url": f"/api{quote(path)}{query}",
             "found_by": request.query_params.get("q", "") if path == "/search" else "",

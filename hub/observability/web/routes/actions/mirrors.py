@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hub.caller import HUB, Action, done_by, may
 from hub.errors import HubError, NotFound
+from hub.observability.series.reading import MOST_OBJECTS
 from hub.observability.web.forms import posted
 from hub.observability.web.pages.estate import HasMirrorOperations, PageSources
 from hub.observability.web.pages.mirror_actions import (
@@ -47,9 +48,10 @@ def mirror_routes(sources: PageSources) -> APIRouter:
     """Return the routes of ``/mirrors``."""
     pages = PageRouter(sources, "mirrors")
 
-    def operable(_request: Request, _page: Any) -> Mapping[str, object]:
+    def operable(_request: Request, page: Any) -> Mapping[str, object]:
         operates = sources.mirror_operations is not None and may(Action.operate, HUB)
-        return {"may_operate": operates, "labels": LABELS}
+        charted = [f"mirror:{each.name}" for each in page.mirrors[:MOST_OBJECTS]]
+        return {"may_operate": operates, "labels": LABELS, "charted": charted}
 
     @pages.page("/mirrors", "monitor/mirrors.html", for_programs=True, more=operable)
     def mirrors_list(request: Request) -> mirrors.MirrorsPage:
