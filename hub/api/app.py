@@ -159,7 +159,7 @@ async def compose(
     registry = InProcessRegistry(node)
     refuses = await run_in_threadpool(open_write_guard, settings, cluster, opened)
     app.include_router(topic_routes.create_router(cluster, registry, settings.project / TOPICS, refuses))
-    hooks = add_gateway(app, settings, cluster, registry, refuses, opened)
+    gateway, hooks = add_gateway(app, settings, cluster, registry, refuses, opened)
     results = add_audit(app, cluster, opened)
     ledger = add_completeness(app, settings, cluster, opened)
     add_dead_letters(app, settings, cluster, registry, refuses)
@@ -180,6 +180,7 @@ async def compose(
         newest=news.over,
         counters=results.counters,
         usage=ServerUsage(access),
+        gateway=gateway,
         families=lambda: (
             *completeness_routes.families(ledger),
             *canary_routes.families(canaries),
@@ -234,8 +235,8 @@ def add_gateway(
     registry: SchemaRegistry,
     refuses: Refuses,
     opened: AsyncExitStack,
-) -> WebhookCounts:
-    """Add the routes that write records over HTTP. Returns the counts of webhooks."""
+) -> tuple[Gateway, WebhookCounts]:
+    """Add the routes that write records over HTTP. Returns the gateway, and the counts of webhooks."""
     receipts = ReceiptWriter(
         cluster, f"gateway-{uuid.uuid4().hex[:12]}", replication_factor=settings.replication_factor
     )
@@ -248,7 +249,7 @@ def add_gateway(
     app.include_router(gateway_routes.create_router(gateway))
     hooks, counts = LiveWebhooks(settings.project / WEBHOOKS_FILE), WebhookCounts()
     app.include_router(webhook_routes.create_router(hooks, gateway, counts))
-    return counts
+    return gateway, counts
 
 
 def add_audit(app: FastAPI, cluster: KafkaCluster, opened: AsyncExitStack) -> ConformanceResults:

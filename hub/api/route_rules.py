@@ -128,6 +128,8 @@ ROUTES: Final[Mapping[str, Mapping[str, RouteRule]]] = {
     "/ui/topics/{topic}/messages": {"GET": _TOPIC_READ},
     "/api/topics/{topic}/tail": {"GET": _TOPIC_READ},
     "/ui/topics/{topic}/tail": {"GET": _TOPIC_READ},
+    "/topics/{topic}/produce": {"GET": _TOPIC_WRITTEN, "POST": _TOPIC_WRITTEN},
+    "/api/topics/{topic}/produce": {"GET": _TOPIC_WRITTEN},
     "/topics/{topic}/records": {"POST": _TOPIC_WRITTEN},
     "/topics/{topic}/events": {"POST": _TOPIC_WRITTEN},
     "/hooks/{name}": {"POST": SIGNED},

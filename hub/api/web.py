@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from prometheus_client.core import Metric
 
 from hub.alerts.model.rules import RuleChanges, RuleObservations
 from hub.api.mirroring.operations import mirror_operations
+from hub.api.page_facts.store_facts import StoreFacts
 from hub.api.quotas.usage import ServerUsage
 from hub.api.visibility import VisibleAlerts, VisibleTopics, visible_counts, visible_rows, visible_tree
 from hub.caller import CALLER, sees_view
@@ -30,21 +31,12 @@ from hub.connectors.postgres.slot_watch import SlotWatch
 from hub.errors import HubError, PeerError
 from hub.kafka import KafkaCluster, own_cluster
 from hub.lake.note import LakeNote, read_note
-from hub.materializers.definition.column_lineage import made_of
-from hub.materializers.definition.declared import changelog_of
-from hub.materializers.progress.store_reports import stores_of
 from hub.materializers.queries.saved_queries import load_queries, readable
-from hub.materializers.serving.descriptions import stored
-from hub.materializers.serving.searching.search import searched_keys
 from hub.materializers.serving.watcher import Watcher
 from hub.materializers.stores.sql_store import Store
-from hub.materializers.versions.routes import view_versions
-from hub.materializers.versions.versions import PREFIX
 from hub.observability.cluster.health_watch import HealthWatch
 from hub.observability.export.metrics import Counters, Families
 from hub.observability.latency.recorder import LatencyRecorder
-from hub.observability.lineage.live_graph import ViewStorage
-from hub.observability.lineage.open_lineage import Columns
 from hub.observability.overview.collector import Collector, wall_clock_ms
 from hub.observability.overview.contact_watch import ContactWatch
 from hub.observability.overview.mirror_readers import MirrorReader, MirrorStatuses, readers_of
@@ -76,6 +68,7 @@ from hub.schema_registry.server.node import RegistryNode
 from hub.sinks.observe import ProjectSinks
 from hub.topics.browse.browse import Browser
 from hub.topics.browse.describe import TopicFacts, describe
+from hub.topics.gateway.gateway import Gateway
 from hub.topics.groups.reset import GroupPositions
 from hub.topics.tree.tree import LiveTree, TopicSpec
 
@@ -120,6 +113,7 @@ class HubParts:
     counters: Counters
     families: Families
     usage: ServerUsage
+    gateway: Gateway
 
 
 def add_pages(
@@ -167,6 +161,7 @@ def page_sources(
         sinks=ProjectSinks(settings.project, settings.home),
         mirror_operations=mirror_operations(settings),
         groups=GroupPositions(cluster),
+        gateway=parts.gateway,
         health=measurers.health.known,
         processes=measurers.health.processes,
         canary=parts.canary,
@@ -196,41 +191,6 @@ def counted_topics(follower: CountsFollower) -> CountedTopics:
     topics = [TopicCountsRow(each.topic, each.state, each.cause, each.audited_at_ms) for each in known.audits]
     error = None if known.error == NOT_READ else known.error
     return CountedTopics(topics, error, known.read, follower.heat)
-
-
-@dataclass(frozen=True)
-class StoreFacts:
-    """Facts about views; see hub.observability.web.pages.estate.HasViews."""
-
-    store: Store
-    newest: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
-    search_timeout_s: float = 10.0
-
-    def describe(self, view: str) -> Mapping[str, Any]:
-        return stored(self.store, view, self.newest(self.store.progress()))
-
-    def versions(self, view: str) -> Mapping[str, Any]:
-        return view_versions(self.store, view, self.newest)
-
-    def search(self, view: str, words: str, after: str) -> Mapping[str, Any]:
-        return searched_keys(self.store, view, words, after, self.search_timeout_s)
-
-    def kept(self) -> Mapping[str, ViewStorage]:
-        told, tables = self.newest(self.store.progress()), self.store.served_tables()
-        found = {}
-        for view in sorted({key.partition(":")[2] for key in told if key.startswith("state:")}):
-            table = tables.get(view, view)
-            found[view] = ViewStorage(changelog_of(table), stores_of(told, table))
-        return found
-
-    def made_of(self, views: Collection[str]) -> Mapping[str, Columns]:
-        told = self.store.progress()
-        return {
-            view: made_of(each["body"])
-            for view in views
-            for each in told.get(f"{PREFIX}{view}", {}).get("versions", ())
-            if each["state"] == "served"
-        }
 
 
 @dataclass

@@ -51,7 +51,7 @@ from hub.topics.groups.reset import GroupPositions
 from hub.topics.tree.tree import Slo, TopicSpec
 
 from .staged_connectors import StagedConnectors, StagedSinks
-from .staged_groups import StagedGroups
+from .staged_groups import StagedGateway, StagedGroups
 from .staged_hub import SOURCES, VIEW, StagedHub, customers, served
 from .staged_ledger import StagedLedger, staged
 from .staged_mirrors import StagedMirrorOperations
@@ -154,6 +154,7 @@ class StagedEstate(StagedHub):
     alerts: StagedAlerts = field(default_factory=StagedAlerts)
     connectors: StagedConnectors = field(default_factory=StagedConnectors)
     mirror_operations: StagedMirrorOperations = field(default_factory=StagedMirrorOperations)
+    gateway: StagedGateway = field(default_factory=StagedGateway)
     members: dict[str, tuple[str, ...]] = field(default_factory=dict)
     health: Health = field(default_factory=Health)
     processes: tuple[Process, ...] = ()
@@ -187,6 +188,7 @@ class StagedEstate(StagedHub):
             connectors=self.connectors,
             sinks=StagedSinks(),
             mirror_operations=self.mirror_operations,
+            gateway=self.gateway,
             groups=GroupPositions(StagedGroups(self.cluster, self.members)),
             bootstrap="127.0.0.1:9092",
             health=lambda: self.health,

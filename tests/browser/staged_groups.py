@@ -1,14 +1,18 @@
-"""Consumer groups of a cluster in memory, for the port of hub.topics.groups."""
+"""Consumer groups of a cluster in memory, and a gateway that keeps its records: ports of the pages."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
 
 from hub.errors import PeerError
 from hub.kafka import GroupMember
 from hub.log import MemoryCluster
 from hub.record import Positions
+from hub.topics.gateway.produce_batch import GatewayAnswer, ProduceRequest
 
 
 @dataclass
@@ -43,3 +47,21 @@ class StagedGroups:
         if self.members.get(group):
             raise PeerError(f'group "{group}": it has members', code="HUB-3012")
         self.cluster.committed.setdefault(group, {}).update(dict(positions))
+
+
+@dataclass
+class StagedGateway:
+    """``written``: topics and records, one for each idempotency key. ``refuses``: the line of the answer."""
+
+    written: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    refuses: dict[str, Any] | None = None
+    _known: dict[str | None, int] = field(default_factory=dict)
+
+    def write(self, request: ProduceRequest) -> GatewayAnswer:
+        if self.refuses is not None:
+            return GatewayAnswer(self.refuses["error_code"], (self.refuses,))
+        if request.idempotency_key not in self._known:
+            self._known[request.idempotency_key] = len(self.written)
+            self.written.append((request.topic, orjson.loads(request.body)))
+        offset = self._known[request.idempotency_key]
+        return GatewayAnswer(200, ({"error_code": 200, "partition_id": 0, "offset": offset},))

@@ -216,6 +216,8 @@ QUESTIONS: dict[str, list[str]] = {
         '?sql=SELECT *, _value FROM "TOPIC" EMIT CHANGES FROM BEGINNING',
         '?sql=SELECT _value FROM "TOPIC.dlq" EMIT CHANGES FROM BEGINNING&format=ndjson',
     ],
+    "/topics/{topic}/produce": ["", "?partition=0&offset=0"],
+    "/api/topics/{topic}/produce": ["", "?partition=0&offset=0"],
     "/search": [f"?q={PART}"],
     "/api/search": [f"?q={PART}"],
     "/api/series": ["?of=topic:TOPIC", "?of=view:VIEW&format=csv", "?of=reader:view/VIEW/TOPIC"],
@@ -248,6 +250,7 @@ POSTED: dict[str, list[Any]] = {
 CHANGES = (
     *("/sign-in", "/sign-out", "/sessions", "/tokens", "/api/access", "/subjects", "/config", "/mode"),
     *("/contexts", "/schemas", "/compatibility", "/v1/metadata", "/topics/{topic}/records"),
+    "/topics/{topic}/produce",
     *("/topics/{topic}/events", "/v3/clusters", "/view-versions", "/api/audit/receipts", "/connect"),
     *("/alerts", "/api/alerts", "/hooks", "/api/workbench/save", "/dek-registry", "/api/erasures"),
     *("/mirrors", "/api/mirrors", "/groups", "/api/groups"),

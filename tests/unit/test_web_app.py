@@ -12,7 +12,8 @@ import pytest
 from mirror_statuses import board
 from ports import free_ports
 
-from hub.api.web import MEASURED_FOR_MS, Mirrors, StoreFacts
+from hub.api.page_facts.store_facts import StoreFacts
+from hub.api.web import MEASURED_FOR_MS, Mirrors
 from hub.errors import NotFound, PeerError
 from hub.kafka import KafkaCluster
 from hub.materializers.stores.sql_store import Store

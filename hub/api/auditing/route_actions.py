@@ -55,6 +55,7 @@ ROUTES_LOGGED: Final[Mapping[str, LoggedRoute]] = {
     "/tokens/{id}/revoke": _TOKEN_END,
     "/api/access/tokens": _TOKEN,
     "/api/access/tokens/{id}": _TOKEN_END,
+    "/topics/{topic}/produce": _WRITE,
     "/topics/{topic}/records": _WRITE,
     "/topics/{topic}/events": _WRITE,
     "/hooks/{name}": _noted(LoggedAction.records_write, "webhook", "name"),

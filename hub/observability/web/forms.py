@@ -13,9 +13,9 @@ from hub.observability.web.page import is_of
 MOST_POSTED = 20_000
 
 
-async def posted(request: Request) -> Mapping[str, str]:
+async def posted(request: Request, most: int = MOST_POSTED, most_fields: int = 20) -> Mapping[str, str]:
     """Return the values of a form sent from this server's own page; another site cannot submit one on the
-    user's behalf.
+    user's behalf. ``most``: bytes as sent.
 
     Raises CallerError.
     """
@@ -27,6 +27,9 @@ async def posted(request: Request) -> Mapping[str, str]:
     body = b""
     async for part in request.stream():
         body += part
-        if len(body) > MOST_POSTED:
-            raise CallerError(f"more than {MOST_POSTED} bytes")
-    return dict(parse_qsl(body.decode("utf-8", "replace"), max_num_fields=20))
+        if len(body) > most:
+            raise CallerError(f"the form has more than {most} bytes")
+    try:
+        return dict(parse_qsl(body.decode("utf-8", "replace"), max_num_fields=most_fields))
+    except ValueError:
+        raise CallerError(f"the form has more than {most_fields} fields") from None

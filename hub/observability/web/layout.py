@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 
 from starlette.datastructures import QueryParams
 
-from hub.caller import HUB, Action, may
+from hub.caller import HUB, Action, Kind, Resource, may
 from hub.observability.series.rollup import DEFAULT_RANGE, RANGES
 
 
@@ -90,6 +90,17 @@ def visible_navigation() -> tuple[SectionGroup, ...]:
         for group in NAVIGATION
     )
     return tuple(group for group in groups if group.sections)
+
+
+_NOT_BY_HAND = ("_", "views.")
+
+
+def may_produce(topic: str) -> bool:
+    """Return whether the page offers the caller to write messages to a topic: not to the hub's own topics, to
+    changelogs of views, or to DLQs."""
+    if topic.startswith(_NOT_BY_HAND) or topic.endswith(".dlq"):
+        return False
+    return may(Action.write, Resource(Kind.topic, topic))
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,7 @@ def test_operators_and_admins_routes_are_changes() -> None:
     assert after == {
         *("/sign-in", "/sign-out", "/query", "/query/changes", "/views/{view}/changes", "/hooks/{name}"),
         *("/topics/{topic}/records", "/topics/{topic}/events", "/api/audit/receipts"),
+        "/topics/{topic}/produce",
         "/v3/clusters/{cluster}/topics/{topic}/records",
         *("/api/workbench/plan", "/api/workbench/preview", "/api/workbench/save"),
     }

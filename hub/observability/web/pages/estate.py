@@ -33,6 +33,7 @@ from hub.schema_registry.registry.state_machine import Registry
 from hub.schema_registry.server.node import RegistryNode
 from hub.topics.browse.browse import Browser
 from hub.topics.browse.describe import TopicFacts
+from hub.topics.gateway.produce_batch import GatewayAnswer, ProduceRequest
 from hub.topics.groups.reset import GroupPositions
 from hub.topics.tree.tree import TopicSpec
 
@@ -120,6 +121,13 @@ class HasMirrorOperations(Protocol):
         """Carry out a request, and return its result when it is complete."""
 
 
+class Writes(Protocol):
+    """The gateway (hub.topics.gateway.gateway.Gateway)."""
+
+    def write(self, request: ProduceRequest) -> GatewayAnswer:
+        """Write a request's records, and return the answer. Raises CallerError, PeerError."""
+
+
 class HasSinks(Protocol):
     """Sinks of the project, with their states. Reads files alone."""
 
@@ -170,6 +178,7 @@ class PageSources:
     sinks: HasSinks | None = None
     mirror_operations: HasMirrorOperations | None = None
     groups: GroupPositions | None = None
+    gateway: Writes | None = None
     health: Callable[[], Health] = Health
     processes: Callable[[], Sequence[Process]] = tuple
     canary: Callable[[], Mapping[str, Any] | None] = lambda: None

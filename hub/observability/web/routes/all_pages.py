@@ -10,6 +10,7 @@ from hub.observability.web.pages.estate import PageSources
 from hub.observability.web.pages.index import SearchIndex
 from hub.observability.web.routes.actions.groups import group_routes
 from hub.observability.web.routes.actions.mirrors import mirror_routes
+from hub.observability.web.routes.actions.produce import produce_routes
 from hub.observability.web.routes.alerts import alert_routes
 from hub.observability.web.routes.cluster import (
     cluster_routes,
@@ -32,6 +33,7 @@ _ROUTES = (
     view_routes,
     lag_routes,
     group_routes,
+    produce_routes,
     latency_routes,
     chart_routes,
     cluster_routes,
