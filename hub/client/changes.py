@@ -272,3 +272,33 @@ class Listener:
             self._on_disconnect(error.message)
         self._quiet = True
         return pause
+
+
+class Rows:
+    """Rows of a view: ``apply`` every change in order. A new snapshot is collected separately, so readers
+    never see part of one. ``whole``: a snapshot was complete. ``covered``: the source positions included.
+    """
+
+    def __init__(self) -> None:
+        self.now: dict[str, Row] = {}
+        self.whole = False
+        self.covered = Positions()
+        self._next: dict[str, Row] | None = {}
+
+    def apply(self, change: Change) -> None:
+        rows = self.now if self._next is None else self._next
+        match change:
+            case Snapshot(key, row, _) | Upsert(key, row, _):
+                rows[key] = row
+            case Delete(key, _):
+                rows.pop(key, None)
+            case Reset():
+                self._next = {}
+            case Synced():
+                # The positions covered by the old rows do not apply to the new ones; the next Covered has
+                # theirs.
+                self.now, self._next, self.whole, self.covered = rows, None, True, Positions()
+            case Covered(positions):
+                self.covered = positions
+            case Behind():
+                pass

@@ -18,9 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.client import Covered, Delete, NotFound, Reset, Snapshot, Synced, Unreachable, Upsert
-from hub.client.changes import Change, Denied, Listener, SseDecoder, StreamEvent, stream_event_of
+from hub.client.changes import Change, Denied, Listener, Rows, SseDecoder, StreamEvent, stream_event_of
 from hub.client.errors import ConnectionBroken
-from hub.client.local_copy import Rows
 from hub.client.requests import Reply
 from hub.materializers.changelog.record import GENERATION_SHIFT
 from hub.materializers.serving import subscriptions
