@@ -212,6 +212,7 @@ ROUTES: Final[Mapping[str, Mapping[str, RouteRule]]] = {
     "/api/sinks": {"GET": _HUB_READ},
     "/mirrors": {"GET": _HUB_READ},
     "/api/mirrors": {"GET": _HUB_READ},
+    "/api/mirrors/{mirror}/translate": {"GET": _HUB_READ},
     "/mirrors/{mirror}/{action}": {"GET": _HUB_OPERATED, "POST": _HUB_OPERATED},
     "/api/mirrors/{mirror}/{action}": {"GET": _HUB_OPERATED, "POST": _HUB_OPERATED},
     # alerts on visible objects, silences of objects that the caller may operate: hub/api/visibility.py

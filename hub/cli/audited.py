@@ -59,7 +59,7 @@ LOGGED: Final[Mapping[str, LoggedCommand]] = {
         LoggedAction.mirror_change,
         "mirror",
         *("mirror import", "mirror pause", "mirror resume", "mirror drop", "mirror drill"),
-        *("mirror switchover", "mirror failover", "mirror failback", "mirror promote"),
+        *("mirror switchover", "mirror failover", "mirror failback", "mirror promote", "mirror translate"),
     ),
     **_on(LoggedAction.schema_change, "subject", "schema register", "schema delete", named="subject"),
     **_on(LoggedAction.schema_change, "subject", "schema level", named="subject"),

@@ -16,12 +16,12 @@ One core without sockets, two thin shells around it::
     requests.py    [core] requests, replies, headers and pauses as values
     answers.py     [core] pages, results and positions from replies
     produce_bodies.py [core] bodies of produce requests
-    changes.py     [core] typed changes; where to resume, which changes were delivered already
-    local_copy.py  [core] changes folded into rows
+    changes.py     [core] typed changes, folded into rows; where to resume, which were delivered already
     receipts.py    [core] acknowledged events, counted for the completeness check
     errors.py      [core] the errors, and how an answer becomes one
     transport.py        [edge] httpx and websockets
     sync.py aio.py [shell] the calls waited for, and awaited
+    copies.py      [shell] a copy of a view that a thread keeps
     outbox.py           outbox and inbox of an application's own database
 
 Except for ``outbox.py``, the client imports none of the server's packages, and loads its libraries when a hub
@@ -29,13 +29,14 @@ is created.
 """
 
 from hub.client.aio import AsyncChanges, AsyncCopy, AsyncHub
-from hub.client.answers import Column, Page, Result
+from hub.client.answers import Column, Page, Result, TranslatedOffset
 from hub.client.changes import Behind, Change, Covered, Delete, Reset, Snapshot, Synced, Upsert
+from hub.client.copies import Copy
 from hub.client.errors import NotCovered, Reason, Refused, Unreachable
 from hub.client.event import DECLARED, Event
 from hub.client.frames import ArrowResult
 from hub.client.requests import Row
-from hub.client.sync import Changes, Copy, Hub
+from hub.client.sync import Changes, Hub
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
 from hub.record import Positions
 
@@ -69,6 +70,7 @@ __all__ = [
     "Row",
     "Snapshot",
     "Synced",
+    "TranslatedOffset",
     "Unreachable",
     "Upsert",
 ]

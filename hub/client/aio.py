@@ -9,16 +9,25 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from hub.client.answers import Page, Result
+from hub.client.answers import Page, Result, TranslatedOffset, translated_of
 from hub.client.calls import Calls
-from hub.client.changes import Change, Denied, Listener, Transport
+from hub.client.changes import Change, Denied, Listener, Rows, Transport
 from hub.client.errors import ConnectionBroken, NotCovered, Unreachable
 from hub.client.event import DECLARED, Event
 from hub.client.frames import ArrowResult
-from hub.client.local_copy import Rows
 from hub.client.produce_bodies import events_of
 from hub.client.receipts import Receipts
-from hub.client.requests import Call, Pause, Row, SearchOptions, Token, Where, caller_settings, headers_of
+from hub.client.requests import (
+    Call,
+    Pause,
+    Row,
+    SearchOptions,
+    Token,
+    Where,
+    caller_settings,
+    headers_of,
+    translation,
+)
 from hub.errors import CallerError, HubError
 from hub.record import Positions
 
@@ -152,6 +161,13 @@ class AsyncHub(AbstractAsyncContextManager["AsyncHub"]):
     ) -> Result:
         """See ``Hub.query``."""
         return await self._run(self._calls.query(sql, parameters, limit, after, timeout_s, cut))
+
+    async def translate(
+        self, mirror: str, topic: str, partition: int, offset: int, *, back: bool = False
+    ) -> TranslatedOffset:
+        """See ``Hub.translate``."""
+        request = translation(mirror, topic, partition, offset, back)
+        return await self._run(self._calls.ask(request, translated_of))
 
     def subscribe(
         self,

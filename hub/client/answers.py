@@ -33,6 +33,21 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
+class TranslatedOffset:
+    """A position at the other side of a mirror. ``precision``: exact, next, bounded or unknown; ``offset`` is
+    None when it is unknown, and ``why`` has the reason. ``read_again``: records that a reader there gets
+    again, for bounded.
+    """
+
+    topic: str
+    partition: int
+    offset: int | None
+    precision: str
+    read_again: int = 0
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Column:
     """A column of an answer; ``type`` is SQL's name."""
 
@@ -111,6 +126,17 @@ def page_of(reply: Reply) -> Page:
     """Return a page of a view's rows. Raises Unreachable for a body that is not the hub's."""
     behind = tuple(filter(None, reply.headers.get(CATCHING_UP, "").split(",")))
     return read_reply(reply, lambda body: Page([*body["rows"]], body["next"], position_of(reply), behind))
+
+
+def translated_of(body: Any) -> TranslatedOffset:
+    return TranslatedOffset(
+        body["topic"],
+        body["partition"],
+        body["translated"],
+        body["precision"],
+        body.get("read_again", 0),
+        body.get("why", ""),
+    )
 
 
 def position_of(reply: Reply) -> Positions:

@@ -6,8 +6,7 @@
                                                 returns the result: the same for a thread that waits and a task that awaits
 
 Each request may be repeated: reads change nothing, and a produce request carries an idempotency key. So
-temporary failures (no connection, 429, 502, 503, 504) are retried, with growing pauses, until the call's
-timeout.
+temporary failures (no connection, 429, 502, 503, 504) are retried, with growing pauses, in the call's time.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -55,6 +54,7 @@ from hub.client.requests import (
     Request,
     Row,
     SearchOptions,
+    T,
     Token,
     Where,
     conditions_of,
@@ -184,11 +184,7 @@ class Calls:
         return read_reply((yield from self._ask(request, budget)), result_of)
 
     def query_arrow(
-        self,
-        sql: str,
-        parameters: Mapping[str, Any] | None,
-        limit: int,
-        timeout_s: float | None,
+        self, sql: str, parameters: Mapping[str, Any] | None, limit: int, timeout_s: float | None
     ) -> Call[ArrowResult]:
         """SQL over views, as an Arrow stream."""
         budget = self.budget(timeout_s)
@@ -219,6 +215,10 @@ class Calls:
         if form is not None:
             asked["format"] = form
         return Request("POST", "/query", headers=JSON_BODY, body=json_of(asked, "query: a parameter"))
+
+    def ask(self, request: Request, read: Callable[[Any], T]) -> Call[T]:
+        """Return the body of a reply as ``read`` returns it."""
+        return read_reply((yield from self._ask(request, self.budget(None))), read)
 
     # ---- writes
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from typing import Any, TypedDict, TypeVar
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 import orjson
 
@@ -123,6 +123,12 @@ def search_query(words: str, options: SearchOptions) -> tuple[tuple[str, str], .
     if (fields := options.get("fields")) is not None:
         found.append(("fields", ",".join(fields)))
     return tuple(found)
+
+
+def translation(mirror: str, topic: str, partition: int, offset: int, back: bool) -> Request:
+    asked = (("topic", topic), ("partition", str(partition)), ("offset", str(offset)))
+    path = f"/api/mirrors/{quote(mirror, safe='')}/translate"
+    return Request("GET", path, (*asked, ("back", "true")) if back else asked)
 
 
 def text_of(value: Any) -> str:

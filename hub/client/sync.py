@@ -1,28 +1,34 @@
-"""[shell] The client for threads: every call of calls.py waited for, and a copy kept by a thread."""
+"""[shell] The client for threads: every call of calls.py waited for."""
 
 from __future__ import annotations
 
-import asyncio
 import os
-import threading
 import time
-from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from hub.client.aio import AsyncCopy, AsyncHub
-from hub.client.answers import Page, Result
+from hub.client.answers import Page, Result, TranslatedOffset, translated_of
 from hub.client.calls import Calls
 from hub.client.changes import Change, Denied, Listener, Transport
+from hub.client.copies import Copy
 from hub.client.errors import ConnectionBroken
 from hub.client.event import DECLARED, Event
 from hub.client.frames import ArrowResult
 from hub.client.produce_bodies import events_of
 from hub.client.receipts import Receipts
-from hub.client.requests import Call, Pause, Row, SearchOptions, Token, Where, caller_settings, headers_of
-from hub.errors import CallerError
+from hub.client.requests import (
+    Call,
+    Pause,
+    Row,
+    SearchOptions,
+    Token,
+    Where,
+    caller_settings,
+    headers_of,
+    translation,
+)
 from hub.record import Positions
 
 if TYPE_CHECKING:
@@ -194,6 +200,16 @@ class Hub(AbstractContextManager["Hub"]):
         """
         return self._run(self._calls.query(sql, parameters, limit, after, timeout_s, cut))
 
+    def translate(
+        self, mirror: str, topic: str, partition: int, offset: int, *, back: bool = False
+    ) -> TranslatedOffset:
+        """Return a position of a mirror's source at its target; with ``back``, the reverse. A position is the
+        next offset to read. The first call of a mirror takes longer: the server reads its map.
+
+        >>> hub.translate("nyc-lon", "nyc.orders", 0, 4711)
+        """
+        return self._run(self._calls.ask(translation(mirror, topic, partition, offset, back), translated_of))
+
     def subscribe(
         self,
         view: str,
@@ -326,75 +342,3 @@ class Changes(Iterator[Change], AbstractContextManager["Changes"]):
             except (ConnectionBroken, Denied) as failure:
                 pause = self._listener.broken(failure)
             self._sleep(pause)
-
-
-class Copy(Mapping[str, Row], AbstractContextManager["Copy"]):
-    """A view's rows by key, kept up to date by a thread: reads cost nothing and never wait. For any number of
-    threads.
-
-    As ``AsyncCopy``, which it has in an event loop of its own."""
-
-    def __init__(
-        self, url: str, token: str | None, view: str, where: Where | None, transport: Transport
-    ) -> None:
-        begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event, AsyncCopy]] = Future()
-
-        async def keep() -> None:
-            try:
-                async with AsyncHub(url, token=token) as hub, AsyncCopy(hub, view, where, transport) as copy:
-                    stop = asyncio.Event()
-                    begun.set_result((asyncio.get_running_loop(), stop, copy))
-                    await stop.wait()
-            except BaseException as error:
-                if not begun.done():
-                    begun.set_exception(error)
-                raise
-
-        self._thread = threading.Thread(target=asyncio.run, args=(keep(),), name=f"copy-{view}", daemon=True)
-        self._thread.start()
-        self._loop, self._stop, self._copy = begun.result()
-
-    @property
-    def connected(self) -> bool:
-        """False while the line is broken: the copy is as old as that."""
-        return self._copy.connected
-
-    @property
-    def covered(self) -> Positions:
-        """The source positions that the copy includes."""
-        return self._copy.covered
-
-    def __getitem__(self, key: str) -> Row:
-        return self._copy[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._copy)
-
-    def __len__(self) -> int:
-        return len(self._copy)
-
-    def wait_until(self, token: Token, timeout_s: float = 30.0) -> None:
-        """Wait until the copy includes the write. Raises NotCovered; Refused when the view does not read the
-        write's topic.
-        """
-        self._wait(self._copy.wait_until(token, timeout_s))
-
-    def wait_whole(self, timeout_s: float | None = 60.0) -> None:
-        """Wait until the first snapshot is complete. Raises Unreachable."""
-        self._wait(self._copy.wait_whole(timeout_s))
-
-    def close(self) -> None:
-        """Stop updating the copy; its rows stay readable."""
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._stop.set)
-            self._thread.join(10.0)
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _wait(self, waiting: Coroutine[Any, Any, None]) -> None:
-        try:
-            asyncio.run_coroutine_threadsafe(waiting, self._loop).result()
-        except (RuntimeError, CancelledError):  # its loop is closed, or ended meanwhile
-            waiting.close()
-            raise CallerError(f'the copy of view "{self._copy.view}" is closed') from None

@@ -8,6 +8,7 @@ from typing import Any
 
 from hub.errors import Conflict
 from hub.observability.web.pages.mirror_actions import MirrorPlan, MirrorRequest, plan_of
+from hub.record import TopicPartition
 
 
 @dataclass
@@ -36,3 +37,7 @@ class StagedMirrorOperations:
         self.plan(request)
         self.done.append((request, by, wait_s))
         return {"mirror": request.mirror, "action": request.action}
+
+    def translate(self, mirror: str, place: TopicPartition, offset: int, back: bool) -> Mapping[str, Any]:
+        found = {"topic": place.topic, "partition": place.partition, "offset": offset}
+        return {**found, "translated": offset - 1 if back else offset + 1, "precision": "exact"}

@@ -18,6 +18,7 @@ from typing import Any
 from hub.config.settings import Settings
 from hub.errors import Conflict, HubError, NotFound
 from hub.observability.web.pages.mirror_actions import MirrorPlan, MirrorRequest, plan_of
+from hub.record import TopicPartition
 from hub.replication.clusters.clusters import ClusterHandle, own_environ, reach_all
 from hub.replication.config.load_mirrors import load
 from hub.replication.config.mirrors import MIRRORS_FILE, MirrorsFile
@@ -29,6 +30,7 @@ from hub.replication.operations.operator import Operator
 from hub.replication.ownership.links import Link, checked, declared_link
 from hub.replication.ownership.operation_steps import Kind, OwnershipChange
 from hub.replication.ownership.topic_state import TopicState
+from hub.replication.positions.mirror_maps import MirrorMaps
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +57,7 @@ class MirrorOperations:
     _opening: threading.Lock = field(default_factory=threading.Lock)
     _file: MirrorsFile | None = None
     _reached: Mapping[str, ClusterHandle] = field(default_factory=dict)
+    _maps: dict[str, MirrorMaps] = field(default_factory=dict)  # by mirror, of the present file
 
     def plan(self, request: MirrorRequest) -> MirrorPlan:
         """Return what a request would do now. Raises NotFound, CallerError, PeerError, and Conflict when it
@@ -109,6 +112,15 @@ class MirrorOperations:
                 return {**done, "aborted": aborted}
             return {**done, **_resume(clusters, link, request, due, by, wait_s)}
 
+    def translate(self, mirror: str, place: TopicPartition, offset: int, back: bool) -> Mapping[str, Any]:
+        """Return a position at the other side. Raises NotFound, CallerError, PeerError. The first call of a
+        mirror reads its maps; later ones read what was added."""
+        clusters, link = self._open(mirror)
+        with self._opening:
+            maps = self._maps.setdefault(link.name, MirrorMaps(clusters.file, link, clusters.clusters))
+        maps.refresh()
+        return maps.translate(place, offset, back=back).as_json()
+
     @staticmethod
     def _due(clusters: MirroredClusters, link: Link, request: MirrorRequest) -> list[OwnershipChange]:
         aborts = request.action == "abort"
@@ -130,6 +142,8 @@ class MirrorOperations:
             if file != self._file:
                 self._reached = reach_all(file, self.environ, self.folder, self.timeout_s)
                 self._file = file
+                while self._maps:
+                    self._maps.popitem()[1].close()
             return MirroredClusters(file, self._reached), declared_link(file, mirror)
 
     @contextmanager

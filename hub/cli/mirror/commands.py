@@ -18,6 +18,7 @@ from hub.cli.mirror.failover import drill, failback, failover, left_behind, prom
 from hub.cli.mirror.import_mm2 import import_copies
 from hub.cli.mirror.planning import apply, list_mirrors, plan
 from hub.cli.mirror.status import run, status
+from hub.cli.mirror.translate import translate
 from hub.cli.mirror.verification import verify
 from hub.errors import PeerError
 
@@ -68,6 +69,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "run": run,
     "status": status,
     "verify": verify,
+    "translate": translate,
     "import": import_copies,
     "pause": pause,
     "resume": resume,

@@ -262,6 +262,8 @@ def test_whom_nothing_is_granted_reaches_nothing_in_particular(client: TestClien
         ("POST", "/dlq/shop.orders.dlq/0/1/replay", BOB, None),
         ("GET", "/api/mirrors", ANA, 403),
         ("GET", "/api/mirrors", BOB, None),
+        ("GET", "/api/mirrors/x/translate?topic=shop.orders&offset=1", ANA, 403),
+        ("GET", "/api/mirrors/x/translate?topic=shop.orders&offset=1", BOB, None),
         ("GET", "/api/alerts", ANA, None),
         ("GET", "/api/alerts", BOB, None),
         ("DELETE", "/api/alerts/silences/x", ANA, 403),

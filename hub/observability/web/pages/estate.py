@@ -27,6 +27,7 @@ from hub.observability.web.pages.monitor.connector import ConnectorDetail
 from hub.observability.web.pages.monitor.mirrors import MirrorFacts
 from hub.observability.web.pages.monitor.sinks import SinkLine
 from hub.quotas.usage import UsagePage
+from hub.record import TopicPartition
 from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.registry.errors import RequestRefused
 from hub.schema_registry.registry.state_machine import Registry
@@ -119,6 +120,9 @@ class HasMirrorOperations(Protocol):
 
     def act(self, request: MirrorRequest, by: str, wait_s: float) -> Mapping[str, Any]:
         """Carry out a request, and return its result when it is complete."""
+
+    def translate(self, mirror: str, place: TopicPartition, offset: int, back: bool) -> Mapping[str, Any]:
+        """Return the position at the other side, with its precision: a TranslatedPosition as JSON."""
 
 
 class Writes(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import anyio.to_thread
@@ -23,6 +23,7 @@ from hub.observability.web.pages.mirror_actions import (
 )
 from hub.observability.web.pages.monitor import mirrors
 from hub.observability.web.routes.page_router import PageRouter, Text, split_values
+from hub.record import TopicPartition
 
 WAIT_S = 120.0
 
@@ -59,16 +60,32 @@ def mirror_routes(sources: PageSources) -> APIRouter:
         background: ``asked_at_ms`` is null until they answered once."""
         return mirrors.mirrors_page(sources.mirrors())
 
-    _add_operations(pages, sources)
-    return pages.routes
-
-
-def _add_operations(pages: PageRouter, sources: PageSources) -> None:
     def operations() -> HasMirrorOperations:
         if sources.mirror_operations is None:
             raise NotFound("this server operates no mirrors", hint="hub mirror --help")
         return sources.mirror_operations
 
+    _add_translation(pages, operations)
+    _add_operations(pages, operations)
+    return pages.routes
+
+
+def _add_translation(pages: PageRouter, operations: Callable[[], HasMirrorOperations]) -> None:
+    @pages.routes.get("/api/mirrors/{mirror}/translate", tags=["pages"], response_model=None)
+    def translate_position(
+        mirror: str,
+        topic: Annotated[str, Query(min_length=1, max_length=249)],
+        offset: Annotated[int, Query(ge=0, le=2**63 - 1)],
+        partition: Annotated[int, Query(ge=0, le=2**31 - 1)] = 0,
+        back: Annotated[bool, Query(description="from the target to the source")] = False,
+    ) -> Mapping[str, Any]:
+        """Translate a position, the next offset to read, from the source of a mirror to its target by the
+        offset map. ``precision``: exact, next (the target has no record at that offset), bounded
+        (``read_again`` records come again), or unknown (``translated`` is null, ``why`` has the reason)."""
+        return operations().translate(mirror, TopicPartition(topic, partition), offset, back)
+
+
+def _add_operations(pages: PageRouter, operations: Callable[[], HasMirrorOperations]) -> None:
     @pages.page("/mirrors/{mirror}/{action}", "monitor/mirror_action.html")
     def mirror_plan(
         request: Request,
