@@ -114,7 +114,7 @@ class MirrorOperations:
 
     def translate(self, mirror: str, place: TopicPartition, offset: int, back: bool) -> Mapping[str, Any]:
         """Return a position at the other side. Raises NotFound, CallerError, PeerError. The first call of a
-        mirror reads its maps; later ones read what was added."""
+        mirror reads its maps; later ones read the newer records."""
         clusters, link = self._open(mirror)
         with self._opening:
             maps = self._maps.setdefault(link.name, MirrorMaps(clusters.file, link, clusters.clusters))

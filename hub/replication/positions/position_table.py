@@ -38,8 +38,8 @@ def digest_of(positions: Iterable[tuple[str, int, int]]) -> str:
 def plan_table(
     table: str, rows: Sequence[tuple[str, int, int]], maps: MapsOfMirror, *, back: bool = False
 ) -> TablePlan:
-    """Translate each row: topic, partition, next offset. Raises CallerError (HUB-1642) for a row that is no
-    position.
+    """Translate each row: topic, partition, next offset. Raises CallerError (HUB-1642) for an invalid
+    row.
     """
     found = []
     for topic, partition, offset in rows:

@@ -1,7 +1,7 @@
 """[edge] The file system: a Spark checkpoint, read as it is and written to a new folder.
 
-The input is never changed. The new folder appears complete or not at all: it is written beside its place and
-renamed. What a killed command left there is removed by the next one.
+The input is never changed. The new folder appears complete or not at all: it is written under a temporary
+name and renamed. The next command removes the rest of a killed one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""[core] The logs of a Spark checkpoint, and what they become in another region.
+"""[core] Translate the logs of a Spark checkpoint for another region.
 
 ::
 
