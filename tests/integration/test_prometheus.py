@@ -29,6 +29,10 @@ from hub.demo.feeder import Feeder
 from hub.embedded import KafkaNode, ensure_jars
 from hub.errors import Conflict, PeerError
 from hub.kafka import KafkaCluster
+from hub.observability.series.catalog import CLUSTER, HUB, SeriesObject, reader_object
+from hub.observability.series.prometheus import PrometheusSeries
+from hub.observability.series.reading import SeriesReader
+from hub.observability.series.rollup import RANGES
 from hub.record import NewRecord, Positions
 from hub.runtime import die_with_parent
 from hub.supervisor import end
@@ -296,6 +300,33 @@ def test_a_reader_that_stopped_fires_until_it_has_read(fed: Pipeline, prometheus
     assert not prometheus.query(wrong)
     _committed(fed.cluster, fed.cluster.end_offsets([LATE]))
     wait_until(lambda: late not in prometheus.firing(), PATIENCE_S, lambda: str(prometheus.firing()))
+
+
+def test_charts_are_read_from_prometheus(fed: Pipeline, prometheus: Watching) -> None:
+    """The same metrics that the hub's own store has: each expression finds the object's own series."""
+    reader = SeriesReader(fed.settings.home, prometheus=PrometheusSeries(prometheus.url, 30.0))
+    group = reader_object("group", GROUP, LATE)
+    wanted = {
+        SeriesObject("topic", LATE): {"in_per_s", "undecodable", "lag_s", "lag_records"},
+        SeriesObject("view", VIEW): {"lag_s", "p50_s", "p95_s", "p99_s", "batch_s", "rows"},
+        group: {"lag_s", "lag_error_s", "lag_records"},
+        HUB: {"in_per_s", "lag_s", "lag_records", "undecodable", "firing"},
+        CLUSTER: {"bytes", "offline", "under_replicated", "brokers"},
+    }
+    for about, metrics in wanted.items():
+
+        def known(about: SeriesObject = about) -> dict[str, float]:
+            found = reader.read([about], (), RANGES["15m"])
+            assert found.source == "prometheus" and found.notes == ()
+            exported = [each for each in found.lines if each.metric.promql]
+            return {
+                each.metric.name: value for each in exported for value in each.values if value is not None
+            }
+
+        wait_until(lambda: known().keys() >= metrics, PATIENCE_S, lambda: f"{about}: {known()}")  # noqa: B023
+    assert known()["brokers"] == 1.0
+    own = SeriesReader(fed.settings.home).read([group], ["lag_records"], RANGES["15m"])
+    assert any(value is not None for value in own.lines[0].values)
 
 
 def test_a_hub_that_is_gone_is_told_by_prometheus(fed: Pipeline, prometheus: Watching) -> None:

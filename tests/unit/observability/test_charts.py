@@ -90,6 +90,9 @@ def test_a_chart_says_its_values_band_and_gaps_in_words(reader: SeriesReader) ->
     assert data["lines"][0]["values"][GAP[0]] is None
     assert lag.band_of == "band: error bound" and lag.lines[0].band.count("M") == 2
     assert json.loads(lag.data)["error"][0] == 0.4
+    # At the first step the lag is 1 s, so the band is from 0.6 to 1.4 s, of a scale that ends at 3 s.
+    edges = [float(y) for x, y in re.findall(r"([\d.]+) ([\d.]+)", lag.lines[0].band) if float(x) < 2]
+    assert edges == pytest.approx([HIGH * (1 - 1.4 / 3), HIGH * (1 - 0.6 / 3)], abs=0.1)
     assert [mark.text.split(" ", 1)[1] for mark in rates.marks] == ["server started", "alert lag fires"]
 
 
