@@ -23,9 +23,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.errors import PeerError
-from hub.observability.series.catalog import Unit, reader_object
+from hub.observability.series.catalog import HUB, METRICS, Unit, reader_object
+from hub.observability.series.marks import Mark
 from hub.observability.series.prometheus import PrometheusSeries
-from hub.observability.series.reading import SeriesReader
+from hub.observability.series.reading import SeriesAnswer, SeriesLine, SeriesReader
 from hub.observability.series.rollup import DAY_MS, MINUTE_MS, RANGES, window_of
 from hub.observability.web.charts.axes import labeled, time_ticks, value_ticks
 from hub.observability.web.charts.charts import charts_of
@@ -94,6 +95,16 @@ def test_a_chart_says_its_values_band_and_gaps_in_words(reader: SeriesReader) ->
     edges = [float(y) for x, y in re.findall(r"([\d.]+) ([\d.]+)", lag.lines[0].band) if float(x) < 2]
     assert edges == pytest.approx([HIGH * (1 - 1.4 / 3), HIGH * (1 - 0.6 / 3)], abs=0.1)
     assert [mark.text.split(" ", 1)[1] for mark in rates.marks] == ["server started", "alert lag fires"]
+
+
+def test_marks_that_are_near_each_other_share_a_place_and_far_ones_do_not() -> None:
+    window = window_of(RANGES["1h"], NOW)
+    at = [window.start_ms + minute * MINUTE_MS for minute in (10, 11, 12, 30)]
+    marks = tuple(Mark(at_ms, "start", HUB, f"p{number}") for number, at_ms in enumerate(at))
+    line = SeriesLine(TOPIC, METRICS["topic"]["in_per_s"], (None,) * STEPS)
+    chart, *_ = charts_of([TOPIC], SeriesAnswer("1h", window, (line,), marks), lambda _kind: None)
+    assert [(each.numbers, each.at) for each in chart.marks] == [("1–3", "16.67%"), ("4", "50.00%")]
+    assert [f"p{number}" in chart.marks[0].text for number in range(4)] == [True, True, True, False]
 
 
 def test_several_readers_are_a_line_each_without_a_band_of_error(reader: SeriesReader) -> None:

@@ -28,7 +28,7 @@ MOST_BAND = 4.0
 # Ticks nearer to an edge than this have no label: it would be cut off.
 EDGE = 0.03
 # Marks nearer than this share one place.
-NEAR = 0.015
+NEAR = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,9 @@ class ChartLine:
 
 @dataclass(frozen=True, slots=True)
 class ChartMark:
-    """Marks at one place of a chart. ``number``: the first of them in the list below."""
+    """Marks at one place of a chart. ``numbers``: theirs in the list below, such as 2 or 2–5."""
 
-    number: int
+    numbers: str
     at: str
     text: str
 
@@ -117,13 +117,13 @@ def _chart(
     error = answer.line(lines[0][1].object, panel.error) if len(lines) == 1 and panel.error else None
     bands = [_band(found, error) for _, found in lines]
     top = _top([found.values for _, found in lines], [high for _, high in bands])
-    ticks = value_ticks(top, metric.unit)
+    ticks, band_of = value_ticks(top, metric.unit), _band_title(error is not None, bands)
     drawn = tuple(
         ChartLine(
             number,
             title,
             line(found.values, ticks[-1]),
-            band(*bands[number - 1], ticks[-1]),
+            band(*bands[number - 1], ticks[-1]) if band_of else "",
             labeled(_newest(found.values), metric.unit),
         )
         for number, (title, found) in enumerate(lines, 1)
@@ -141,7 +141,7 @@ def _chart(
             (share(first, count), share(after - first, count)) for first, after in _shown_gaps(common, count)
         ),
         marks,
-        _band_title(error is not None, bands),
+        band_of,
         any(value is not None for _, found in lines for value in found.values),
         _summary(panel, metric, lines, common, count),
         _data(window, metric.unit, lines, error),
@@ -219,16 +219,16 @@ def _times(window: Window) -> tuple[tuple[str, str], ...]:
 def _placed(marks: Sequence[Mark], window: Window) -> tuple[ChartMark, ...]:
     """Return the marks with their places, near ones at the place of the first of them."""
     span, found = window.end_ms - window.start_ms, list[ChartMark]()
-    last = -1.0
+    first, last = 0, -1.0
     for number, mark in enumerate(marks, 1):
         at = (mark.at_ms - window.start_ms) / span
         text = f"{moment(mark.at_ms, window.end_ms)} {mark.text}"
         if found and at - last < NEAR:
             before = found[-1]
-            found[-1] = ChartMark(before.number, before.at, f"{before.text}; {text}")
+            found[-1] = ChartMark(f"{first}–{number}", before.at, f"{before.text}; {text}")
         else:
-            found.append(ChartMark(number, share(at, 1), text))
-            last = at
+            found.append(ChartMark(str(number), share(at, 1), text))
+            first, last = number, at
     return tuple(found)
 
 
