@@ -62,6 +62,7 @@ _TOPIC_WRITTEN = _on(Action.write, Kind.topic, "topic")
 _TOPIC_OPERATED = _on(Action.operate, Kind.topic, "topic")
 _VIEW_READ = _on(Action.read, Kind.view, "view")
 _SUBJECT_SEEN = _on(Action.describe, Kind.subject, "subject")
+_SUBJECT_WRITTEN = _on(Action.write, Kind.subject, "subject")
 _ANY_METHOD = ("GET", "HEAD", "POST", "PUT", "DELETE")
 
 # Rules by template and method. Templates are the routers', with parameter names of our own; the first match
@@ -106,6 +107,8 @@ ROUTES: Final[Mapping[str, Mapping[str, RouteRule]]] = {
     "/schemas/{rest:anything}": dict.fromkeys(_ANY_METHOD, LISTED),
     "/api/schemas": {"GET": LISTED},
     "/api/schemas/{subject:path}": {"GET": _SUBJECT_SEEN},
+    "/schema-editor/{subject:path}": {"GET": _SUBJECT_WRITTEN, "POST": _SUBJECT_WRITTEN},
+    "/api/schema-editor/{subject:path}": {"GET": _SUBJECT_WRITTEN, "POST": _SUBJECT_WRITTEN},
     "/api/levels": {"GET": LISTED},
     # keys of field encryption: see hub/schema_registry/dek_registry/routes.py
     "/dek-registry/v1/{rest:anything}": dict.fromkeys(_ANY_METHOD, LISTED),

@@ -162,6 +162,7 @@ def page_sources(
         mirror_operations=mirror_operations(settings),
         groups=GroupPositions(cluster),
         gateway=parts.gateway,
+        schemas=parts.registry,
         health=measurers.health.known,
         processes=measurers.health.processes,
         canary=parts.canary,

@@ -189,6 +189,7 @@ class StagedEstate(StagedHub):
             sinks=StagedSinks(),
             mirror_operations=self.mirror_operations,
             gateway=self.gateway,
+            schemas=self.node,
             groups=GroupPositions(StagedGroups(self.cluster, self.members)),
             bootstrap="127.0.0.1:9092",
             health=lambda: self.health,

@@ -48,6 +48,7 @@ PAGES = {
     "mirrors": "/mirrors",
     "plan of a failover": "/mirrors/nyc-lon/failover?topic=nyc.chat",
     "plan of a reset": "/groups/billing/offsets?to=earliest&topic=shop.orders",
+    "editor of a schema": "/schema-editor/shop.orders-value",
     "form of a message": "/topics/shop.orders/produce",
     "connect": "/connect",
     "connector": "/connect/orders-search?do=restart-failed",

@@ -32,6 +32,7 @@ def _noted(action: LoggedAction, kind: str = "hub", named: str = "") -> LoggedRo
 
 _HUB_CHANGE = LoggedRoute(LoggedAction.hub_change)
 _SCHEMA_CHANGE = LoggedRoute(LoggedAction.schema_change, "subject", "rest")
+_SCHEMA_EDIT = LoggedRoute(LoggedAction.schema_change, "subject", "subject")
 _KEY_CHANGE = LoggedRoute(LoggedAction.key_change, "key", "rest")
 _KEY_READ = LoggedRoute(LoggedAction.key_read, "key", "rest", is_change=False)
 _WRITE = _noted(LoggedAction.records_write, "topic", "topic")
@@ -60,6 +61,8 @@ ROUTES_LOGGED: Final[Mapping[str, LoggedRoute]] = {
     "/topics/{topic}/events": _WRITE,
     "/hooks/{name}": _noted(LoggedAction.records_write, "webhook", "name"),
     "/v3/clusters/{cluster}/topics/{topic}/records": _WRITE,
+    "/schema-editor/{subject:path}": _SCHEMA_EDIT,
+    "/api/schema-editor/{subject:path}": _SCHEMA_EDIT,
     "/dlq/{topic}/replay": _LETTER,
     "/dlq/{topic}/dismiss": _LETTER,
     "/dlq/{topic}/{partition}/{offset}/repair": _LETTER,

@@ -103,6 +103,11 @@ def may_produce(topic: str) -> bool:
     return may(Action.write, Resource(Kind.topic, topic))
 
 
+def may_register(subject: str) -> bool:
+    """Return whether the caller may register versions of a subject."""
+    return may(Action.write, Resource(Kind.subject, subject))
+
+
 @dataclass(frozen=True, slots=True)
 class Breadcrumb:
     """A step from a section down to the shown page; ``href`` is empty for the page itself."""
@@ -130,6 +135,8 @@ def breadcrumbs(section: str, path: str, place: str = "") -> tuple[Breadcrumb, .
         name, _, part = name.partition("/")
         steps = [*_labels(name or place, bool(name) and bool(part))]
         steps += [Breadcrumb(part.capitalize())] if part else []
+    elif path.startswith("/schema-editor/"):
+        steps = [Breadcrumb(path.removeprefix("/schema-editor/")), Breadcrumb("New version")]
     elif path.startswith("/groups/"):
         steps = [Breadcrumb(path.removeprefix("/groups/").removesuffix("/offsets"))]
     elif section in ("alerts", "help"):

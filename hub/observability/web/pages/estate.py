@@ -28,9 +28,13 @@ from hub.observability.web.pages.monitor.mirrors import MirrorFacts
 from hub.observability.web.pages.monitor.sinks import SinkLine
 from hub.quotas.usage import UsagePage
 from hub.record import TopicPartition
+from hub.schema_registry.compat.compatibility import Incompatibility
 from hub.schema_registry.compat.resolved_schema import SchemaSource
+from hub.schema_registry.describe import Warned
+from hub.schema_registry.model.facts import SchemaStored
+from hub.schema_registry.policy.policy_checks import PolicyViolation
 from hub.schema_registry.registry.errors import RequestRefused
-from hub.schema_registry.registry.state_machine import Registry
+from hub.schema_registry.registry.state_machine import Command, RegisterSchema, Registry
 from hub.schema_registry.server.node import RegistryNode
 from hub.topics.browse.browse import Browser
 from hub.topics.browse.describe import TopicFacts
@@ -67,6 +71,22 @@ class HasRegistry(Protocol):
 
     def read(self, question: Callable[[Registry], T]) -> T:
         """Return the result of ``question``. Raises PeerError while the node is not ready."""
+
+
+class RegistersSchemas(HasRegistry, Protocol):
+    """A registry node that checks and registers schemas. Each method raises RequestRefused, PeerError."""
+
+    def lookup(self, command: RegisterSchema, *, deleted: bool = False) -> SchemaStored | None: ...
+
+    def incompatibilities(
+        self, command: RegisterSchema, version: int | str | None
+    ) -> tuple[Incompatibility, ...]: ...
+
+    def violations(self, command: RegisterSchema) -> list[PolicyViolation]: ...
+
+    def remarks(self, command: RegisterSchema) -> list[Warned]: ...
+
+    def submit(self, command: Command) -> tuple[Any, int]: ...
 
 
 class HasViews(Protocol):
@@ -183,6 +203,7 @@ class PageSources:
     mirror_operations: HasMirrorOperations | None = None
     groups: GroupPositions | None = None
     gateway: Writes | None = None
+    schemas: RegistersSchemas | None = None
     health: Callable[[], Health] = Health
     processes: Callable[[], Sequence[Process]] = tuple
     canary: Callable[[], Mapping[str, Any] | None] = lambda: None

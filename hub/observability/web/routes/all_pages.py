@@ -11,6 +11,7 @@ from hub.observability.web.pages.index import SearchIndex
 from hub.observability.web.routes.actions.groups import group_routes
 from hub.observability.web.routes.actions.mirrors import mirror_routes
 from hub.observability.web.routes.actions.produce import produce_routes
+from hub.observability.web.routes.actions.schema_editor import schema_editor_routes
 from hub.observability.web.routes.alerts import alert_routes
 from hub.observability.web.routes.cluster import (
     cluster_routes,
@@ -34,6 +35,7 @@ _ROUTES = (
     lag_routes,
     group_routes,
     produce_routes,
+    schema_editor_routes,
     latency_routes,
     chart_routes,
     cluster_routes,

@@ -41,7 +41,7 @@ def schema_routes(sources: PageSources, index: SearchIndex) -> APIRouter:
         # Checked here, not in the guard: there the same address may be an API route that names no subject.
         require(Action.describe, Resource(Kind.subject, subject))
         taken = ask(sources.registry, lambda registry: schemas.take(registry, subject, version, against))
-        comparison = schemas.compared(taken)
+        comparison = schemas.compared(taken.stored, taken.against, taken.state)
         impact = schemas.impact_of(
             taken.page.topic,
             comparison.touched if comparison is not None else (),

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from hub.caller import sees_subject
 from hub.errors import NotFound, nearest
@@ -125,6 +125,9 @@ class SubjectImpact:
     more: int = 0
 
 
+NO_IMPACT: Final = SubjectImpact()
+
+
 @dataclass(frozen=True, slots=True)
 class SubjectPage:
     """One subject, at one of its versions."""
@@ -147,7 +150,7 @@ class SubjectPage:
     level_by: str
     rules: tuple[AppliedRule, ...]
     comparison: SubjectComparison | None
-    impact: SubjectImpact = SubjectImpact()
+    impact: SubjectImpact = NO_IMPACT
     unmeasured: str | None = None
 
 
@@ -231,7 +234,7 @@ def _page_of(
     own = registry.levels.get(subject_names.place(subject))
     above = registry.setting(subject_names.context_of(subject), "compatibilityLevel") or DEFAULT_LEVEL
     level, by = effective.level(own.level if own is not None else None, above)
-    text = _pretty(stored)
+    text = pretty(stored)
     return SubjectPage(
         subject,
         effective.topic,
@@ -293,13 +296,13 @@ def needed(registry: Registry, of: Sequence[SchemaStored]) -> RegistryState:
     )
 
 
-def compared(taken: SubjectInputs) -> SubjectComparison | None:
-    """Return the changes and the read compatibility in both directions; None without an older version."""
-    old, new = taken.against, taken.stored
+def compared(new: SchemaStored, old: SchemaStored | None, state: RegistryState) -> SubjectComparison | None:
+    """Return the changes and the read compatibility in both directions; None without an older version.
+    ``state``: as ``needed`` returns it."""
     if old is None:
         return None
     try:
-        was, now = (parsed_version(taken.state, version_of(each)) for each in (old, new))
+        was, now = (parsed_version(state, version_of(each)) for each in (old, new))
         changes = diff_schemas(new.schema_type, was, now)
         both = readers(was, now)
     except InvalidSchema as error:
@@ -375,7 +378,8 @@ def _meets(path: str, changed: str) -> bool:
     )
 
 
-def _pretty(stored: SchemaStored) -> str:
+def pretty(stored: SchemaStored) -> str:
+    """Return a schema's text with its JSON indented."""
     if stored.schema_type == "PROTOBUF":
         return stored.schema
     try:
