@@ -53,7 +53,7 @@ from hub.observability.latency import routes as latency_routes
 from hub.observability.latency.recorder import LatencyRecorder
 from hub.observability.overview.collector import Collector, wall_clock_ms
 from hub.observability.overview.monitor import Monitor
-from hub.observability.series.recorder import SeriesRecorder
+from hub.observability.series.recorder import SHORTEST_SAMPLE_S, SeriesRecorder
 from hub.observability.series.sampling import Moment
 from hub.outbox import note as outbox_note
 from hub.record import Positions
@@ -132,7 +132,7 @@ def start_measuring(
         settings.home,
         lambda: moment_of(parts, measurers),
         lambda topic: tree.find(topic) is not None,
-        settings.lag_sample_s,
+        max(SHORTEST_SAMPLE_S, settings.lag_sample_s),
         settings.series_most,
         settings.series_mb * 1_000_000,
     )

@@ -30,6 +30,8 @@ from hub.runtime import repeating
 log = logging.getLogger(__name__)
 
 FILE = "series.db"
+# Shortest interval between two rounds.
+SHORTEST_SAMPLE_S = 1.0
 # Objects that are kept by the hour only are sampled in every sixth round; retention is enforced as often.
 COARSE_EVERY = 6
 # Rounds between two selections in an estate over the limit.

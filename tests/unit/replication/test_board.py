@@ -202,6 +202,22 @@ def test_the_status_of_a_mirror() -> None:
     assert summary_of(FILE, link, paused, progress, 1_000_500)["state"] == "paused"
 
 
+def test_a_status_has_the_changes_of_ownership_with_their_times() -> None:
+    """Charts mark them. A home that never moved, and homes of other mirrors, have none."""
+    moved = [
+        Ownership("nyc", "lon", 1, 5),
+        Ownership("nyc", "lon", 2, 7, ("nyc.a",)),
+        Ownership("par", "lon", 1, 9),
+    ]
+    records = [record for each in moved for record in each.records()]
+    link = links(FILE)["m"]
+    assert summary_of(FILE, link, folded(CARRIES.record()), WrittenState(), 9)["ownership"] == []
+    assert summary_of(FILE, link, folded(CARRIES.record(), *records), WrittenState(), 9)["ownership"] == [
+        {"home": "nyc", "acting": "lon", "at_ms": 5, "topics": []},
+        {"home": "nyc", "acting": "lon", "at_ms": 7, "topics": ["nyc.a"]},
+    ]
+
+
 def test_what_a_failover_left_behind_is_told_until_the_source_acts_again() -> None:
     link = links(FILE)["m"]
     loss = loss_report.Loss(TopicPartition("nyc.a", 1), 100, 130, False)
