@@ -45,9 +45,9 @@ AVRO = {
 
 
 def page_of(values: dict[str, str], mode: str = "fields", **more: Any) -> ProducePage:
-    schemas = TopicSchemas("t-value", "", "AVRO", describe("AVRO", AVRO))
-    schemas = replace(schemas, **more)
-    return ProducePage("t", 3, "id", schemas, mode, produce.form_fields(schemas), values)
+    view = describe("AVRO", AVRO) if more.get("value") is None else None
+    schemas = replace(TopicSchemas("t-value", "", "AVRO"), **more)
+    return ProducePage("t", 3, "id", schemas, mode, produce.form_fields(view), values)
 
 
 FILLED = {
@@ -90,7 +90,7 @@ def test_a_key_is_typed_and_a_tombstone_has_no_value() -> None:
     }
     keyed = page_of({"tombstone": "1", "key": '{"a": 1}'}, mode="json", key="t-key")
     assert produce.record_of(keyed) == {"value": None, "key": {"data": {"a": 1}}}
-    plain = page_of({"value": "QUJD", "type": "BINARY"}, mode="json", value="", view=None)
+    plain = page_of({"value": "QUJD", "type": "BINARY"}, mode="json", value="")
     assert produce.record_of(plain)["value"] == {"type": "BINARY", "data": "QUJD"}
 
 
@@ -166,6 +166,12 @@ FORM = {
     "key": "o-9",
     "once": "n1",
 }
+
+
+def test_the_form_is_json_for_programs(client: TestClient) -> None:
+    told = client.get(f"/api{URL}").json()
+    assert [each["name"] for each in told["fields"]][:2] == ["order_id", "customer_id"]
+    assert told["mode"] == "fields" and told["schemas"]["value"] == f"{ORDERS}-value"
 
 
 def test_the_page_writes_once(hub: StagedEstate, client: TestClient) -> None:

@@ -46,13 +46,12 @@ class FormField:
 
 @dataclass(frozen=True, slots=True)
 class TopicSchemas:
-    """Subjects of a topic that have schemas ("": none), and the newest schema of its values. ``view`` None:
-    the form cannot read it; ``trouble``: why."""
+    """Subjects of a topic that have schemas ("": none), and the type of the newest one of its values.
+    ``trouble``: why the form cannot read it."""
 
     value: str = ""
     key: str = ""
     schema_type: str = ""
-    view: SchemaView | None = None
     trouble: str = ""
 
 
@@ -79,9 +78,8 @@ class ProducePage:
     command: str = ""
 
 
-def form_fields(schemas: TopicSchemas) -> tuple[FormField, ...]:
+def form_fields(view: SchemaView | None) -> tuple[FormField, ...]:
     """Return the fields of the only record of a schema; () where the schema is none, or has too many."""
-    view = schemas.view
     if view is None or len(view.roots) != 1:
         return ()
     fields = view.types[view.roots[0]].fields

@@ -21,6 +21,8 @@ from hub.observability.web.pages.estate import PageSources, ask
 from hub.observability.web.pages.explore import produce
 from hub.observability.web.routes.page_router import PageRouter, Text
 from hub.observability.web.routes.topics import line_of
+from hub.schema_registry.compat.resolved_schema import SchemaSource
+from hub.schema_registry.describe import SchemaView
 from hub.schema_registry.formats import InvalidSchema
 from hub.schema_registry.registry.rulebook import view_of
 from hub.schema_registry.registry.state_machine import Registry
@@ -78,8 +80,8 @@ def produce_routes(sources: PageSources) -> APIRouter:
 def page_of(sources: PageSources, topic: str, values: Mapping[str, str]) -> produce.ProducePage:
     """Return the form with these inputs. Raises NotFound, PeerError."""
     line = line_of(sources, topic)
-    schemas = _schemas(sources, topic)
-    fields = produce.form_fields(schemas)
+    schemas, view = _schemas(sources, topic)
+    fields = produce.form_fields(view)
     mode = "json" if values.get("mode") == "json" or not fields else "fields"
     spec = sources.tree().get(topic)
     return produce.ProducePage(
@@ -94,24 +96,25 @@ def page_of(sources: PageSources, topic: str, values: Mapping[str, str]) -> prod
     )
 
 
-def _schemas(sources: PageSources, topic: str) -> produce.TopicSchemas:
-    """Return the newest schemas of a topic, as far as the caller sees their subjects."""
+def _schemas(sources: PageSources, topic: str) -> tuple[produce.TopicSchemas, SchemaView | None]:
+    """Return the newest schemas of a topic, and the view of that of its values, if the caller sees it."""
     value, key = (f"{topic}-{part}" for part in ("value", "key"))
 
-    def taken(registry: Registry) -> tuple[Any, bool]:
+    def taken(registry: Registry) -> tuple[SchemaSource | None, bool]:
         newest = registry.source_of(registry.version(value, "latest")) if registry.numbers(value) else None
         return newest, bool(registry.numbers(key))
 
     source, has_key = ask(sources.registry, taken)
     of_key = key if has_key else ""
     if source is None:
-        return produce.TopicSchemas(key=of_key)
+        return produce.TopicSchemas(key=of_key), None
     if not sees_subject(value):
-        return produce.TopicSchemas(value, of_key, source.schema_type, None, "you may not see the schema")
+        hidden = "you may not see the schema"
+        return produce.TopicSchemas(value, of_key, source.schema_type, hidden), None
     try:
-        return produce.TopicSchemas(value, of_key, source.schema_type, view_of(source))
+        return produce.TopicSchemas(value, of_key, source.schema_type), view_of(source)
     except InvalidSchema as error:
-        return produce.TopicSchemas(value, of_key, source.schema_type, None, error.message)
+        return produce.TopicSchemas(value, of_key, source.schema_type, error.message), None
 
 
 def _again(sources: PageSources, topic: str, partition: int, offset: int) -> tuple[dict[str, str], list[str]]:
