@@ -1,5 +1,4 @@
-"""[core] Declarations that entity views and SQL views share: names, types, event formats, ttl, verification,
-swap."""
+"""[core] Declarations that entity views and SQL views share: names, ttl, verification, swap."""
 
 from __future__ import annotations
 
@@ -8,7 +7,6 @@ from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -17,14 +15,10 @@ from pydantic import (
     model_validator,
 )
 
-from hub.errors import nearest
 from hub.materializers.definition import python_functions as transforms
 from hub.materializers.definition.python_functions import Function
 from hub.materializers.search.declared_indexes import DeclaredTextIndex, named_fields, one_text_index
-from hub.materializers.types import cdc
-from hub.materializers.types.avro_types import PROOF, AvroType, Kind
-from hub.materializers.types.ddl import TYPE_NAMES, UnknownType, of_ddl
-from hub.materializers.types.source_formats import declared
+from hub.materializers.types.avro_types import Kind
 from hub.topics.tree.tree_file import LatencyNode, duration_ms
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
@@ -60,9 +54,6 @@ _SHORTEST_RECOMPUTE_MS = 60_000
 
 
 _WORDY = re.compile(r"(\d+)\s*(second|minute|hour|day)s?", re.IGNORECASE)
-
-
-_RESERVED = {"_topic", "_partition", "_offset", "_timestamp", "_key", "_deleted", PROOF, "_broken"}
 
 
 def table_of(view: str, number: int | None) -> str:
@@ -130,106 +121,6 @@ class VerificationConfig(BaseModel):
         if text is not None and duration_ms(text) < _SHORTEST_RECOMPUTE_MS:
             raise ValueError(f'a recompute every "{text}" is too often: at least 1m')
         return text
-
-
-class Csv(BaseModel):
-    """Format of a line of CSV: the separator, and the text that means null."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    separator: str = Field(",", min_length=1, max_length=1)
-    null: str = Field("", max_length=20)
-
-
-def _type(text: str) -> str:
-    try:
-        of_ddl(text)
-    except UnknownType as error:
-        guess = nearest(error.word, TYPE_NAMES)
-        hint = f"did you mean {guess}?" if guess else f"types: {', '.join(TYPE_NAMES)}"
-        raise ValueError(f"{error}; {hint}") from None
-    return text
-
-
-ColumnName = Annotated[str, Field(min_length=1, max_length=200)]
-
-
-ColumnType = Annotated[str, Field(min_length=1, max_length=10_000), AfterValidator(_type)]
-
-
-class ChangeEvents(BaseModel):
-    """Change events of a database that a source reads as rows of their table.
-
-    ``times``: unit of a time that an event without a schema has as a number: Debezium writes microseconds for
-    Postgres' ``timestamp`` (``time.precision.mode: adaptive``), milliseconds with ``connect``.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    format: Literal["debezium"]
-    times: cdc.Times = "micros"
-
-
-class EventFormat(BaseModel):
-    """Format of a source's events.
-
-    Without ``format``, the registry defines it by the schema id in each event (Avro, JSON Schema, Protobuf).
-    With ``format``, events have no schema id, and ``schema`` lists the columns with Spark's types, for CSV in
-    the order of the line. With ``cdc``, events are changes of a table's rows, and the view sees the rows; the
-    ``schema`` of JSON then lists the columns of a row.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    format: Literal["json", "csv"] | None = None
-    cdc: ChangeEvents | None = None
-    columns: dict[ColumnName, ColumnType] = Field(default_factory=dict, alias="schema", max_length=2_000)
-    csv: Csv | None = None
-
-    @field_validator("cdc", mode="before")
-    @classmethod
-    def _short_cdc(cls, given: object) -> object:
-        """``cdc: debezium`` is short for ``cdc: {format: debezium}``."""
-        return {"format": given} if isinstance(given, str) else given
-
-    @model_validator(mode="after")
-    def _whole_format(self) -> Self:
-        if self.cdc is not None and self.format == "csv":
-            raise ValueError("`cdc` reads Avro, Protobuf and JSON: a line of CSV holds no change event")
-        if self.format is None:
-            if self.columns or self.csv is not None:
-                raise ValueError(
-                    f"`{'schema' if self.columns else 'csv'}` belongs to events without a schema id: "
-                    "write also format: json, or format: csv"
-                )
-            return self
-        if not self.columns:
-            raise ValueError(f"format: {self.format} requires a schema: its columns and their types")
-        if self.csv is not None and self.format != "csv":
-            raise ValueError("`csv` describes lines: it belongs to format: csv")
-        lower = [name.lower() for name in self.columns]
-        for name, text in self.columns.items():
-            if lower.count(name.lower()) > 1:
-                raise ValueError(f'two columns are called "{name.lower()}": SQL ignores the case of names')
-            if name in _RESERVED:
-                raise ValueError(f'a column "{name}" is the hub\'s own: every event has it, or must not')
-            if self.format == "csv" and "<" in text:
-                raise ValueError(f'column "{name}": a line of CSV holds plain values, not {text}')
-        return self
-
-    @property
-    def declared(self) -> AvroType | None:
-        """The schema of the source's events as declared in the file; None if the registry defines it."""
-        if self.format is None:
-            return None
-        if self.cdc is not None:
-            return cdc.declared_rows(self.columns, self.cdc.times)
-        how = self.csv or Csv()
-        return declared(self.format, self.columns, separator=how.separator, null=how.null)
-
-    def seen(self, schema: AvroType) -> AvroType:
-        """Return the schema that the view sees of a topic's registered schema. Raises NotAnEnvelope."""
-        return schema if self.cdc is None else cdc.unwrapped(schema)
 
 
 class Transforms(BaseModel):

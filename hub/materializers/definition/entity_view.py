@@ -22,12 +22,12 @@ from hub.errors import nearest
 from hub.materializers.definition.declared import (
     EXPIRY,
     LAST_EVENT_AT,
-    EventFormat,
     Name,
     Sql,
     ViewDeclaration,
 )
 from hub.materializers.search.declared_indexes import fields_in
+from hub.materializers.types.event_format import EventFormat
 
 
 class EntitySource(EventFormat):

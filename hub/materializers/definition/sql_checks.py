@@ -20,6 +20,7 @@ import orjson
 from sqlglot import exp
 
 from hub.errors import ConfigError, nearest
+from hub.materializers.definition.compiling.checks import Checks
 from hub.materializers.definition.declared import META
 from hub.materializers.definition.python_functions import misused
 from hub.materializers.definition.sql_columns import ColumnResolver
@@ -67,6 +68,7 @@ def _cached(view: str, schemas: tuple[tuple[str, str], ...]) -> Query:
 def _read(view: SqlView, schemas: Mapping[str, AvroType]) -> Query:
     types = {name: field_types(schema) for name, schema in schemas.items()}
     for name, source in view.sources.items():
+        Checks(view, types).check_transform(name)
         check_event_time(view, name, source, types.get(name))
         check_table(view, name, source, types.get(name))
     tokens, tree = parsed_select(view)

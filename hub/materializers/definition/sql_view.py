@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from hub.materializers.definition.declared import CHANGELOG_PREFIX, EventFormat, Name, ViewDeclaration
+from hub.materializers.definition.declared import CHANGELOG_PREFIX, Name, ViewDeclaration
+from hub.materializers.types.event_format import EventFormat
 
 # Name of the column that carries a row's version through the SQL. It cannot collide with other names.
 VERSION = "_hub_version"

@@ -55,6 +55,7 @@ class BatchReports:
     def begin(self, plan: AnyPlan) -> None:
         """Prepare for the queries of a plan. Holds back progress when the state may be behind rows of
         real-time mode, until a batch covers all that was readable."""
+        self._sweeping = None  # it has the functions of the plan before
         if isinstance(plan, SqlPlan):
             self._swept = sql_stream.swept(plan.checkpoint)
         behind = realtime_mark(plan).exists()
@@ -162,7 +163,7 @@ class BatchReports:
     def _sweep(self, plan: SqlPlan, until: int, quiet: set[int]) -> None:
         before, session = self._swept, self._planner.session
         if self._sweeping is None and not quiet.issuperset(range(before.batch_id + 1, until + 1)):
-            self._sweeping = sql_stream.sweeping(session)
+            self._sweeping = sql_stream.sweeping(session, plan)
         self._swept = sql_stream.sweep(
             self._sweeping or session, plan, self._parts.settings, before, until, quiet
         )

@@ -15,7 +15,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, model_validator
 
 from hub.errors import ConfigError, nearest
 from hub.materializers.definition.declared import EXPIRY, Name
@@ -33,9 +33,9 @@ _STEP = timedelta(seconds=1)
 class GivenEvent(BaseModel):
     """One event: its source, the time at which its broker received it, its record key, and its value as JSON.
 
-    ``value: null`` is a tombstone. ``text`` instead of ``value`` gives bytes that no schema wrote. ``topic``
-    names the topic if the source has a pattern. For a view with a ttl, the source ``_expiry`` expires a row:
-    ``{source: _expiry, key: C-1, value: {cutoff: 2024-03-01T11:00:00Z}}``.
+    ``value: null`` is a tombstone. ``text`` or ``base64`` instead of ``value`` gives the bytes themselves.
+    ``topic`` names the topic if the source has a pattern. For a view with a ttl, the source ``_expiry``
+    expires a row: ``{source: _expiry, key: C-1, value: {cutoff: 2024-03-01T11:00:00Z}}``.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -45,15 +45,21 @@ class GivenEvent(BaseModel):
     key: str | int | None = None
     value: dict[str, Any] | None = None
     text: str | None = None
+    base64: Base64Bytes | None = None
     topic: str | None = Field(None, min_length=1, max_length=249)
     partition: int = Field(0, ge=0, le=10_000)
 
     @model_validator(mode="after")
     def _one_content(self) -> GivenEvent:
-        said = {"value", "text"} & self.model_fields_set
+        said = {"value", "text", "base64"} & self.model_fields_set
         if len(said) != 1:
-            raise ValueError("an event has a value (null: a tombstone) or a text")
+            raise ValueError("an event has a value (null: a tombstone), a text, or base64")
         return self
+
+    @property
+    def whole(self) -> bytes | None:
+        """The bytes of ``text`` or ``base64``; None if the event has a ``value``."""
+        return self.text.encode() if self.text is not None else self.base64
 
 
 class RefusedEvent(BaseModel):

@@ -200,8 +200,8 @@ class GoldenRunner:
         of_view = isinstance(source, SqlSource) and source.view is not None
         if of_view:
             headers = [(VERSION_HEADER, str(event.number).encode())]
-        if given.text is not None:
-            value: bytes | None = given.text.encode()
+        if (whole := given.whole) is not None:
+            value: bytes | None = whole
         elif given.value is None:
             value = None
         else:

@@ -1,8 +1,8 @@
-"""[core] Encode the values of golden events in their source's format: Avro, JSON, CSV, Protobuf.
+"""[core] Encode the values of golden events in their source's format: Avro, JSON, CSV, XML, Protobuf.
 
 A value is written as JSON, whatever format the source has. For Protobuf it is Protobuf's own JSON mapping;
 for CSV an object by column, which becomes a line. For JSON it is written as it is even if it does not fit the
-schema, so that this can be tested.
+schema, so that this can be tested. XML, raw values and what a ``transform`` reads have no such value.
 """
 
 from __future__ import annotations
@@ -33,13 +33,24 @@ def encoder_of(schema: AvroType) -> Encode:
     reading = reading_of(schema)
     if reading is None:
         return JsonEncoder(schema).body
+    if reading.transform:
+        return _whole
     match reading.form:
+        case "xml" | "raw":
+            return _whole
         case "json":
             return orjson.dumps
         case "csv":
             return _line(list(field_types(schema)), reading)
         case "protobuf":
             return _message(reading)
+
+
+def _whole(value: Any) -> bytes:
+    raise Unfit(
+        "value: the source reads text or bytes, not the value of an object",
+        hint="write text: TEXT, or base64: TEXT for bytes",
+    )
 
 
 def _line(columns: list[str], reading: ValueReading) -> Encode:

@@ -8,6 +8,7 @@ forever.
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from collections.abc import Container, Sequence
@@ -84,7 +85,6 @@ def open_session(
 
     Raises PeerError (HUB-3058) when the cluster refuses the application or provides no executor.
     """
-    java = find_java(settings)
     jars = ensure_jars(settings, ("spark",))["spark"]
     conf = {**SESSION, **kafka_source.REDACTED}
     if slots.most is None:
@@ -106,9 +106,10 @@ def open_session(
     # In real time, a buffer between two stages is sent after this time even if it is not full. Spark's
     # default is 50.
     conf["spark.shuffle.streaming.networkBufferMaxWaitTimeMs"] = str(max(5, settings.realtime_gather_ms // 2))
-    conf |= settings.spark_conf
-    conf |= kafka_source.of_executors(settings)
-    gateway = start_spark_gateway(settings, java, jars, conf, settings.start_timeout_s, log=log)
+    conf |= {**settings.spark_conf, **kafka_source.of_executors(settings)}
+    gateway = start_spark_gateway(
+        settings, find_java(settings), jars, conf, settings.start_timeout_s, log=log
+    )
     gateway.install()
     try:
         session = SparkSession.builder.appName("hub").getOrCreate()
@@ -296,3 +297,6 @@ def _log_warnings(session: SparkSession) -> None:
     session.sparkContext.setLogLevel("WARN")
     log4j: Any = session._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
     log4j.core.config.Configurator.setLevel(_SLOW_BATCHES, log4j.Level.ERROR)
+    # PySpark would log each refused SQL with a stack of two hundred lines. Its error has the first.
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.getLogger(name).disabled = True

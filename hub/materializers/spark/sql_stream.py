@@ -290,13 +290,13 @@ def _took_all(progress: Any) -> bool:
     return not dropped and not any(row["bad"] for row in metrics)
 
 
-def sweeping(session: SparkSession) -> SparkSession:
-    """Return a session for sweeps. The shared one has Spark's 200 partitions until an entity view sets
-    others.
+def sweeping(session: SparkSession, plan: SqlPlan) -> SparkSession:
+    """Return a session for sweeps, with the functions that a ``transform`` may call.
 
-    There, a sweep's few rows would take 400 tasks.
+    The shared one has Spark's 200 partitions until an entity view sets others. There, a sweep's few rows
+    would take 400 tasks.
     """
-    own = session.newSession()
+    own = register(session.newSession(), plan.view)
     own.conf.set("spark.sql.shuffle.partitions", "1")
     return own
 

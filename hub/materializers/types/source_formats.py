@@ -1,4 +1,5 @@
-"""[core] Events that are not Avro, as the columns that a view sees: JSON, CSV, JSON Schema, Protobuf.
+"""[core] Events that are not Avro, as the columns that a view sees: JSON, CSV, XML, raw values, JSON Schema,
+Protobuf.
 
 All checks of a view (its columns, their kinds, which checkpoint fits) work on an Avro record. So the schema
 of every format is converted to one, with a ``ValueReading`` under ``hub`` that says how events are read. Avro
@@ -7,7 +8,7 @@ schemas have no such note and are not changed.
 ::
 
     declared columns (Spark's DDL) ─┐
-    JSON Schema ────────────────────┼─▶ Avro record + Reading ─▶ DDL for from_json, from_csv
+    JSON Schema ────────────────────┼─▶ Avro record + Reading ─▶ DDL for from_json, from_csv, from_xml
     Protobuf descriptor ────────────┘                            descriptors for the Protobuf reader
 """
 
@@ -33,7 +34,8 @@ from hub.schema_registry.formats import InvalidSchema
 from hub.schema_registry.formats.json_schema.schema import JsonSchema
 from hub.schema_registry.formats.protobuf.schema import ProtobufSchema
 
-Form = Literal["json", "csv", "protobuf"]
+DeclaredForm = Literal["json", "csv", "xml", "raw"]
+Form = Literal[DeclaredForm, "protobuf"]
 _NOTE = "hub"
 
 
@@ -43,7 +45,8 @@ class ValueReading:
 
     ``framed``: the value follows Confluent's five bytes; otherwise it is the record's whole value.
     ``separator``: CSV's separator. ``null``: CSV's text for null. ``files``: Protobuf's FileDescriptorSet.
-    ``message``: full name of the message in it that is read.
+    ``message``: full name of the message in it that is read. ``transform``: SQL over the bytes, whose result
+    is read; empty: the bytes themselves. ``root``: name of XML's outermost element.
     """
 
     form: Form
@@ -52,6 +55,8 @@ class ValueReading:
     null: str = ""
     files: bytes = b""
     message: str = ""
+    transform: str = ""
+    root: str = ""
 
 
 def reading_of(schema: AvroType) -> ValueReading | None:
@@ -71,11 +76,19 @@ def _noted(schema: AvroType, reading: ValueReading) -> AvroType:
         "files": base64.b64encode(reading.files).decode(),
         "message": reading.message,
     }
-    return {**schema, _NOTE: body}
+    # Absent where they are empty: versions of views that were made before have notes without them.
+    later = {"transform": reading.transform, "root": reading.root}
+    return {**schema, _NOTE: body | {name: text for name, text in later.items() if text}}
 
 
 def declared(
-    form: Literal["json", "csv"], columns: Mapping[str, str], *, separator: str = ",", null: str = ""
+    form: DeclaredForm,
+    columns: Mapping[str, str],
+    *,
+    separator: str = ",",
+    null: str = "",
+    transform: str = "",
+    root: str = "",
 ) -> AvroType:
     """Return the schema of events without a schema id. ``columns``: types by name, in Spark's DDL.
 
@@ -83,7 +96,7 @@ def declared(
     """
     fields = [optional_field(name, of_ddl(text)) for name, text in columns.items()]
     schema = {"type": "record", "name": "event", "fields": fields}
-    return _noted(schema, ValueReading(form, False, separator, null))
+    return _noted(schema, ValueReading(form, False, separator, null, transform=transform, root=root))
 
 
 def of_registry(source: SchemaSource) -> AvroType:

@@ -38,8 +38,6 @@ def compute_previews(settings: Settings, tasks: Connection) -> None:
     from hub.materializers.spark.session import open_session
     from hub.materializers.spark.slots import Slots
 
-    # PySpark logs each refused SQL with a stack of two hundred lines; the answer has its first line.
-    logging.getLogger("SQLQueryContextLogger").disabled = True
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the server, which closes the pipe
     with tempfile.TemporaryDirectory(prefix="hub-preview-") as temporary:
         folder = Path(temporary)

@@ -46,7 +46,8 @@ _REASONS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (
             (
                 r"it does not fit its schema id|its schema id \d+ does not resolve|no JSON object of its "
-                r"columns|no line of CSV|its .+ is (?:not a valid|no) "
+                r"columns|no line of CSV|no XML document|not UTF-8|its transform gives null|"
+                r"its .+ is (?:not a valid|no) "
             ),
             "unfitting",
         ),

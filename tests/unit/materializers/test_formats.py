@@ -212,6 +212,18 @@ def test_a_view_says_what_its_events_are(tmp_path: Path) -> None:
             "belongs to format: csv",
         ),
         ("    format: csv\n    schema: {id: bigint}\n    csv: {seperator: ';'}", 8, "separator"),
+        ("    format: xml\n    schema: {id: bigint}", 4, "xml: {root: NAME}"),
+        ("    format: json\n    schema: {id: bigint}\n    xml: {root: a}", 4, "xml: {root: NAME}"),
+        ("    format: xml\n    schema: {id: 'map<string,int>'}\n    xml: {root: a}", 4, "XML holds no map"),
+        ("    format: xml\n    schema: {id: 'array<binary>'}\n    xml: {root: a}", 4, "unbase64()"),
+        ("    format: raw\n    schema: {id: bigint}", 4, "{text: string} or {bytes: binary}"),
+        ("    format: raw\n    schema: {id: string, more: string}", 4, "one column"),
+        ("    transform: value", 4, "`transform` belongs to events without a schema id"),
+        (
+            "    cdc: debezium\n    format: xml\n    schema: {id: int}\n    xml: {root: a}",
+            4,
+            "no change event",
+        ),
     ],
 )
 def test_what_is_wrong_with_it_is_said_with_its_line(
@@ -221,6 +233,44 @@ def test_what_is_wrong_with_it_is_said_with_its_line(
         view(tmp_path, source)
     assert f":{line}:" in (raised.value.where or "")
     assert said in f"{raised.value.message} {raised.value.hint}"
+
+
+@pytest.mark.parametrize(
+    ("transform", "said"),
+    [
+        ("unbase64(", "is not a SQL expression"),
+        ("id", 'there is no column "id" before an event is decoded'),
+        ("max(value)", "aggregates"),
+        ("unbase46(value)", "did you mean unbase64()?"),
+        ("concat(value, rand())", "rand"),
+        ("(SELECT value)", "without subquery"),
+    ],
+)
+@pytest.mark.parametrize("rest", ["    key: id\nfields: {n: count(s.id)}", "sql: SELECT id FROM s\nkey: id"])
+def test_a_transform_is_computed_from_the_bytes_of_one_event(
+    tmp_path: Path, transform: str, said: str, rest: str
+) -> None:
+    file = tmp_path / "v.yaml"
+    file.write_text(
+        f'view: v\nsources:\n  s:\n    topic: t\n    format: json\n    transform: "{transform}"\n'
+        f"    schema: {{id: bigint}}\n{rest}\n"
+    )
+
+    def checked() -> None:
+        found = load_view(file)
+        shape(found, {"s": found.sources["s"].declared})
+
+    with pytest.raises(ConfigError) as raised:
+        checked()
+    assert 'source "s": transform' in raised.value.message
+    assert said in f"{raised.value.message} {raised.value.hint}"
+
+
+def test_a_transform_is_part_of_how_a_source_is_read(tmp_path: Path) -> None:
+    source = view(tmp_path, JSON + "\n    transform: unbase64(value)").sources["s"]
+    reading = reading_of(orjson.loads(orjson.dumps(source.declared)))
+    assert reading is not None and reading.transform == "unbase64(value)"
+    assert "transform" not in view(tmp_path, JSON).sources["s"].declared["hub"]  # notes of before stay equal
 
 
 def test_an_unknown_column_of_a_declared_schema_is_told_with_the_nearest(tmp_path: Path) -> None:
@@ -239,6 +289,9 @@ def test_an_unknown_column_of_a_declared_schema_is_told_with_the_nearest(tmp_pat
         ("its a is not a valid bigint", "unfitting", False),
         ("no JSON object of its columns", "unfitting", False),
         ("no line of CSV with exactly its columns (a, b)", "unfitting", False),
+        ("no XML document <a> with values of its columns (id bigint)", "unfitting", False),
+        ("its transform gives null", "unfitting", False),
+        ("not UTF-8, which a text is", "unfitting", False),
         ("its schema id 7 is not a record schema of the registry", "unknown_schema", True),
     ],
 )

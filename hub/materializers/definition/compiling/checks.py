@@ -15,11 +15,13 @@ from hub.materializers.definition.compiling.trees import DIALECT, sql_of
 from hub.materializers.definition.declared import META
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.python_functions import misused
-from hub.materializers.sql_rules.checks import kinds, problem_in
+from hub.materializers.definition.sql_view import SqlView
+from hub.materializers.sql_rules.checks import is_aggregate, kinds, problem_in
 from hub.materializers.sql_rules.determinism import refused
 from hub.materializers.sql_rules.nesting import MOST_BRACKETS, MOST_LEVELS, deep_node, deep_token, shortened
 from hub.materializers.types.avro_types import AvroType
 
+_OF_BYTES = ("value", "key", "_topic")  # what a transform may read
 _NOT_HERE = (exp.Select, exp.Subquery, exp.Window, exp.Star)
 _CODE = "HUB-2100"
 
@@ -28,7 +30,7 @@ _CODE = "HUB-2100"
 class Checks:
     """Checks of a view's expressions. ``types``: the fields of each source's events."""
 
-    view: View
+    view: View | SqlView
     types: Mapping[str, Mapping[str, AvroType]]
 
     def parse(self, where: str, text: str) -> exp.Expr:
@@ -89,6 +91,25 @@ class Checks:
         problem = problem_in(tree, [each.name for each in self.view.functions], kinds(self.types))
         if problem is not None:
             yield problem.what, problem.hint, "HUB-2105"
+
+    def check_transform(self, source: str) -> None:
+        """Raise ConfigError if the source's ``transform`` cannot be computed from the bytes of an event."""
+        text = self.view.sources[source].transform
+        if text is None:
+            return
+        where = f'source "{source}": transform'
+        tree = self.parse(where, text)
+        if any(is_aggregate(each) for each in tree.walk()):
+            raise self.wrong(where, f"`{text}` aggregates", "it is computed from the bytes of one event")
+        for column in tree.find_all(exp.Column):
+            name = column.parts[0].name
+            if name not in _OF_BYTES:
+                raise self.wrong(
+                    where,
+                    f'there is no column "{name}" before an event is decoded',
+                    "value and key are its bytes, _topic is its topic",
+                    code="HUB-2101",
+                )
 
     def known_column(self, where: str, source: str, name: str) -> None:
         """Raise ConfigError if the source has no such column."""

@@ -154,6 +154,7 @@ class _EntityCompiler:
     # ---- per source: key, order, unique_by read the event itself
 
     def _edge_expressions(self, name: str) -> tuple[str, str | None, bool, str | None, str | None]:
+        self.checks.check_transform(name)
         source = self.view.sources[name]
         key = self._over_event(name, "key", source.key)
         # Of a row's changes the later one is further on in the database's log.

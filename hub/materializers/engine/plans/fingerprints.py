@@ -118,10 +118,16 @@ def _declared_reading(given: Input) -> list[Any] | None:
     how = given.reading
     if how is None or how.framed:
         return None
-    return [how.form, how.separator, how.null, list(field_types(given.latest)) if how.form == "csv" else []]
+    columns = list(field_types(given.latest)) if how.form == "csv" else []
+    later = [text for text in (how.transform, how.root) if text]
+    return [how.form, how.separator, how.null, columns, *later]
 
 
 def _unset_fields(source: SqlSource) -> set[str]:
     """Return the fields that a source leaves unset and that were added later: they must not change its
     fingerprint."""
-    return {name for name in ("table", "format", "columns", "csv", "cdc") if not getattr(source, name)}
+    return {
+        name
+        for name in ("table", "format", "columns", "csv", "xml", "transform", "cdc")
+        if not getattr(source, name)
+    }

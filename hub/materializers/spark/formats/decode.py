@@ -161,6 +161,9 @@ def judged(
     if avro:
         framed = framed.withColumn("_event", _decoded(avro))
     for each in others:
+        made = event_formats.transformed(each.source, each.latest, _is_of(each))
+        if made is not None:
+            framed = framed.withColumn(*made)
         said = event_formats.parsed(each.source, each.latest, _is_of(each))
         if filtered:
             said = event_formats.once(said)

@@ -1,11 +1,12 @@
 """[edge] pyspark: events that are not Avro, decoded by Spark's own parsers (Protobuf's in Arrow batches).
 
-A source's columns are in ``e_<source>``, as with Avro; ``p_<source>`` has the parser's result. The parser's
-own marker shows that an event does not fit, never a null: a missing field is null as well.
+A source's columns are in ``e_<source>``, as with Avro; ``p_<source>`` has the parser's result, and
+``b_<source>`` what a ``transform`` made of the bytes. The parser's own marker shows that an event does not
+fit, never a null: a missing field is null as well.
 
-JSON is parsed as the only element of an array, ``{"e":[…]}``, because Spark's parser reads the first value of
-a text and ignores a second one. An event that a parser must not see is replaced by a text that it refuses
-(``_text``).
+JSON is parsed as the only element of an array, ``{"e":[…]}``, and XML within an element of the hub's own,
+because Spark's parsers read the first value of a text and ignore a second one. An event that a parser must
+not see is replaced by a text that it refuses (``_text``).
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ from hub.materializers.types.source_formats import ValueReading, reading_of
 from hub.materializers.types.spark_text import first_of, literal, quoted
 
 _OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BROKEN}
+_WITHIN = ("json", "xml")  # parsed as the only element of something
+_BESIDE = "_beside"  # text of XML that is in no element
+_XML_DECLARATION = r"^\uFEFF?\s*<\?xml\s[^>]*\?>"
 _MOST_VALUES = 20_480  # per CSV line; with more, univocity throws an error that no mode of Spark catches
 
 
@@ -37,10 +41,19 @@ def parser_of(source: SourcePlan) -> str:
     return f"p_{source.name}"
 
 
+def transformed(source: SourcePlan, schema: AvroType, ours: str) -> tuple[str, Column] | None:
+    """Return name and value of ``b_<source>``, the bytes to read of the events for which ``ours`` is true;
+    None without a ``transform``."""
+    transform = _reading(schema).transform
+    if not transform:
+        return None
+    return _bytes_of(source), F.expr(f"IF({ours} AND NOT _deleted, CAST(({transform}) AS BINARY), NULL)")
+
+
 def parsed(source: SourcePlan, schema: AvroType, ours: str) -> Column:
     """Return ``p_<source>`` of the events for which ``ours`` is true; null for all others."""
     reading = _reading(schema)
-    body = f"IF({ours}, {_body(reading)}, NULL)"
+    body = f"IF({ours}, {_body(source, reading)}, NULL)"
     columns = _columns(source, schema)
     match reading.form:
         case "protobuf":
@@ -58,6 +71,19 @@ def parsed(source: SourcePlan, schema: AvroType, ours: str) -> Column:
             }
             text = F.expr(_text(body, reading, schema, columns))
             return F.from_csv(text, _struct([*every, f"{BROKEN}:string"]), options)
+        case "xml":
+            inside = _struct(columns_ddl(schema, columns))
+            text = F.expr(_text(body, reading, schema, columns))
+            wrapped = F.concat(F.lit("<hub>"), text, F.lit("</hub>"))
+            shape = _struct(
+                [f"{quoted(reading.root)}:array<{inside}>", f"{_BESIDE}:string", f"{BROKEN}:string"]
+            )
+            return F.from_xml(wrapped, shape, {**_OPTIONS, "ignoreNamespace": "true", "valueTag": _BESIDE})
+        case "raw":
+            name, kind = columns[0], columns_ddl(schema, columns)[0].partition(":")[2]
+            valid = "TRUE" if kind == "binary" else f"is_valid_utf8(CAST({body} AS STRING))"
+            value = f"CAST({body} AS {kind})"
+            return F.expr(f"struct({value} AS {quoted(name)}, IF({valid}, NULL, '') AS {BROKEN})")
         case "json":
             inside = _struct(columns_ddl(schema, columns))
             wrapped = F.concat(F.lit('{"e":['), F.expr(_text(body, reading, schema, columns)), F.lit("]}"))
@@ -77,32 +103,61 @@ def once(said: Column) -> Column:
 def event(source: SourcePlan, schema: AvroType) -> str:
     """Return ``e_<source>`` from ``p_<source>``."""
     said, reading = parser_of(source), _reading(schema)
-    if reading.form != "json":
+    if reading.form not in _WITHIN:
         return said
-    text = f"CAST({_body(reading)} AS STRING)"
-    return filled_row(f"{said}.e[0]", text, schema, _columns(source, schema))
+    row = _row(said, reading)
+    if reading.form == "xml":
+        return row
+    text = f"CAST({_body(source, reading)} AS STRING)"
+    return filled_row(row, text, schema, _columns(source, schema))
 
 
 def failed(source: SourcePlan, schema: AvroType) -> str:
     """Return the condition that the parser could not parse one of the source's events."""
-    said = parser_of(source)
+    said, reading = parser_of(source), _reading(schema)
     broken = f"{said}.{BROKEN} IS NOT NULL"
-    if _reading(schema).form != "json":
+    if reading.transform:
+        broken = f"({_bytes_of(source)} IS NULL OR {broken})"
+    if reading.form not in _WITHIN:
         return broken
-    return f"({broken} OR NOT coalesce(size({said}.e) = 1 AND {said}.e[0] IS NOT NULL, FALSE))"
+    row = _row(said, reading)
+    alone = f"size({row.removesuffix('[0]')}) = 1 AND {row} IS NOT NULL"
+    if reading.form == "xml":
+        alone += f" AND coalesce(trim({said}.{_BESIDE}), '') = ''"
+    return f"({broken} OR NOT coalesce({alone}, FALSE))"
 
 
 def misfit(source: SourcePlan, schema: AvroType) -> str:
     """Return the expression for why the parser could not parse an event."""
-    reading, said = _reading(schema), parser_of(source)
-    if reading.form == "protobuf":
-        return f"{said}.{BROKEN}"
-    whole = {"json": "no JSON object of its columns", "csv": "no line of CSV with exactly its columns"}
+    reading = _reading(schema)
+    unread = _unread(source, schema, reading)
+    if not reading.transform:
+        return unread
+    nothing = literal("its transform gives null")
+    return f"IF({_bytes_of(source)} IS NULL, {nothing}, {unread})"
+
+
+def _unread(source: SourcePlan, schema: AvroType, reading: ValueReading) -> str:
+    columns = columns_ddl(schema, _columns(source, schema))
+    match reading.form:
+        case "protobuf":
+            return f"{parser_of(source)}.{BROKEN}"
+        case "csv":
+            names = ", ".join(field["name"] for field in schema["fields"])
+            return literal(f"no line of CSV with exactly its columns ({names})")
+        case "xml":
+            types = ", ".join(each.replace(":", " ", 1).replace("`", "") for each in columns)
+            return literal(f"no XML document <{reading.root}> with values of its columns ({types})")
+        case "raw":
+            return literal("not UTF-8, which a text is")
+        case "json":
+            return _unread_json(source, schema, reading)
+
+
+def _unread_json(source: SourcePlan, schema: AvroType, reading: ValueReading) -> str:
+    """Return the reason with the first column that the text has and the parser's result lacks."""
     types = dict(zip(_columns(source, schema), columns_ddl(schema, _columns(source, schema)), strict=True))
-    if reading.form == "csv":
-        return literal(f"{whole['csv']} ({', '.join(field['name'] for field in schema['fields'])})")
-    # Name the first column that the text has and the parser's result lacks.
-    text, row = f"CAST({_body(reading)} AS STRING)", f"{said}.e[0]"
+    text, row = f"CAST({_body(source, reading)} AS STRING)", _row(parser_of(source), reading)
     cases: list[tuple[str, str]] = []
     for name, kind in types.items():
         if "'" in name or "]" in name:
@@ -113,7 +168,7 @@ def misfit(source: SourcePlan, schema: AvroType) -> str:
         )
         missed = f"{here} IS NOT NULL AND {row} IS NOT NULL AND {row}.{quoted(name)} IS NULL"
         cases.append((missed, literal(words)))
-    other = literal(whole["json"])
+    other = literal("no JSON object of its columns")
     return first_of(cases, other) if cases else other
 
 
@@ -127,14 +182,25 @@ def _reading(schema: AvroType) -> ValueReading:
     return found
 
 
-def _body(reading: ValueReading) -> str:
+def _row(said: str, reading: ValueReading) -> str:
+    """Return the expression of the columns in a result of which they are the only element."""
+    return f"{said}.{'e' if reading.form == 'json' else quoted(reading.root)}[0]"
+
+
+def _bytes_of(source: SourcePlan) -> str:
+    return f"b_{source.name}"
+
+
+def _body(source: SourcePlan, reading: ValueReading) -> str:
+    if reading.transform:
+        return _bytes_of(source)
     return "substring(value, 6)" if reading.framed else "value"
 
 
 def _text(body: str, reading: ValueReading, schema: AvroType, columns: list[str]) -> str:
     """Return the bytes as text. Text that the parser must not see is replaced by one that it refuses.
 
-    The replacement is not a valid element (JSON) or has a value too many (CSV).
+    The replacement is not a valid element (JSON, XML) or has a value too many (CSV).
     """
     text, refused = f"CAST({body} AS STRING)", ""
     sound = [f"is_valid_utf8({text})"]
@@ -145,6 +211,9 @@ def _text(body: str, reading: ValueReading, schema: AvroType, columns: list[str]
         separators = f"length({text}) - length(replace({text}, {literal(reading.separator)}, ''))"
         # The parser takes a blank line for no event, or for one of nulls.
         sound += [f"{text} <> ''", f"{separators} < {_MOST_VALUES}"]
+    if reading.form == "xml":
+        # A declaration may only begin a document, and this one gets an element around it.
+        text, refused = f"regexp_replace({text}, {literal(_XML_DECLARATION)}, '')", "<"
     huge = _huge_decimals(reading, schema, columns)
     if huge is not None:
         sound.append(f"NOT {text} RLIKE {literal(huge)}")
@@ -159,6 +228,8 @@ def _huge_decimals(reading: ValueReading, schema: AvroType, columns: list[str]) 
     text, a number may have commas, digits of any script and, in JSON, escapes.
     """
     types = {field["name"]: field["type"] for field in schema["fields"]}
+    if reading.form == "xml":
+        return _odd_decimals_in_xml({name for each in columns for name in _named_decimals(each, types[each])})
     # Only at decimals: 12e34567 may be an id.
     if reading.form == "json":
         starts = sorted({start for each in columns for start in _before_decimals(_key(each), types[each])})
@@ -171,6 +242,36 @@ def _huge_decimals(reading: ValueReading, schema: AvroType, columns: list[str]) 
         unquoted = "" if reading.separator == "," else ","
     escaped = r"[-+.,eE\p{Nd}]*\\u"
     return f'(?:{"|".join(starts)})(?:"(?:{escaped}|{_huge(",")})|{_huge(unquoted)})' if starts else None
+
+
+def _odd_decimals_in_xml(names: set[str]) -> str | None:
+    """Return a pattern of documents in which a decimal is not written as a plain number: a reference, a
+    comment or CDATA may hide an exponent. ``names``: of elements, and of attributes after ``_``."""
+    if not names:
+        return None
+    plain = r"\s*+[-+]?[\d.,]*+(?:[eE][-+]?\d{1,3})?\s*+"
+    elements = "|".join(re.escape(name) for name in sorted(names))
+    attributes = "|".join(re.escape(name[1:]) for name in sorted(names) if name.startswith("_"))
+    found = rf"""<(?:[^\s<>/:]+:)?(?:{elements})(?:\s(?:[^<>"'/]|"[^"]*"|'[^']*')*+)?>(?!{plain}</)"""
+    if attributes:
+        found += rf"""|(?:\s|(?<!xmlns):)(?:{attributes})\s*+=\s*+(["'])(?!{plain}\1)"""
+    return rf"(?i)(?:{found})"
+
+
+def _named_decimals(name: str, of: AvroType) -> Iterator[str]:
+    """Yield the names of the elements and attributes of XML that are read as decimals. An attribute's begins
+    with ``_``."""
+    match of:
+        case list():
+            for branch in of:
+                yield from _named_decimals(name, branch)
+        case {"logicalType": "decimal"}:
+            yield name
+        case {"fields": fields}:
+            for field in fields:
+                yield from _named_decimals(field["name"], field["type"])
+        case {"items": inner}:
+            yield from _named_decimals(name, inner)
 
 
 def _huge(comma: str) -> str:

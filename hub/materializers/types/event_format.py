@@ -1,0 +1,161 @@
+"""[core] The format of a source's events, as a view's file declares it.
+
+::
+
+    value ──▶ transform (SQL over the bytes) ──▶ format: json, csv, xml, raw ──▶ columns
+                                             └─▶ no format: by the schema id in each event
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from hub.errors import nearest
+from hub.materializers.types import cdc
+from hub.materializers.types.avro_types import PROOF, AvroType
+from hub.materializers.types.ddl import TYPE_NAMES, UnknownType, of_ddl
+from hub.materializers.types.source_formats import DeclaredForm, declared
+
+_RESERVED = {"_topic", "_partition", "_offset", "_timestamp", "_key", "_deleted", PROOF, "_broken"}
+_NOT_IN_XML = re.compile(r"\b(?:map|binary)\b", re.IGNORECASE)
+
+
+class Csv(BaseModel):
+    """Format of a line of CSV: the separator, and the text that means null."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    separator: str = Field(",", min_length=1, max_length=1)
+    null: str = Field("", max_length=20)
+
+
+def _type(text: str) -> str:
+    try:
+        of_ddl(text)
+    except UnknownType as error:
+        guess = nearest(error.word, TYPE_NAMES)
+        hint = f"did you mean {guess}?" if guess else f"types: {', '.join(TYPE_NAMES)}"
+        raise ValueError(f"{error}; {hint}") from None
+    return text
+
+
+ColumnName = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+ColumnType = Annotated[str, Field(min_length=1, max_length=10_000), AfterValidator(_type)]
+
+
+class Xml(BaseModel):
+    """Format of an XML document: the name of its outermost element, without its namespace."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    root: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$", max_length=200)
+
+
+class ChangeEvents(BaseModel):
+    """Change events of a database that a source reads as rows of their table.
+
+    ``times``: unit of a time that an event without a schema has as a number: Debezium writes microseconds for
+    Postgres' ``timestamp`` (``time.precision.mode: adaptive``), milliseconds with ``connect``.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: Literal["debezium"]
+    times: cdc.Times = "micros"
+
+
+class EventFormat(BaseModel):
+    """Format of a source's events.
+
+    Without ``format``, the registry defines it by the schema id in each event (Avro, JSON Schema, Protobuf).
+    With ``format``, events have no schema id, and ``schema`` lists the columns with Spark's types, for CSV in
+    the order of the line; ``raw`` has one column, the whole value. ``transform`` is a SQL expression over the
+    bytes of an event (``value``, ``key``), whose result is what is read. With ``cdc``, events are changes of
+    a table's rows, and the view sees the rows; the ``schema`` of JSON then lists the columns of a row.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: DeclaredForm | None = None
+    cdc: ChangeEvents | None = None
+    columns: dict[ColumnName, ColumnType] = Field(default_factory=dict, alias="schema", max_length=2_000)
+    csv: Csv | None = None
+    xml: Xml | None = None
+    transform: str | None = Field(None, min_length=1, max_length=10_000)
+
+    @field_validator("cdc", mode="before")
+    @classmethod
+    def _short_cdc(cls, given: object) -> object:
+        """``cdc: debezium`` is short for ``cdc: {format: debezium}``."""
+        return {"format": given} if isinstance(given, str) else given
+
+    @model_validator(mode="after")
+    def _whole_format(self) -> Self:
+        if self.cdc is not None and self.format not in (None, "json"):
+            raise ValueError(f"`cdc` reads Avro, Protobuf and JSON: format {self.format} has no change event")
+        if self.cdc is not None and self.transform is not None:
+            raise ValueError("`transform` and `cdc` cannot be combined: a connector writes its events itself")
+        if self.format is None:
+            given = {"schema": self.columns, "csv": self.csv, "xml": self.xml, "transform": self.transform}
+            for name in (name for name, value in given.items() if value):
+                raise ValueError(
+                    f"`{name}` belongs to events without a schema id: "
+                    "write also format: json, csv, xml or raw"
+                )
+            return self
+        if not self.columns:
+            raise ValueError(f"format: {self.format} requires a schema: its columns and their types")
+        if self.csv is not None and self.format != "csv":
+            raise ValueError("`csv` describes lines: it belongs to format: csv")
+        if (self.xml is not None) != (self.format == "xml"):
+            raise ValueError(
+                "format: xml and the name of its outermost element belong together: xml: {root: NAME}"
+            )
+        self._check_columns(self.format)
+        return self
+
+    def _check_columns(self, form: DeclaredForm) -> None:
+        lower = [name.lower() for name in self.columns]
+        for name, text in self.columns.items():
+            if lower.count(name.lower()) > 1:
+                raise ValueError(f'two columns are called "{name.lower()}": SQL ignores the case of names')
+            if name in _RESERVED:
+                raise ValueError(f'a column "{name}" is the hub\'s own: every event has it, or must not')
+            if form == "csv" and "<" in text:
+                raise ValueError(f'column "{name}": a line of CSV holds plain values, not {text}')
+            if form == "xml" and (unfit := _NOT_IN_XML.search(text)) is not None:
+                raise ValueError(
+                    f'column "{name}": XML holds no {unfit[0].lower()}: write struct<name: type, …> for '
+                    "elements, and string for base64 (unbase64() makes binary of it)"
+                )
+        types = [text.lower() for text in self.columns.values()]
+        if form == "raw" and types not in (["string"], ["binary"]):
+            raise ValueError(
+                "format: raw has one column, the whole value: write {text: string} or {bytes: binary}"
+            )
+
+    @property
+    def declared(self) -> AvroType | None:
+        """The schema of the source's events as declared in the file; None if the registry defines it."""
+        if self.format is None:
+            return None
+        if self.cdc is not None:
+            return cdc.declared_rows(self.columns, self.cdc.times)
+        line = self.csv or Csv()
+        return declared(
+            self.format,
+            self.columns,
+            separator=line.separator,
+            null=line.null,
+            transform=self.transform or "",
+            root=self.xml.root if self.xml is not None else "",
+        )
+
+    def seen(self, schema: AvroType) -> AvroType:
+        """Return the schema that the view sees of a topic's registered schema. Raises NotAnEnvelope."""
+        return schema if self.cdc is None else cdc.unwrapped(schema)
