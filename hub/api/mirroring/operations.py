@@ -12,11 +12,15 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
+from hub.access_log.chain import LogSigner
 from hub.config.settings import Settings
 from hub.errors import Conflict, HubError, NotFound
+from hub.home_key import make_key
 from hub.observability.web.pages.mirror_actions import MirrorPlan, MirrorRequest, plan_of
 from hub.record import TopicPartition
 from hub.replication.clusters.clusters import ClusterHandle, own_environ, reach_all
@@ -52,6 +56,7 @@ class MirrorOperations:
     folder: Path
     environ: Mapping[str, str]
     timeout_s: float
+    home: Path
     _running: str = ""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _opening: threading.Lock = field(default_factory=threading.Lock)
@@ -144,7 +149,9 @@ class MirrorOperations:
                 self._file = file
                 while self._maps:
                     self._maps.popitem()[1].close()
-            return MirroredClusters(file, self._reached), declared_link(file, mirror)
+            signer = partial(_signer, self.home)
+            clusters = MirroredClusters(file, self._reached, signer=signer, by=f"hub at {gethostname()}")
+            return clusters, declared_link(file, mirror)
 
     @contextmanager
     def _alone(self, request: MirrorRequest) -> Iterator[None]:
@@ -163,7 +170,11 @@ class MirrorOperations:
 
 def mirror_operations(settings: Settings) -> MirrorOperations:
     """Return the operations on the project's mirrors.yaml."""
-    return MirrorOperations(settings.project, own_environ(settings), settings.kafka_timeout_s)
+    return MirrorOperations(settings.project, own_environ(settings), settings.kafka_timeout_s, settings.home)
+
+
+def _signer(home: Path) -> LogSigner:
+    return LogSigner(make_key(home))
 
 
 def _change_plan(clusters: MirroredClusters, link: Link, kind: Kind, request: MirrorRequest) -> MirrorPlan:

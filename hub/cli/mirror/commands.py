@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperGroup
 
+from hub.cli.mirror import report
 from hub.cli.mirror.context import current_file
 from hub.cli.mirror.control import drop, pause, resume
 from hub.cli.mirror.failover import drill, failback, failover, left_behind, promote, switchover
@@ -83,3 +84,4 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 for name, command in COMMANDS.items():
     app.command(name)(command)
+app.add_typer(report.app, name="report")

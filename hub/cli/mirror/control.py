@@ -15,7 +15,7 @@ from hub.cli.mirror.context import (
     confirm_name,
     open_world,
 )
-from hub.cli.mirror.ownership_change import finish, operator_of, sides_of
+from hub.cli.mirror.ownership_change import account_here, finish, operator_of, sides_of
 from hub.cli.terminal.output import Output, OutputOption, note, show_one
 from hub.errors import Conflict
 
@@ -33,7 +33,7 @@ def pause(name: NameArgument, file: FileOption = None, topic: TopicsOption = Non
     world = open_world(file)
     link, sides = world.link(name), sides_of(world)
     names = accepting(sides, link, topic or (), "pause")
-    set_paused(sides, link, names, _person(), paused=True)
+    set_paused(sides, link, names, account_here(), paused=True)
     if not topic:
         note(f"{name} is paused. Continue with: hub mirror resume {name}")
         return
@@ -83,18 +83,11 @@ def resume(
             operator_of(world, wait, running.topics).abort(running)
             note(f'{running.kind} "{running.id}" is undone.')
         return
-    set_paused(operator.world, link, names, _person(), paused=False)
+    set_paused(operator.world, link, names, account_here(), paused=False)
     for running in due:
         finish(operator_of(world, wait, running.topics), running, output)
     if not due:
         note(f"{', '.join(names) or name} continues.")
-
-
-def _person() -> str:
-    import getpass
-    import socket
-
-    return f"{getpass.getuser()}@{socket.gethostname()}"
 
 
 def drop(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -104,6 +105,12 @@ def failback(
         str,
         typer.Option(help="Records of the source that were not mirrored: replay (append them), or discard"),
     ] = "replay",
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            "--export", metavar="DIR", help="Write these records to files first, with a signed report"
+        ),
+    ] = None,
     dry_run: DryRunOption = False,
     wait: WaitOption = 300.0,
     output: OutputOption = Output.table,
@@ -112,13 +119,19 @@ def failback(
 
     Records written at the target are copied to the source first; then the source owns its topics again.
 
-    With --topic: topics that were moved by themselves.
+    With --topic: topics that were moved by themselves. --export writes the records that were not mirrored as
+    JSON lines, and a signed report of what became of them: hub mirror report verify DIR/report.json
 
-    Example: hub mirror failback nyc-lon --topic nyc.orders --tail replay
+    Example: hub mirror failback nyc-lon --tail discard --export lost-2026-11-27
     """
     if tail not in ("replay", "discard"):
         raise CallerError(f'--tail: "{tail}" is not known', hint="one of: replay, discard")
-    change_ownership(name, file, "failback", wait, output, tail=tail, dry_run=dry_run, patterns=topic)
+    if export is not None and export.exists() and any(export.iterdir()):
+        raise CallerError(f'folder "{export}" is not empty', hint="name a new folder")
+    folder = "" if export is None else str(export.absolute())
+    change_ownership(
+        name, file, "failback", wait, output, tail=tail, dry_run=dry_run, patterns=topic, export=folder
+    )
 
 
 def promote(

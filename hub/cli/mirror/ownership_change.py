@@ -12,6 +12,7 @@ from hub.cli.terminal.output import Output, note, show, show_one
 from hub.errors import HubError
 
 if TYPE_CHECKING:
+    from hub.access_log.chain import LogSigner
     from hub.replication.operations.mirrored_clusters import MirroredClusters
     from hub.replication.operations.operator import Operator
     from hub.replication.ownership.links import Link
@@ -25,7 +26,25 @@ def operator_of(world: World, wait: float, topics: Iterable[str] = ()) -> Operat
     from hub.replication.operations.mirrored_clusters import MirroredClusters
     from hub.replication.operations.operator import Operator
 
-    return Operator(MirroredClusters(world.file, world.clusters, frozenset(topics)), wait, note)
+    only, signer = frozenset(topics), own_signer
+    return Operator(MirroredClusters(world.file, world.clusters, only, signer, account_here()), wait, note)
+
+
+def own_signer() -> LogSigner:
+    """Return the signer of this home's reports."""
+    from hub.access_log.chain import LogSigner
+    from hub.cli.context import load_settings
+    from hub.home_key import make_key
+
+    return LogSigner(make_key(load_settings().home))
+
+
+def account_here() -> str:
+    """Return the account and machine of this process, for records."""
+    import getpass
+    import socket
+
+    return f"{getpass.getuser()}@{socket.gethostname()}"
 
 
 def sides_of(world: World) -> MirroredClusters:
@@ -84,6 +103,7 @@ def change_ownership(
     confirm: bool = False,
     dry_run: bool = False,
     patterns: Sequence[str] | None = None,
+    export: str = "",
 ) -> None:
     """Begin a change of ownership, show its plan, ask where it cannot be taken back, and carry it out."""
     import uuid
@@ -99,7 +119,9 @@ def change_ownership(
     topics = [each.topic for each in _chosen(world, link, kind, patterns or (), output)]
     operator = operator_of(world, wait, topics)
     new = link.source if kind == "failback" else link.target
-    operation = operator.begin(kind, name, link.source, new, id=uuid.uuid4().hex[:8], tail=tail)
+    operation = operator.begin(
+        kind, name, link.source, new, id=uuid.uuid4().hex[:8], tail=tail, export=export
+    )
     _print_masked(operator.world.masked(link.source, operation.old, new), link)
     for change in write_access.rights(operator.world, operation):
         for line in change.lines():

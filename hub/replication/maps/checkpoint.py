@@ -32,7 +32,7 @@ from typing import Any, Literal
 import orjson
 
 from hub.errors import HubFault
-from hub.record import NewRecord, Record
+from hub.record import NewRecord, Record, TopicPartition
 from hub.replication.maps.offset_map import OffsetMap, Run, decode_runs, encode_runs
 
 CHECKPOINTS_TOPIC = "_hub.mirror.checkpoints"
@@ -105,6 +105,10 @@ class Checkpoint:
     @property
     def key(self) -> bytes:
         return f"checkpoint|{self.link}|{self.topic}|{self.partition}".encode()
+
+    @property
+    def place(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
 
     def is_of(self, topic_id: str, target_topic_id: str) -> bool:
         """Return whether the checkpoint is about these two topics, as far as their ids are known."""

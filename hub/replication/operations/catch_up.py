@@ -13,6 +13,7 @@ from hub.replication.clusters.readers import WrittenStateReader, read_progress
 from hub.replication.clusters.written_state import WrittenState
 from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, Gap, checkpoint_partition
 from hub.replication.operations.mirrored_clusters import MirroredClusters
+from hub.replication.ownership.links import Link
 from hub.replication.ownership.shards import Shard, shard_of
 
 _LOOK_EVERY_S = 0.5
@@ -97,9 +98,12 @@ def take_over(world: MirroredClusters, source: str, target: str, home: str) -> N
             world.clusters[target].kafka.writer(Shard(link.name, number).transactional_id).close()
 
 
-def discard_tail(world: MirroredClusters, home_side: str, away: str, home: str) -> None:
-    """Declare home's tail lost: write a gap, and a checkpoint after it, in one transaction per shard."""
+def tails(
+    world: MirroredClusters, home_side: str, away: str, home: str
+) -> list[tuple[Link, Checkpoint, int]]:
+    """Return home's records that were not mirrored: link, checkpoint and end of each such partition."""
     source, target = world.clusters[home_side], world.clusters[away]
+    found: list[tuple[Link, Checkpoint, int]] = []
     for link in world.ways(home, home_side, away):
         there = topics_of(source)
         # A deleted topic has no tail, a recreated one has a different log: the file decides how that is
@@ -112,19 +116,25 @@ def discard_tail(world: MirroredClusters, home_side: str, away: str, home: str) 
             and mark.topic_id in ("", there[tp.topic].topic_id)
         }
         ends = source.kafka.end_offsets(sorted({tp.topic for tp in known}), committed=False)
+        found += [(link, mark, ends.get(tp)) for tp, mark in known.items() if ends.get(tp) > mark.source_next]
+    return found
+
+
+def discard(world: MirroredClusters, away: str, lost: Sequence[tuple[Link, Checkpoint, int]]) -> None:
+    """Declare tails lost: write a gap, and a checkpoint after it, in one transaction per shard."""
+    target = world.clusters[away]
+    by_shard: dict[Shard, list[tuple[Checkpoint, int]]] = {}
+    for link, mark, end in lost:
+        shard = Shard(link.name, shard_of(*mark.place, link.mirror.shards))
+        by_shard.setdefault(shard, []).append((mark, end))
+    for shard, tail in by_shard.items():
         places = target.kafka.topics()[CHECKPOINTS_TOPIC].partitions
-        by_shard: dict[int, list[tuple[Checkpoint, int]]] = {}
-        for tp, mark in known.items():
-            if ends.get(tp) > mark.source_next:
-                number = shard_of(*tp, link.mirror.shards)
-                by_shard.setdefault(number, []).append((mark, ends.get(tp)))
-        for number, lost in by_shard.items():
-            place = checkpoint_partition(link.name, number, places)
-            writer = target.kafka.writer(Shard(link.name, number).transactional_id)
-            try:
-                writer.append(_discarded(link.name, number, lost, place))
-            finally:
-                writer.close()
+        place = checkpoint_partition(shard.link, shard.number, places)
+        writer = target.kafka.writer(shard.transactional_id)
+        try:
+            writer.append(_discarded(shard.link, shard.number, tail, place))
+        finally:
+            writer.close()
 
 
 def _discarded(link: str, number: int, lost: Sequence[tuple[Checkpoint, int]], place: int) -> list[NewRecord]:

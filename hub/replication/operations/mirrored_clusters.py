@@ -4,9 +4,10 @@ them answer, what their control topics say, and which links carry which topics b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from hub.access_log.chain import LogSigner
 from hub.errors import PeerError
 from hub.replication.clusters.clusters import ClusterHandle, topics_of
 from hub.replication.clusters.control_state import ControlState, joined
@@ -21,12 +22,15 @@ from hub.replication.ownership.shards import shard_of
 @dataclass
 class MirroredClusters:
     """The clusters of a mirrors.yaml, asked once whether they answer. ``only``: the topics that move by
-    themselves; empty: all of their home but those that moved by themselves before.
+    themselves; empty: all of their home but those that moved by themselves before. ``signer`` and ``by``: of
+    the report of a failback.
     """
 
     file: MirrorsFile
     clusters: Mapping[str, ClusterHandle]
     only: frozenset[str] = frozenset()
+    signer: Callable[[], LogSigner] | None = None
+    by: str = ""
     _up: dict[str, bool] = field(default_factory=dict)
     _apart: dict[str, frozenset[str]] = field(default_factory=dict)
 

@@ -24,12 +24,13 @@ from hub.replication.config.topology import route
 from hub.replication.maps.offset_map import OffsetMap
 from hub.replication.maps.two_way_offset_map import TwoWayOffsetMap
 from hub.replication.operations import write_access
-from hub.replication.operations.catch_up import behind, catch_up, discard_tail, take_over
+from hub.replication.operations.catch_up import behind, catch_up, take_over
 from hub.replication.operations.effects import loss_report, not_mirrored
 from hub.replication.operations.forget import forget_both
 from hub.replication.operations.group_carrier import Found, GroupCarrier, any_to_commit, mark_and_commit
 from hub.replication.operations.mirrored_clusters import MirroredClusters
 from hub.replication.operations.never_mirrored import NeverMirrored
+from hub.replication.operations.settling import export_tail, settle_tail
 from hub.replication.ownership import failover
 from hub.replication.ownership.group_offsets import carry
 from hub.replication.ownership.links import Link, opposite
@@ -66,6 +67,7 @@ class Operator:
         *,
         id: str,
         tail: Tail = "replay",
+        export: str = "",
     ) -> OwnershipChange:
         """Return the operation, of the topics that ``world`` moves, not written yet. Raises Conflict when it
         cannot begin.
@@ -94,7 +96,7 @@ class Operator:
                 "status` shows no problems",
                 code="HUB-1968",
             )
-        return made
+        return replace(made, export=export)
 
     def check_way(self, home: str, old: str, new: str) -> None:
         """Raise Conflict (HUB-1965) where no mirror leads from one side to the other."""
@@ -206,11 +208,10 @@ class Operator:
                 # Since a switchover the way home is open: its open transaction would be committed after the
                 # tail's map was read.
                 take_over(self.world, old, new, home)
+                if operation.export:
+                    export_tail(self.world, operation, self.say)
             case "settle_tail":
-                if operation.tail == "replay":
-                    catch_up(self.world, new, old, home, wait_s=self.wait_s, say=self.say)
-                else:
-                    discard_tail(self.world, new, old, home)
+                settle_tail(self.world, operation, self.wait_s, self.say)
             case "start_back":
                 take_over(self.world, new, old, home)  # the link that carried the tail, for the same reason
             case "catch_up":

@@ -156,6 +156,7 @@ class OwnershipChange:
     ``old_is_up``: whether the old side answered at the start; a failover does not need it. ``tail``: what a
     failback does with records that home had and nobody mirrored. ``state`` aborted: undone before ownership
     changed. ``topics``: the topics that move by themselves, one record each; empty: all of ``home``.
+    ``export``: folder for files of a failback's tail, on the machine of the command.
     """
 
     id: str
@@ -171,6 +172,7 @@ class OwnershipChange:
     state: Literal["running", "done", "aborted"] = "running"
     begun_at_ms: int = 0
     topics: tuple[str, ...] = ()
+    export: str = ""
 
     def records(self) -> list[NewRecord]:
         """Return one record a topic, or the one of the whole home."""
@@ -190,6 +192,8 @@ class OwnershipChange:
             "state": self.state,
             "begun_at_ms": self.begun_at_ms,
         }
+        if self.export:  # releases that do not know it stop at it
+            body["export"] = self.export
         key = f"operation|{scope_of(self.home, topic)}".encode()
         return NewRecord(CONTROL_TOPIC, key, orjson.dumps(body))
 

@@ -164,7 +164,8 @@ def test_a_tail_is_discarded_of_what_is_still_the_topic_that_was_mirrored(
         lon.wrote += mark("nyc-lon", tp, ("a", "b"), 100, 100)
     home = Side("nyc", {"nyc.chat": ("a", 130), "nyc.made": ("new", 110)})
     before = len(lon.wrote)
-    catch_up.discard_tail(operator(monkeypatch, FAN, AWAY, home, lon).world, "nyc", "lon", "nyc")
+    world = operator(monkeypatch, FAN, AWAY, home, lon).world
+    catch_up.discard(world, "lon", catch_up.tails(world, "nyc", "lon", "nyc"))
     said = [checkpoint_of(Record(each.topic, 0, 0, 0, each.key, each.value)) for each in lon.wrote[before:]]
     assert [(gap.topic, gap.first, gap.end) for gap in said if isinstance(gap, Gap)] == [
         ("nyc.chat", 100, 130)
