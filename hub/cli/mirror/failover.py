@@ -120,7 +120,7 @@ def failback(
     Records written at the target are copied to the source first; then the source owns its topics again.
 
     With --topic: topics that were moved by themselves. --export writes the records that were not mirrored as
-    JSON lines, and a signed report of what became of them: hub mirror report verify DIR/report.json
+    JSON lines, and a signed report: hub mirror report verify DIR/report.json
 
     Example: hub mirror failback nyc-lon --tail discard --export lost-2026-11-27
     """

@@ -19,7 +19,7 @@ app = typer.Typer(help="Reports of failbacks.", no_args_is_help=True, rich_marku
 
 @app.callback()
 def _reports() -> None:
-    """Reports of failbacks: what a failover left at the old source, and what became of it."""
+    """Reports of failbacks: records that a failover left at the old source."""
 
 
 @app.command("verify")

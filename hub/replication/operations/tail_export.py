@@ -208,7 +208,7 @@ def _signed(report: Any) -> bytes:
 
 
 def differences(folder: Path, report: Mapping[str, Any]) -> Iterator[str]:
-    """Yield how the files beside a report differ from it."""
+    """Yield the differences between a report and the files in its folder."""
     there = {path.name for path in folder.glob("*.jsonl")}
     for each in report["files"]:
         name = str(each["file"])
