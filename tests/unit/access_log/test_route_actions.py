@@ -93,8 +93,8 @@ init; up; down; status; logs; config show; config explain; doctor; demo flights;
 check-conformance; apply-changelogs; schema plan; schema check; schema explain; schema diff; schema search
 schema infer; schema backup; schema ls; schema show; schema versions; topic tree; topic plan; topic drift
 group show; topic describe; topic import; topic ls; topic conformance; mirror ls; mirror plan; mirror run
-mirror status
-mirror verify; mirror left-behind; mirror report verify; outbox relay; outbox status; webhook ls; webhook send; connector init
+mirror status; mirror report verify
+mirror verify; mirror left-behind; outbox relay; outbox status; webhook ls; webhook send; connector init
 connector ls; connector validate; connector plan; connector drift; connector logs; connector plugins
 sink ls; sink show; sink validate; sink run; view search
 connector offsets show; lake ls; lake run; lake verify; dlq ls; dlq show; backup ls; backup verify; view new

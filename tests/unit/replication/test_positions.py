@@ -196,6 +196,7 @@ def test_positions_of_topics_are_translated_and_others_copied() -> None:
         stored(["replicator", {"topic": "nyc.orders", "partition": 0}], {"offset": 12}),
         stored(["mm2", {"cluster": "nyc", "topic": "nyc.orders", "partition": 0}], {"offset": 12}),
         stored(["mm2", {"cluster": "sfo", "topic": "nyc.orders", "partition": 0}], {"offset": 12}),
+        stored(["end", {"cluster": "nyc", "topic": "nyc.orders", "partition": 0}], {"offset": 20}),
         stored(["debezium", {"server": "crm"}], {"lsn": 77}),
         stored(["late", {"topic": "nyc.orders", "partition": 0}], {"offset": 99}),
         stored(["gone", {"server": "x"}], {"lsn": 1}),
@@ -209,6 +210,7 @@ def test_positions_of_topics_are_translated_and_others_copied() -> None:
         ("replicator", "translated"): {"offset": 2},
         ("mm2", "translated"): {"offset": 2},  # the last record read: 12 is at 2
         ("mm2", "copied"): {"offset": 12},
+        ("end", "translated"): {"offset": 9},  # 20 is a marker, and 10 the next record of both
         ("debezium", "copied"): {"lsn": 77},
         ("late", "refused"): None,
     }
