@@ -35,7 +35,7 @@ def runner(session: SparkSession, project: Path, folder: Path) -> GoldenRunner:
     )
 
 
-@pytest.mark.parametrize("example", ["customer-360", "flights", "sql-views", "formats", "real-time"])
+@pytest.mark.parametrize("example", ["customer-360", "flights", "sql-views", "formats", "real-time", "fraud"])
 def test_the_examples_pass(spark_session: SparkSession, tmp_path: Path, example: str) -> None:
     project = EXAMPLES / example
     runs = runner(spark_session, project, tmp_path)

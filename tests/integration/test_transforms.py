@@ -36,6 +36,23 @@ def checked(n: int | None) -> int | None:
     return n
 
 
+class Steps:
+    def __init__(self):
+        self.seen, self.fired = [], []
+
+    def on_event(self, event, timers):
+        if event["n"] > LIMIT:
+            raise ValueError("more than there can be")
+        self.seen.append(event["n"])
+        timers.set("idle", event["n"] + 5)
+
+    def on_timer(self, name, at, timers):
+        self.fired.append(at)
+
+    def row(self) -> "struct<seen: array<bigint>, fired: array<bigint>>":
+        return None if not self.fired else {"seen": self.seen, "fired": self.fired}
+
+
 def short(n: pa.Array) -> Annotated[pa.Array, "bigint"]:
     return n.slice(1)
 """
@@ -63,6 +80,22 @@ sources: {s: {topic: t, format: json, schema: {id: bigint, n: bigint}, table: {k
 sql: SELECT s.n, count(DISTINCT doubled(s.id)) AS ids FROM s GROUP BY s.n HAVING max(checked(s.n)) > 0
 key: n
 """,  # noqa: E501
+    "keyed": """
+view: keyed
+transforms: functions.py
+sources: {s: {topic: t, format: json, schema: {id: bigint, n: bigint}}}
+sql: |
+  SELECT id, state.seen, state.fired FROM (
+    SELECT s.id, steps(sort_array(collect_list(struct(s.n)))) AS state FROM s GROUP BY s.id)
+  WHERE state IS NOT NULL
+key: id
+""",
+    "bounded": """
+view: bounded
+transforms: functions.py
+sources: {s: {topic: t, format: json, schema: {id: bigint, n: bigint}}}
+sql: SELECT s.id, steps(sort_array(max_by(struct(s.n), s.n, 3))) AS state FROM s GROUP BY s.id
+""",
     "odd": """
 view: odd
 transforms: functions.py
@@ -95,6 +128,9 @@ def case(rows: dict[str, Any], *events: tuple[int, int | None]) -> Case:
         ("entity", case({"2": {"last": 8, "total": 14}, "4": {"last": 10}}, (1, 3), (1, 4), (2, 5), (3, 60),
         (4, None))),
         ("plain", case({"1": {"n": 6}}, (1, 3), (2, 0), (3, None))),
+        ("keyed", case({"1": {"seen": [1, 3, 9], "fired": [8]}}, (1, 9), (1, 1), (2, 4), (1, 3))),
+        ("bounded", case({"1": {"state": {"seen": [3, 4, 10], "fired": [9]}}, "2": {"state": None}},
+        (1, 10), (1, 1), (1, 2), (2, 4), (1, 3), (1, 4))),
         ("kept", case({"3": {"ids": 2}}, (1, 3), (2, 3), (3, 7), (3, 0))),
     ],
 )  # fmt: skip
@@ -109,6 +145,16 @@ def test_a_function_that_fails_is_named_with_line_and_values(runs: GoldenRunner)
         runs.run("plain", case({}, (1, 3), (2, 101)))
     line = FUNCTIONS[: FUNCTIONS.index("raise")].count("\n") + 1
     assert (raised.value.where, raised.value.code) == (f"functions.py:{line}", "HUB-2152")
+
+
+def test_a_keyed_class_that_fails_is_named_with_line_and_event(runs: GoldenRunner) -> None:
+    with pytest.raises(
+        ConfigError,
+        match=r'function "steps" failed.*ValueError: more than there can be; at event {\'n\': 101}',
+    ) as raised:
+        runs.run("keyed", case({}, (1, 3), (1, 101)))
+    line = FUNCTIONS[: FUNCTIONS.rindex("raise")].count("\n") + 1
+    assert raised.value.where == f"functions.py:{line}"
 
 
 def test_a_function_must_give_a_value_a_row(runs: GoldenRunner) -> None:

@@ -5,8 +5,10 @@ without running it.
 
     def digits(phone: pa.Array) -> Annotated[pa.Array, "string"]:     a batch at a time: Arrow arrays in and out
     def initials(name: str | None) -> str | None:                     a value at a time: Python's own
+    class Tracker: on_event(self, event, timers), row(self) -> "…"    the events of a key, one after another
 
-The view's SQL can call every function at the top level of the file whose name does not begin with ``_``. The
+The view's SQL can call every function at the top level of the file whose name does not begin with ``_``, and
+every *keyed class*: a class with ``on_event``, called as a function of the list of a key's events. The
 result type comes from the annotation, so that a view can be checked where the file must not run (``hub view
 validate``, another machine).
 """  # noqa: E501
@@ -47,13 +49,14 @@ _ARRAYS = ("pa.Array", "pyarrow.Array", "Array")
 @dataclass(frozen=True, slots=True)
 class Function:
     """A Python function of a view. ``returns``: Spark's DDL. ``by_value``: called per value, else
-    per batch."""
+    per batch. ``keyed``: the class whose state the function computes; empty for a plain function."""
 
     name: str
     line: int
     parameters: tuple[str, ...]
     returns: str
     by_value: bool
+    keyed: str = ""
 
 
 def digest(text: str) -> str:
@@ -77,11 +80,12 @@ def functions(text: str, file: str) -> tuple[Function, ...]:
     for node in tree.body:
         if isinstance(node, ast.AsyncFunctionDef) and not node.name.startswith("_"):
             raise _wrong(file, node, "is async: SQL waits for nothing", "write def")
-        if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
+        made = _callable(node, file)
+        if made is None:
             continue
-        if node.name in found:
-            raise _wrong(file, node, f"is there already, in line {found[node.name].line}", "rename one")
-        found[node.name] = _function(node, file)
+        if made.name in found:
+            raise _wrong(file, node, f"is there already, in line {found[made.name].line}", "rename one")
+        found[made.name] = made
     if not found:
         raise ConfigError(
             "no function in it can be called",
@@ -93,9 +97,49 @@ def functions(text: str, file: str) -> tuple[Function, ...]:
     return tuple(found.values())
 
 
+def _callable(node: ast.stmt, file: str) -> Function | None:
+    """Return what SQL may call of a statement: a function or a keyed class; None for any other statement."""
+    if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+        return _function(node, file)
+    if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+        methods = {each.name: each for each in node.body if isinstance(each, ast.FunctionDef)}
+        return _keyed(node, methods, file) if "on_event" in methods else None
+    return None
+
+
+# Methods of a keyed class, with the number of their parameters including self.
+_METHODS: Mapping[str, int] = {"__init__": 1, "on_event": 3, "on_timer": 4, "row": 1}
+_SIGNATURES = (
+    "a keyed class has on_event(self, event, timers), row(self) -> its type, and optionally __init__(self) "
+    "and on_timer(self, name, at, timers)"
+)
+
+
+def _keyed(node: ast.ClassDef, methods: Mapping[str, ast.FunctionDef], file: str) -> Function:
+    """Return a keyed class as the function of its key's events."""
+    if node.name.upper() in _SQL_HAS:
+        raise _wrong(file, node, "is called like a function of SQL", f"rename it, such as Own{node.name}")
+    row = methods.get("row")
+    if row is None:
+        raise _wrong(file, node, "has no method row, which returns the columns of the key", _SIGNATURES)
+    for name, expected in _METHODS.items():
+        given = methods.get(name)
+        if given is None:
+            continue
+        arguments = given.args
+        required = len(arguments.posonlyargs) + len(arguments.args) - len(arguments.defaults)
+        if required != expected or any(each is None for each in arguments.kw_defaults):
+            raise _wrong(file, given, f"of {node.name} has other parameters", _SIGNATURES)
+    if row.returns is None:
+        raise _wrong(file, row, f"of {node.name} has no return annotation", _SAY)
+    returns = _given(row, row.returns, file)
+    return Function(node.name.lower(), node.lineno, ("events",), returns, True, node.name)
+
+
 def _wrong(file: str, node: ast.AST, what: str, hint: str) -> ConfigError:
     name, line = getattr(node, "name", "?"), getattr(node, "lineno", 1)
-    return ConfigError(f'function "{name}" {what}', where=f"{file}:{line}", hint=hint, code=_WRONG)
+    kind = "class" if isinstance(node, ast.ClassDef) else "function"
+    return ConfigError(f'{kind} "{name}" {what}', where=f"{file}:{line}", hint=hint, code=_WRONG)
 
 
 def _function(node: ast.FunctionDef, file: str) -> Function:

@@ -2,13 +2,21 @@
 
 When it fails, the batch is processed row by row, so that the error names the values. Imports little, because
 each worker imports it at its start.
+
+A *keyed class* is called for the sorted list of a key's events::
+
+    events, oldest first ─▶ timers due before the event ─▶ on_timer … ─▶ on_event ─▶ … ─▶ row
+
+Its fold depends on the events alone. A late event is put in its place and the key is folded again, so the row
+does not depend on the order of arrival. Time is the first field of an event. A timer is called before the
+first event of its key that is not earlier, so a key without later events keeps its timers.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -33,10 +41,10 @@ class UdfCall:
         try:
             return self._computed(columns)
         except Exception as error:  # noqa: BLE001 - whatever the author's code raises
-            line, said = _line(error, self.file), f"{type(error).__name__}: {error}"
+            said = "; ".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
             facts = {
                 "file": self.file,
-                "line": line,
+                "line": _line(error, self.file),
                 "function": self.name,
                 "error": said[:500],
                 "values": self._culprit(columns),
@@ -75,3 +83,72 @@ def _line(error: BaseException, file: str) -> int | None:
             found = at.tb_lineno
         at = at.tb_next
     return found
+
+
+# Most calls of on_timer in one fold of a key.
+MOST_CALLS = 100_000
+
+
+@dataclass
+class Timers:
+    """Timers of one key, by name: `set` replaces the timer of that name. ``after``: time of the timer that is
+    being called."""
+
+    at: dict[str, Any] = field(default_factory=dict)
+    after: Any = None
+
+    def set(self, name: str, at: Any) -> None:
+        """Set a timer. Raises ValueError from ``on_timer`` when it would be due at once."""
+        if self.after is not None and at <= self.after:
+            raise ValueError(f'timer "{name}" must be later than {self.after}, the timer that sets it')
+        self.at[name] = at
+
+    def cancel(self, name: str) -> None:
+        """Remove a timer. Does nothing if there is none of that name."""
+        self.at.pop(name, None)
+
+    def take(self, until: Any) -> tuple[str, Any] | None:
+        """Remove and return the earliest timer (by time, then name) that is due at ``until``."""
+        due = min(((at, name) for name, at in self.at.items() if at <= until), default=None)
+        if due is None:
+            return None
+        at, name = due
+        del self.at[name]
+        return name, at
+
+
+@dataclass(frozen=True)
+class KeyedFold:
+    """A keyed class as a function of the list of a key's events, sorted by their first field."""
+
+    author: Callable[[], Any]
+
+    def __call__(self, events: Sequence[dict[str, Any] | None] | None) -> Any:
+        """Return the row of the key's state; None means that the key has no row.
+
+        An error of the author's code gets a note that names the event.
+        """
+        tracker, timers, calls = self.author(), Timers(), 0
+        for event in events or ():
+            if event is None:
+                continue
+            try:
+                calls += _call_due(tracker, timers, next(iter(event.values()), None), MOST_CALLS - calls)
+                tracker.on_event(event, timers)
+            except Exception as error:
+                error.add_note(f"at event {event!r}"[:300])
+                raise
+        return tracker.row()
+
+
+def _call_due(tracker: Any, timers: Timers, now: Any, most: int) -> int:
+    """Call the timers that are due at ``now``. Return their number. Raises ValueError at ``most`` calls."""
+    calls = 0
+    while now is not None and (due := timers.take(now)) is not None:
+        if calls == most:
+            raise ValueError(f"its timers were called {MOST_CALLS} times: set them further apart")
+        calls += 1
+        timers.after = due[1]
+        tracker.on_timer(*due, timers)
+        timers.after = None
+    return calls

@@ -20,7 +20,7 @@ from pyspark.sql.types import DataType
 
 from hub.errors import ConfigError
 from hub.materializers.definition.declared import ViewDeclaration
-from hub.materializers.spark.python_udf_worker import FAILED, UdfCall
+from hub.materializers.spark.python_udf_worker import FAILED, KeyedFold, UdfCall
 
 _FACTS = re.compile(re.escape(FAILED) + r" (\{.*\})")
 
@@ -35,7 +35,8 @@ def register(session: SparkSession, view: ViewDeclaration | None) -> SparkSessio
     space = _run(view.transforms.text, file, view.name)
     for each in view.functions:
         kind = DataType.fromDDL(each.returns)
-        call = UdfCall(space[each.name], each.name, file, to_arrow_type(kind, timezone="UTC"), each.by_value)
+        own = KeyedFold(space[each.keyed]) if each.keyed else space[each.name]
+        call = UdfCall(own, each.name, file, to_arrow_type(kind, timezone="UTC"), each.by_value)
         session.udf.register(each.name, untyped(_called(call), kind))
     return session
 

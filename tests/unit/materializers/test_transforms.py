@@ -7,6 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hub.cli.view.golden import run_tests
 from hub.config import Settings
@@ -17,10 +19,11 @@ from hub.materializers.definition.python_functions import functions
 from hub.materializers.definition.sql_checks import query_of
 from hub.materializers.definition.sql_view import SqlView
 from hub.materializers.engine.plans.compile import check_functions
-from hub.materializers.spark.python_udf_worker import UdfCall
+from hub.materializers.spark.python_udf_worker import KeyedFold, Timers, UdfCall
 from hub.materializers.types.avro_types import AvroType
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
+ON_EVENT = "def on_event(self, e, t): ..."
 ORDERS: AvroType = {
     "type": "record",
     "name": "Order",
@@ -64,6 +67,20 @@ def test_what_a_function_takes_and_gives(signature: str, returns: str, by_value:
         ("async def f(a: str) -> str: ...", 1, "async"),
         ("def f(a: str) -> str: ...\ndef f(a: str) -> str: ...", 2, "line 1"),
         ("def _f(a): ...", None, "no function"),
+        ("class T:\n    def on_event(self, e, t): ...", 1, "has no method row"),
+        ("class T:\n    def on_event(self, e): ...\n    def row(self) -> str: ...", 2, "other parameters"),
+        (f"class T:\n    {ON_EVENT}\n    def row(self): ...", 3, "has no return annotation"),
+        (f"class Sum:\n    {ON_EVENT}\n    def row(self) -> str: ...", 1, "a function of SQL"),
+        (
+            f"class T:\n    def __init__(self, n): ...\n    {ON_EVENT}\n    def row(self) -> str: ...",
+            2,
+            "other parameters",
+        ),
+        (
+            f"def t(a: str) -> str: ...\nclass T:\n    {ON_EVENT}\n    def row(self) -> str: ...",
+            2,
+            "there already, in line 1",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_with_file_and_line(text: str, line: int | None, said: str) -> None:
@@ -71,6 +88,79 @@ def test_what_is_wrong_is_said_with_file_and_line(text: str, line: int | None, s
         functions(text, "views/f.py")
     assert raised.value.where == (f"views/f.py:{line}" if line else "views/f.py")
     assert raised.value.code == "HUB-2151"
+
+
+def test_a_class_with_events_is_a_function_of_their_list() -> None:
+    text = (
+        "class Plain: ...\n\nclass Tracker:\n    def on_event(self, e, timers, more=1): ...\n"
+        '    def row(self) -> "struct<a: int>": ...\n'
+    )
+    (found,) = functions(text, "f.py")
+    assert (found.name, found.keyed, found.line) == ("tracker", "Tracker", 3)
+    assert (found.parameters, found.returns, found.by_value) == (("events",), "struct<a: int>", True)
+
+
+class Recorded:
+    """Records the order of calls. An event may set (``set``) and cancel (``cancel``) timers."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def on_event(self, event: dict[str, Any], timers: Timers) -> None:
+        self.calls.append(event["at"])
+        for name, at in event.get("set", {}).items():
+            timers.set(name, at)
+        if "cancel" in event:
+            timers.cancel(event["cancel"])
+
+    def on_timer(self, name: str, at: Any, timers: Timers) -> None:
+        self.calls.append((name, at))
+        if name.startswith("again"):
+            timers.set(name, at + int(name.removeprefix("again")))
+
+    def row(self) -> list[Any]:
+        return self.calls
+
+
+@pytest.mark.parametrize(
+    ("events", "calls"),
+    [
+        ([], []),
+        ([{"at": 1, "set": {"a": 5}}, {"at": 4}, {"at": 5}], [1, 4, ("a", 5), 5]),
+        ([{"at": 1, "set": {"b": 5, "a": 5, "c": 3}}, {"at": 9}], [1, ("c", 3), ("a", 5), ("b", 5), 9]),
+        ([{"at": 1, "set": {"a": 5}}, {"at": 2, "set": {"a": 7}}, {"at": 6}], [1, 2, 6]),
+        ([{"at": 1, "set": {"a": 5}}, {"at": 2, "cancel": "a"}, {"at": 6}], [1, 2, 6]),
+        ([{"at": 1, "set": {"a": 5}}], [1]),
+        ([{"at": None, "set": {"a": 2}}, None, {"at": 3}], [None, ("a", 2), 3]),
+        ([{"at": 0, "set": {"again3": 3}}, {"at": 8}], [0, ("again3", 3), ("again3", 6), 8]),
+    ],
+)
+def test_timers_are_called_before_the_event_that_reaches_them(events: list[Any], calls: list[Any]) -> None:
+    assert KeyedFold(Recorded)(events) == calls
+    assert KeyedFold(Recorded)(events) == calls  # the next key begins with an object of its own
+
+
+@pytest.mark.parametrize(
+    ("again", "said"), [("again0", "must be later than 3"), ("again1", "called 100000 times")]
+)
+def test_timers_that_never_end_are_an_error_at_their_event(again: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said) as raised:
+        KeyedFold(Recorded)([{"at": 0, "set": {again: 3}}, {"at": 10**9}])
+    assert raised.value.__notes__ == ["at event {'at': 1000000000}"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 20)), max_size=20))
+def test_each_timer_is_called_once_between_its_events(pairs: list[tuple[int, int]]) -> None:
+    """Timers of different names: each with a later event is called once, in the order of time."""
+    events: list[dict[str, Any]] = [
+        {"at": at, "set": {f"t{n}": at + wait}} for n, (at, wait) in enumerate(sorted(pairs))
+    ]
+    calls = KeyedFold(Recorded)(events)
+    times = [each[1] if isinstance(each, tuple) else each for each in calls]
+    assert times == sorted(times)
+    end = max((event["at"] for event in events), default=0)
+    due = [(name, at) for event in events for name, at in event["set"].items() if at <= end]
+    assert sorted(each for each in calls if isinstance(each, tuple)) == sorted(due)
 
 
 # ---- in a view
