@@ -6,6 +6,7 @@
     ├── CallerError             the request or the configuration is wrong; a retry fails too
     │   ├── ConfigError         a file, setting or flag              HUB-1xxx
     │   ├── NotFound            the named thing does not exist       HUB-14xx
+    │   ├── Gone                it is no longer kept                 HUB-14xx
     │   └── Conflict            it exists, differs or is incompatible HUB-19xx
     ├── PeerError               Kafka, a database, another server    HUB-3xxx   retriable
     └── HubFault                a broken promise of the hub itself   HUB-5xxx
@@ -66,6 +67,12 @@ class NotFound(CallerError):
     """The named thing does not exist."""
 
     code = "HUB-1400"
+
+
+class Gone(CallerError):
+    """The named thing may have existed, and is no longer kept."""
+
+    code = "HUB-1491"
 
 
 class Conflict(CallerError):

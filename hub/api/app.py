@@ -1,5 +1,4 @@
-"""[edge] FastAPI: compose the packages' routes, map errors to status codes, open and close shared
-resources."""
+"""[edge] FastAPI: compose the packages' routes, map errors to status codes, open and close resources."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ from hub.api.help_pages import add_help
 from hub.api.masking.install import open_masks
 from hub.api.materializer_health import around
 from hub.api.quotas.usage import ServerUsage
-from hub.api.web import HubParts, counted_topics, mirrors_of
+from hub.api.web import HubParts, add_history, counted_topics, mirrors_of
 from hub.api.write_guard import WriteGuard
 from hub.completeness import routes as completeness_routes
 from hub.completeness.canary import routes as canary_routes
@@ -165,6 +164,7 @@ async def compose(
     add_dead_letters(app, settings, cluster, registry, refuses)
     news = StoreWatch(cluster)
     watcher = await add_views(app, settings, cluster, news, opened)
+    add_history(app, watcher.store, news.over, cluster, node)
     await run_in_threadpool(open_masks, settings, access, node, watcher.store, news.over)
     contact = opened.enter_context(ContactWatch(settings.home, settings.kafka_cut_off_s).running())
     service = await add_queries(app, settings, cluster, registry, watcher, news, opened)

@@ -157,6 +157,8 @@ ROUTES: Final[Mapping[str, Mapping[str, RouteRule]]] = {
     "/views/{view}": {"GET": _VIEW_READ},
     "/api/views/{view}": {"GET": _VIEW_READ},
     "/views/{view}/changes": {"GET": _VIEW_READ, "WEBSOCKET": _VIEW_READ},
+    "/views/{view}/{key:path}/history": {"GET": _VIEW_READ},
+    "/views/{view}/{key:path}/diff": {"GET": _VIEW_READ},
     "/views/{view}/{key:path}": {"GET": _VIEW_READ},
     # A version's file may name Python that runs with the hub's rights.
     "/view-versions/{view}": {"GET": _VIEW_READ, "POST": _on(Action.admin, Kind.view, "view")},

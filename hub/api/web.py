@@ -31,7 +31,9 @@ from hub.connectors.postgres.slot_watch import SlotWatch
 from hub.errors import HubError, PeerError
 from hub.kafka import KafkaCluster, own_cluster
 from hub.lake.note import LakeNote, read_note
+from hub.materializers.progress.view_states import Newest
 from hub.materializers.queries.saved_queries import load_queries, readable
+from hub.materializers.serving.history import routes as history_routes
 from hub.materializers.serving.watcher import Watcher
 from hub.materializers.stores.sql_store import Store
 from hub.observability.cluster.health_watch import HealthWatch
@@ -127,6 +129,15 @@ def add_pages(
     app.include_router(create_router(sources))
     routes[:] = routes[others:] + routes[:others]
     app.include_router(nowhere(sources))
+
+
+def add_history(
+    app: FastAPI, store: Store, newest: Newest, cluster: KafkaCluster, node: RegistryNode
+) -> None:
+    """Add the routes of histories before that of rows by key, which would match first."""
+    routes, others = app.router.routes, len(app.router.routes)
+    app.include_router(history_routes.create_router(store, newest, Browser(cluster, NodeSchemas(node))))
+    routes[:] = routes[others:] + routes[:others]
 
 
 def page_sources(

@@ -143,9 +143,13 @@ def _stores(view: ViewFacts) -> Iterator[Place]:
     for name, kind in view.stores:
         place = f"{name} of view {view.name}"
         if kind == "sqlite":
-            yield Place("store", place, "remove the former tables, then rewrite the file")
+            yield Place("store", place, "remove the former tables and histories, then rewrite the file")
         elif kind == "postgresql":
-            yield Place("store", place, "remove the former tables; its own log and backups are its owner's")
+            yield Place(
+                "store",
+                place,
+                "remove former tables and histories; its log and backups are its owner's",
+            )
         else:
             yield Place(
                 "store", place, "none", "not erased", f"a {kind} store is rewritten with its view only"

@@ -113,9 +113,10 @@ class ViewEraser:
                 ]
                 if left:
                     return place.now("waiting", f"table {', '.join(left)} is not removed yet", now_ms)
+                store.history.erase(view, keep=sorted(current))
                 rewritten = rewrite_file(store.engine)
         except (KeyError, HubError) as error:
             why = error.message if isinstance(error, HubError) else f'no store "{name}" any more'
             return place.now("waiting", why, now_ms)
         how = "and the file was rewritten" if rewritten else "and Postgres freed their files"
-        return place.now("done", f"no table of an earlier version is left, {how}", now_ms)
+        return place.now("done", f"no table or history of an earlier version is left, {how}", now_ms)

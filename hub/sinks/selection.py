@@ -16,7 +16,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from hub.errors import ConfigError, NotFound
+from hub.errors import CallerError, ConfigError, NotFound
 from hub.materializers.queries.compiler import compile_query
 from hub.materializers.queries.databases import EventTable
 from hub.materializers.queries.inspection import names_of
@@ -215,7 +215,9 @@ class _OneTable:
 
     table: EventTable
 
-    def relation(self, name: str) -> QueryRelation | None:
+    def relation(self, name: str, at_ms: int | None = None) -> QueryRelation | None:
+        if at_ms is not None:
+            raise CallerError("a sink sends changes as they come, without FOR SYSTEM_TIME", code="HUB-1490")
         if name != self.table.name:
             return None
         return QueryRelation(name, "topic", '"events_0"', self.table.columns, self.table.hidden)

@@ -9,6 +9,7 @@ import string
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import history_contract
 import prepared_contract
 import pytest
 import store_contract
@@ -239,3 +240,23 @@ def test_the_registrys_tables_on_postgres(url: str) -> None:
     for each in tables:
         each.close()
     engine.dispose()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_history_of_rows_is_that_of_sqlite(url: str, seed: int) -> None:
+    history_contract.any_history(lambda: Store(url), random.Random(seed))
+
+
+def test_a_large_step_is_in_the_history_once(url: str) -> None:
+    """More rows than go without COPY, applied twice."""
+    store = Store(url)
+    history_contract.declare(store)
+    begins = store.history.periods("v")[0].from_ms
+    rows = [(f"k{n % 150}", n, {"city": "Oslo", "n": n}, begins + n) for n in range(1, 601)]
+    for _ in range(2):
+        history_contract.batch(store, "v", rows)
+    (size,) = store.history.sizes()
+    assert size.versions == 600 and size.size_bytes
+    row = store.history.row_at("v", "k7", begins + 310, begins + 10**6)
+    assert row is not None and row.version == 307
+    store.close()

@@ -36,6 +36,8 @@ _TAIL = RouteQuota(Quota.subscriptions, topic="topic")
 ROUTE_QUOTAS: Final[Mapping[str, Mapping[str, RouteQuota]]] = {
     "/views/{view}": {"GET": _ROWS},
     "/api/views/{view}": {"GET": _ROWS},
+    "/views/{view}/{key:path}/history": {"GET": _ROWS},
+    "/views/{view}/{key:path}/diff": {"GET": _ROWS},
     "/views/{view}/{key:path}": {"GET": _ROWS},
     "/views/{view}/changes": {"GET": _VIEW_CHANGES, "WEBSOCKET": _VIEW_CHANGES},
     "/api/topics/{topic}/messages": {"GET": _MESSAGES},

@@ -13,6 +13,7 @@ from hub.cli.http import get
 from hub.cli.platform.upgrade import warn_of_deprecations
 from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
 from hub.cli.view.golden import run_tests
+from hub.cli.view.history import diff_row, get_row, history_of_row
 from hub.cli.view.new import new_view
 from hub.cli.view.schemas_source import declared_view, schemas_of
 from hub.cli.view.search import search_view
@@ -41,6 +42,9 @@ app = typer.Typer(
 app.command("new")(new_view)
 app.command("show")(show_view)
 app.command("search")(search_view)
+app.command("get")(get_row)
+app.command("history")(history_of_row)
+app.command("diff")(diff_row)
 app.command("verify")(verify_view)
 app.command("test")(run_tests)
 app.command("plan")(plan_view)

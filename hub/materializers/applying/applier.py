@@ -270,7 +270,7 @@ class Applier:
         """
         due = due_records(followed, part)
         if decoded is None or not decoded.is_of(due):
-            decoded = newest_rows(self._decoder, due)
+            decoded = newest_rows(self._decoder, due, every=followed.view.history_ms is not None)
         self._tables.know_schemas(followed, [record for _, record in decoded.records])
         changes, followed.due = row_changes(decoded, sampled=self.latencies is not None)
         return next_batch(followed, part, changes)
@@ -295,7 +295,8 @@ class Applier:
             for each in self.followed.values():
                 records = taken.records.get(each.view.changelog)
                 if records and each.stopped is None and each.view.cut is None:
-                    taken.decoded[each.view.changelog] = newest_rows(self._decoder, records)
+                    every = each.view.history_ms is not None
+                    taken.decoded[each.view.changelog] = newest_rows(self._decoder, records, every=every)
 
     def _count(self, followed: AppliedView, now_ms: int) -> None:
         """Count the latency of the events that are readable now."""

@@ -18,7 +18,7 @@ from hub.materializers.progress.latency import ChangedRow
 from hub.materializers.progress.records import Progress, ViewState, position_record
 from hub.materializers.snapshot_groups.barrier import MemberStanding
 from hub.materializers.snapshot_groups.group import GroupSnapshot
-from hub.materializers.stores.store import RowVersion, ViewBatch
+from hub.materializers.stores.store import BatchMark, RowVersion, ViewBatch
 from hub.record import Positions, Record, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -110,7 +110,8 @@ def next_batch(followed: AppliedView, part: StepPart, changes: Sequence[RowVersi
         # And one that came with it may name later events, which have no rows yet.
         sources = cut.sources(followed.view.table).advanced(followed.sources)
     expire_below = live << GENERATION_SHIFT if live > followed.swept else 0
-    return ViewBatch(followed.view.table, changes, changelog, sources, expire_below)
+    marks = [BatchMark(each.changelog, each.sources, each.committed_at_ms) for each in covered]
+    return ViewBatch(followed.view.table, changes, changelog, sources, expire_below, marks)
 
 
 def note_applied(followed: AppliedView, batch: ViewBatch, part: StepPart) -> None:

@@ -1,4 +1,5 @@
-"""[shell] The newest row of each key of a changelog's records, chosen before they are decoded."""
+"""[shell] The newest row of each key of a changelog's records, chosen before they are decoded; for a history
+all rows that replace another."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from hub.record import Record
 
 @dataclass(frozen=True, slots=True)
 class NewestRows:
-    """Newest record of each key of a changelog's records, with its version, and the rows (None: deleted)."""
+    """Chosen records of a changelog, with their versions, and the rows (None: deleted)."""
 
     of: Sequence[Record]
     records: Sequence[tuple[int, Record]]
@@ -25,16 +26,22 @@ class NewestRows:
         return len(records) == len(self.of) and records[0] is self.of[0]
 
 
-def newest_rows(decoder: RowDecoder, records: Sequence[Record]) -> NewestRows:
-    """Return the newest row of each key, decoded. Raises HubFault with topic, partition and offset."""
+def newest_rows(decoder: RowDecoder, records: Sequence[Record], *, every: bool = False) -> NewestRows:
+    """Return the newest row of each key, decoded. Raises HubFault with topic, partition and offset.
+
+    ``every``: also each row before it that replaced another, for a history.
+    """
     newest: dict[bytes, tuple[int, Record]] = {}
+    replacing: list[tuple[int, Record]] = []
     for record in records:
         version = version_of(record)
         if record.key is None:
             raise unreadable(record, record.unread or "it has no key")
         if record.key not in newest or newest[record.key][0] < version:
             newest[record.key] = (version, record)
-    kept = list(newest.values())
+            if every:
+                replacing.append((version, record))
+    kept = replacing if every else list(newest.values())
     return NewestRows(records, kept, decoder.rows([record for _, record in kept]))
 
 
@@ -47,7 +54,8 @@ def row_changes(newest: NewestRows, *, sampled: bool) -> tuple[list[RowVersion],
     every = -(-total // MOST_ROWS) if sampled else 0
     for index, ((version, record), row) in enumerate(zip(newest.records, newest.rows, strict=True)):
         origins = provenance(record) if row is None else row.get("_sources")
-        changes.append(RowVersion(key_of(record), version, record.partition, record.offset, row, origins))
+        place = (record.partition, record.offset)
+        changes.append(RowVersion(key_of(record), version, *place, row, origins, record.timestamp_ms))
         if every and index % every == 0:
             event = latest_event(origins) if isinstance(origins, dict) else None
             if event is not None:

@@ -48,6 +48,9 @@ log = logging.getLogger(__name__)
 _RESCAN_S = 2.0
 # Retry interval of a stopped view: meanwhile the record may be compacted away or the schema registered.
 _RETRY_STOPPED_S = 60.0
+# Versions of a history that are removed in one transaction, the pauses between two of them, and the pause as
+# a multiple of the time that it took.
+_PRUNE_ROWS, _PRUNE_EVERY_S, _PRUNE_AGAIN_S, _PRUNE_PAUSE = 5_000, 15.0, 0.5, 20
 
 
 def belongs(view: View | SqlView, store: str) -> bool:
@@ -116,6 +119,7 @@ class StoreThread:
         rhythm = self.store.rhythm
         files, tree = ViewFiles(self.settings.project), LiveTree(self.settings.project / "topics.yaml")
         rescan_at, retry_at = 0.0, time.monotonic() + _RETRY_STOPPED_S
+        prune_at = time.monotonic() + _PRUNE_EVERY_S
         while not stop.is_set():
             now = time.monotonic()
             if now >= retry_at:
@@ -129,6 +133,8 @@ class StoreThread:
                 self.applier.follow(followed_versions(views, told, every=isinstance(self.store, Store)))
                 if isinstance(self.store, Store):
                     self.served = keep_versions(self.store, self.applier, told)
+            if isinstance(self.store, Store) and now >= prune_at:
+                prune_at = prune_history(self.store, now)
             records = self.applier.step()
             backoff.reset()
             if self.state in ("starting", "down"):
@@ -189,6 +195,15 @@ class StoreThread:
         return StoreReport(
             self.name, kind_of(self.url), shown(self.url), state, self.reason, self.since_ms, views
         )
+
+
+def prune_history(store: Store, began_s: float) -> float:
+    """Remove versions of rows that are over, a bounded number. Returns when to do it again, by
+    ``time.monotonic``."""
+    removed = store.history.prune(time.time_ns() // 1_000_000, _PRUNE_ROWS)
+    now_s = time.monotonic()
+    pause_s = _PRUNE_AGAIN_S if removed >= _PRUNE_ROWS else _PRUNE_EVERY_S
+    return now_s + max(pause_s, _PRUNE_PAUSE * (now_s - began_s))
 
 
 def objectives(views: Sequence[View | SqlView], tree: LiveTree) -> dict[str, float]:

@@ -18,6 +18,7 @@ from hub.materializers.changelog.record import GENERATION_SHIFT
 from hub.materializers.changelog.row_decoder import unreadable
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.sql_view import SqlView
+from hub.materializers.history.spec import noted_history
 from hub.materializers.search.declared_indexes import noted_text_index
 from hub.materializers.stores.store import StoreRefused, ViewStore
 from hub.record import Record
@@ -107,7 +108,7 @@ class ViewTables:
         columns = {each["name"] for each in schema["fields"]}
         # A file may name an index whose field the engine has not published yet.
         indexes = [index for index in view.kept_indexes if index in columns]
-        indexes += noted_text_index(view.indexes, columns)
+        indexes += [*noted_text_index(view.indexes, columns), *noted_history(view.history_ms)]
         return self.store.ensure_view(view.table, schema, indexes, topic_id)
 
     def _missed_deletes(self, view: View | SqlView, whole: Mapping[str, Any] | None) -> bool:

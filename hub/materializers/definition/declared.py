@@ -11,6 +11,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PrivateAttr,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -34,25 +35,13 @@ RunMode = Literal["auto", "live", "realtime"]
 
 
 CHANGELOG_PREFIX = "views."
-
-
 # For a view with a ttl: prefix of the topic that lists expired rows, the name under which it is read as a
 # source (no source in a file can have this name), and the column from which the ttl is counted.
 EXPIRY_PREFIX = "_hub.expiry."
-
-
 EXPIRY = "_expiry"
-
-
 LAST_EVENT_AT = "last_event_at"
-
-
 _SHORTEST_TTL_MS = 1_000
-
-
 _SHORTEST_RECOMPUTE_MS = 60_000
-
-
 _WORDY = re.compile(r"(\d+)\s*(second|minute|hour|day)s?", re.IGNORECASE)
 
 
@@ -142,8 +131,9 @@ class Transforms(BaseModel):
         return file
 
 
-def _ttl_ms(text: str) -> int:
-    """Parse a ttl into milliseconds. Raises ValueError with what to write instead."""
+def _time_ms(text: str, what: str = "a ttl") -> int:
+    """Parse a ttl or the time of a history into milliseconds. Raises ValueError with what to write
+    instead."""
     try:
         found = duration_ms(text)
     except ValueError:
@@ -151,9 +141,9 @@ def _ttl_ms(text: str) -> int:
         instead = (
             f"{worded[1]}{worded[2][0].lower()}" if worded else "a number and its unit, such as 12h or 30d"
         )
-        raise ValueError(f'"{text}" is not a ttl: write {instead}') from None
+        raise ValueError(f'"{text}" is not {what}: write {instead}') from None
     if found < _SHORTEST_TTL_MS:
-        raise ValueError(f'a ttl of "{text}" is too short: at least 1s')
+        raise ValueError(f'{what} of "{text}" is too short: at least 1s')
     return found
 
 
@@ -173,6 +163,8 @@ class ViewDeclaration(BaseModel):
     transforms: Transforms | None = None
     slo: LatencyNode = LatencyNode()
     ttl: str | None = None
+    # How long versions of rows are kept, in the stores of SQLite and Postgres.
+    history: str | None = None
     # Snapshot group of the view. One query can read all views of a group at the same place of the log.
     cut: Name | None = None
     proof: VerificationConfig = VerificationConfig()
@@ -191,17 +183,17 @@ class ViewDeclaration(BaseModel):
         """``transforms: python_functions.py`` is short for ``transforms: {file: python_functions.py}``."""
         return {"file": given} if isinstance(given, str) else given
 
-    @field_validator("ttl", mode="before")
+    @field_validator("ttl", "history", mode="before")
     @classmethod
     def _unit(cls, given: object) -> object:
         # a number without a unit: the next check reports it
         return str(given) if isinstance(given, int | float) else given
 
-    @field_validator("ttl")
+    @field_validator("ttl", "history")
     @classmethod
-    def _lasts(cls, text: str | None) -> str | None:
+    def _lasts(cls, text: str | None, info: ValidationInfo) -> str | None:
         if text is not None:
-            _ttl_ms(text)
+            _time_ms(text, f"a {info.field_name}")
         return text
 
     @model_validator(mode="after")
@@ -238,7 +230,12 @@ class ViewDeclaration(BaseModel):
     @property
     def ttl_ms(self) -> int | None:
         """Time without an event after which a row is deleted, in milliseconds; None: never."""
-        return None if self.ttl is None else _ttl_ms(self.ttl)
+        return None if self.ttl is None else _time_ms(self.ttl)
+
+    @property
+    def history_ms(self) -> int | None:
+        """Time for which versions of rows are kept, in milliseconds; None: only the rows themselves."""
+        return None if self.history is None else _time_ms(self.history)
 
     @property
     def recompute_ms(self) -> int | None:

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 import orjson
-from sqlalchemy import Connection, Engine, create_engine, event, select
+from sqlalchemy import Connection, Engine, FromClause, create_engine, event, select
 from sqlalchemy.pool import NullPool, QueuePool
 
 from hub.masking.shape import OPEN, SeenShape
@@ -72,13 +72,19 @@ def guarded(ready: Compiled, limit: int) -> str:
     )
 
 
-def copy_view(connection: Connection, scratch: Connection, view: ViewTable, running: RunningQuery) -> None:
-    """Copy a view's live rows into the temporary database."""
-    names = list(view.table.columns.keys())
-    query = select(view.table).where(view.table.c._deleted.is_(False)).limit(MOST_COPIED + 1)
+def copy_view(
+    connection: Connection, scratch: Connection, view: ViewTable, rows: FromClause, running: RunningQuery
+) -> None:
+    """Copy a view's live rows into its table in the temporary database: those of now, or as of a time.
+
+    Rows of several times are one table; a version that two of them have is there once.
+    """
+    names = list(rows.columns.keys())
+    query = select(rows).where(rows.c._deleted.is_(False)).limit(MOST_COPIED + 1)
     raw: Any = scratch.connection.driver_connection
     listed = ", ".join('"' + name.replace('"', '""') + '"' for name in names)
-    raw.execute(f'CREATE TABLE "{view.table.name}" ({listed})')
+    unique = 'UNIQUE ("key", "_version")'
+    raw.execute(f'CREATE TABLE IF NOT EXISTS "{view.table.name}" ({listed}, {unique})')
     marks = ", ".join("?" * len(names))
     count = 0
     streamed = connection.execution_options(stream_results=True, max_row_buffer=_FETCH)
@@ -95,7 +101,7 @@ def copy_view(connection: Connection, scratch: Connection, view: ViewTable, runn
                     code="HUB-1451",
                 )
             plain = [[_stored_value(value) for value in row] for row in page]
-            raw.executemany(f'INSERT INTO "{view.table.name}" VALUES ({marks})', plain)
+            raw.executemany(f'INSERT OR IGNORE INTO "{view.table.name}" VALUES ({marks})', plain)
 
 
 def _stored_value(value: Any) -> Any:
@@ -118,7 +124,7 @@ def sqlite_reader(path: str) -> Engine:
 
 
 def scratch_engine(beside: str | None) -> Engine:
-    """Return an engine with a temporary database per connection, and ``beside`` attached read-only."""
+    """Return an engine with a temporary database per connection, and the store attached read-only."""
 
     def connect() -> sqlite3.Connection:
         connection = sqlite3.connect("", uri=True, check_same_thread=False, isolation_level=None)

@@ -22,7 +22,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from hub.caller import reads_all, reads_view, seen_view, sees_view
-from hub.errors import HubError, NotFound, PeerError
+from hub.errors import CallerError, HubError, NotFound, PeerError
 from hub.materializers.queries.compiler import compile_query
 from hub.materializers.queries.databases import (
     EventTable,
@@ -49,6 +49,7 @@ from hub.materializers.queries.running import (
 )
 from hub.materializers.queries.sqlite_functions import fence, unfence
 from hub.materializers.stores.columns import plain_type
+from hub.materializers.stores.sql.history_reads import as_of
 from hub.materializers.stores.sql.tables import ViewTable
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.types.avro_types import AvroType
@@ -74,16 +75,31 @@ class _Tables:
     """Catalog of one query: the store's views as of its transaction, and the events that were read."""
 
     def __init__(
-        self, store: Store, connection: Connection, events: Sequence[EventTable], *, postgres: bool
+        self,
+        store: Store,
+        connection: Connection,
+        events: Sequence[EventTable],
+        now_ms: int,
+        *,
+        postgres: bool,
     ) -> None:
         self._postgres = postgres
+        self._now_ms = now_ms
         self.used: dict[str, ViewTable] = {}
+        # Versions of rows that the query reads, by view and time.
+        self.as_of: dict[tuple[str, int], ViewTable] = {}
         self._store = store
         self._connection = connection
         self.events = {each.name: (number, each) for number, each in enumerate(events)}
 
-    def relation(self, name: str) -> QueryRelation | None:
+    def relation(self, name: str, at_ms: int | None = None) -> QueryRelation | None:
         if name in self.events:
+            if at_ms is not None:
+                raise CallerError(
+                    f'topic "{name}" has no system time: its events never change',
+                    hint="WHERE _timestamp <= TIMESTAMP '…'",
+                    code="HUB-1490",
+                )
             number, events = self.events[name]
             source = f'"events_{number}"'
             return QueryRelation(name, "topic", source, events.columns, events.hidden, events.refused)
@@ -93,7 +109,19 @@ class _Tables:
             except NotFound:
                 return None
             reads_all(views=[name])
-        return masked_view(view_relation(self.used[name]), seen_view(name), postgres=self._postgres)
+        if at_ms is None:
+            relation = view_relation(self.used[name])
+        else:
+            if (name, at_ms) not in self.as_of:
+                at = (self._connection, name, at_ms, self._now_ms)
+                self.as_of[name, at_ms] = self._store.history.table_at(*at)
+            relation = relation_as_of(self.as_of[name, at_ms], at_ms)
+        return masked_view(relation, seen_view(name), postgres=self._postgres)
+
+    @property
+    def read_tables(self) -> list[str]:
+        """Names of the store's tables that the query reads."""
+        return [each.table.name for each in (*self.used.values(), *self.as_of.values())]
 
     def names(self) -> Iterable[str]:
         return [*filter(sees_view, self._store.catalog.view_names(self._connection)), *self.events]
@@ -105,6 +133,22 @@ def view_relation(view: ViewTable) -> QueryRelation:
     source = f'(SELECT *, "_applied_at_ms" AS "_applied_at" FROM "{table}" WHERE NOT "_deleted")'
     columns = {"key": "string", **{name: kind_of(each) for name, each in view.types.items()}}
     return QueryRelation(view.name, "view", source, columns, {"_version": "long", "_applied_at": "timestamp"})
+
+
+def relation_as_of(view: ViewTable, at_ms: int) -> QueryRelation:
+    """Return the rows of a view as of a time as a table of a query. ``view``: its table of versions."""
+    table, at = view.table.name, int(at_ms)
+    later = (
+        f'SELECT 1 FROM "{table}" AS "later" WHERE "later"."key" = "one"."key" '
+        f'AND "later"."_version" > "one"."_version" AND "later"."_at_ms" <= {at}'
+    )
+    source = (
+        f'(SELECT "one".*, "_applied_at_ms" AS "_applied_at", "_at_ms" AS "_valid_from" '
+        f'FROM "{table}" AS "one" WHERE "_at_ms" <= {at} AND NOT "_deleted" AND NOT EXISTS ({later}))'
+    )
+    columns = {"key": "string", **{name: kind_of(each) for name, each in view.types.items()}}
+    hidden = {"_version": "long", "_applied_at": "timestamp", "_valid_from": "timestamp"}
+    return QueryRelation(view.name, "view", source, columns, hidden)
 
 
 class QueryExecutor:
@@ -171,7 +215,7 @@ class QueryExecutor:
 
         if not events:
             with self._errors(running), self._reader.connect() as connection:
-                tables = _Tables(self._store, connection, (), postgres=self._postgres)
+                tables = _Tables(self._store, connection, (), now_ms, postgres=self._postgres)
                 ready = compiled(tables, self._postgres)
                 if self._postgres:
                     set_time_limit(connection, running)
@@ -183,7 +227,7 @@ class QueryExecutor:
                 if self._postgres:
                     return self._on_postgres(connection, tables, ready, running, limit, covered, take)
                 return self._on_sqlite(connection, tables, ready, running, limit, covered, take)
-        return self._with_events(compiled, running, limit, events, take)
+        return self._with_events(compiled, running, limit, events, now_ms, take)
 
     def _with_events(
         self,
@@ -191,23 +235,26 @@ class QueryExecutor:
         running: RunningQuery,
         limit: int,
         events: Sequence[EventTable],
+        now_ms: int,
         take: TakeRows,
     ) -> QueryAnswer:
         """``run()`` over events and views, in a temporary database."""
         with self._errors(running), self._scratch.connect() as scratch:
             if not self._postgres:
                 load_events(scratch, events, running)
-                tables = _Tables(self._store, scratch, events, postgres=False)
+                tables = _Tables(self._store, scratch, events, now_ms, postgres=False)
                 ready = compiled(tables, False)
                 covered = self._covered(scratch, tables)
                 return self._on_sqlite(scratch, tables, ready, running, limit, covered, take)
             with self._reader.connect() as connection:
                 set_time_limit(connection, running)
-                tables = _Tables(self._store, connection, events, postgres=False)
+                tables = _Tables(self._store, connection, events, now_ms, postgres=False)
                 ready = compiled(tables, False)
                 covered = self._covered(connection, tables)
                 for view in tables.used.values():
-                    copy_view(connection, scratch, view, running)
+                    copy_view(connection, scratch, view, view.table, running)
+                for (_, at_ms), view in tables.as_of.items():
+                    copy_view(connection, scratch, view, as_of(view.table, at_ms), running)
             load_events(scratch, events, running)
             return self._on_sqlite(scratch, tables, ready, running, limit, covered, take)
 
@@ -223,7 +270,7 @@ class QueryExecutor:
         Raises SqlError for a statement that ``run`` would refuse, before events are read for it.
         """
         with self._errors(None), self._reader.connect() as connection:
-            tables = _Tables(self._store, connection, events, postgres=False)
+            tables = _Tables(self._store, connection, events, now_ms, postgres=False)
             return compile_query(statement, tables, postgres=False, parameters=parameters, now_ms=now_ms)
 
     def view_names(self) -> list[str]:
@@ -263,8 +310,8 @@ class QueryExecutor:
     ) -> QueryAnswer:
         raw: Any = connection.connection.driver_connection
         assert isinstance(raw, sqlite3.Connection)
-        used = [each.table.name for each in tables.used.values()]
-        fence(raw, frozenset([*used, *(f"events_{number}" for number in range(len(tables.events)))]))
+        events = (f"events_{number}" for number in range(len(tables.events)))
+        fence(raw, frozenset([*tables.read_tables, *events]))
         raw.set_progress_handler(lambda: running.over, _STEPS)
         try:
             with running.interruptible(raw.interrupt), closing(raw.cursor()) as cursor:

@@ -49,6 +49,44 @@ def no_table(statement: ParsedStatement, name: str, known: Iterable[str]) -> Sql
     )
 
 
+def system_time_ms(
+    statement: ParsedStatement, table: exp.Table, parameters: Mapping[str, Value], now_ms: int
+) -> int | None:
+    """Return the time (epoch ms) of a table's FOR SYSTEM_TIME AS OF; None without one. Raises SqlError for
+    anything but a constant time."""
+    version = table.args.get("version")
+    if version is None:
+        return None
+    moment = _moment_ms(version.expression, parameters, now_ms)
+    if version.args.get("kind") != "AS OF" or moment is None:
+        raise statement.error(
+            "FOR SYSTEM_TIME takes AS OF and one constant time",
+            table,
+            hint="FOR SYSTEM_TIME AS OF TIMESTAMP '2026-01-31 14:03:00', or a parameter",
+            code="HUB-1442",
+        )
+    return moment
+
+
+def times_of(
+    statement: ParsedStatement, parameters: Mapping[str, Value], now_ms: int
+) -> list[tuple[str, int]]:
+    """Return (name of a table, time) of each FOR SYSTEM_TIME AS OF. Raises SqlError."""
+    found = []
+    for table in statement.tree.find_all(exp.Table):
+        at_ms = system_time_ms(statement, table, parameters, now_ms)
+        if at_ms is not None:
+            found.append((table.name, at_ms))
+    return found
+
+
+def _moment_ms(node: Any, parameters: Mapping[str, Value], now_ms: int) -> int | None:
+    """Return the time of a constant; a cast to a date is its midnight."""
+    if isinstance(node, exp.Cast) and not node.to.is_type(exp.DataType.Type.DATE):
+        return _moment_ms(node.this, parameters, now_ms)
+    return _constant_ms(node, parameters, now_ms)
+
+
 def names_of(statement: ParsedStatement) -> frozenset[str]:
     """Return every name in the statement in lower case, and ``*`` for a star other than COUNT's."""
     stars = ("*" for each in statement.tree.find_all(exp.Star) if not isinstance(each.parent, exp.Count))

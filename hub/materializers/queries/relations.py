@@ -32,7 +32,8 @@ class QueryRelation:
 class TableCatalog(Protocol):
     """Catalog of the tables that a statement may read."""
 
-    def relation(self, name: str) -> QueryRelation | None: ...
+    def relation(self, name: str, at_ms: int | None = None) -> QueryRelation | None:
+        """Return a table, as of a time if one is given; None for an unknown name. Raises CallerError."""
 
     def names(self) -> Iterable[str]: ...
 

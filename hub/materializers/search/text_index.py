@@ -83,5 +83,5 @@ def text_index_of(indexes: Sequence[str]) -> TextIndex | None:
 
 
 def field_indexes(indexes: Sequence[str]) -> list[str]:
-    """Return the noted indexes that are fields."""
-    return [index for index in indexes if not index.startswith(_SPEC)]
+    """Return the noted indexes that are fields: no field's name has a colon."""
+    return [index for index in indexes if ":" not in index]

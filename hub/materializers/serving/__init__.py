@@ -13,5 +13,6 @@ held_keys.py reader_pace.py [core]  keys that a subscriber may have, and its pac
 masked_changes.py           [shell] changes as their subscriber sees them
 subscription_transport.py   [edge]  server-sent events and WebSocket messages
 searching/                  [shell] text searches, within what the caller sees
+history/                    [shell] rows as of a time, and the history of a row
 row_counts.py               [shell] rows per view, counted at a bounded cost
 """

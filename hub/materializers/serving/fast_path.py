@@ -36,6 +36,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _PREFIX, _ROUTE = "/views/", "/views/{view}/{key:path}"
 _POSITION = POSITION_HEADER.lower().encode()
+# Routes below a key, which may have slashes itself.
+_OF_A_ROW = ("/history", "/diff")
 # Keys of one query, and concurrent queries of a view.
 _MOST_KEYS, _AT_ONCE = 128, 2
 
@@ -168,7 +170,7 @@ def parse_request(scope: Scope) -> tuple[str, str, Positions] | None:
     if scope["type"] != "http" or scope["method"] != "GET" or not scope["path"].startswith(_PREFIX):
         return None
     view, _, key = scope["path"][len(_PREFIX) :].partition("/")
-    if not key or key == "changes":
+    if not key or key == "changes" or key.endswith(_OF_A_ROW):
         return None
     token = ""
     query = scope["query_string"]

@@ -20,6 +20,7 @@ from hub.errors import CallerError, NotFound, PeerError, nearest
 from hub.masking.shape import OPEN, SeenShape
 from hub.materializers.progress.view_states import Newest
 from hub.materializers.serving.descriptions import describe, known_views, no_rows_yet
+from hub.materializers.serving.history.as_of import as_of_time, no_row, row_as_of, rows_as_of
 from hub.materializers.serving.pull_query import (
     Condition,
     Order,
@@ -63,8 +64,8 @@ from hub.shares import Shares
 _LONGEST_WAIT_MS = 60_000
 # Limit of subscribers: each one queries the store after every apply.
 _MOST_SUBSCRIBERS = 1_000
-_OWN = ("limit", "after", "timeout_ms", "order", "fields")
-_OWN_OF_KEY = ("after", "timeout_ms", "fields")
+_OWN = ("limit", "after", "timeout_ms", "order", "fields", "as_of")
+_OWN_OF_KEY = ("after", "timeout_ms", "fields", "as_of")
 _OWN_OF_CHANGES = ("snapshot", "covered", "last_event_id")
 
 
@@ -141,7 +142,8 @@ class _Routes:
         the next page. ``q=words`` searches the view's text index: the best rows first, each with
         ``_score`` and ``_highlights``. With ``after=<position token>`` (or the header Hub-Position) the
         first page has that write, or the answer is 503 with the lag. The header Hub-Catching-Up names the
-        view while it reads a backlog of its topics: rows of later events are missing.
+        view while it reads a backlog of its topics: rows of later events are missing. ``as_of=<time>``: the
+        rows of that time, of a view with ``history``.
         """
         table = await self._table(view)
         types = _types(table)
@@ -163,12 +165,14 @@ class _Routes:
         token = wanted(written or hub_position, await topics_of(self.store, view), view)
         _, covered = await covering(self.store, self.watcher, view, None, token, self._timeout(timeout_ms))
         if search is not None:
-            found, cursor = await anyio.to_thread.run_sync(
+            hits, cursor = await anyio.to_thread.run_sync(
                 run_search, self.store, search, filters, limit, self.search_timeout_s
             )
-            page = [_found(each, search, fields, shape) for each in found]
+            page = [_found(each, search, fields, shape) for each in hits]
         else:
-            page, cursor = await self._listed(view, filters, limit, order, place, after, fields, shape)
+            at_ms = await self._as_of(view, request.query_params.get("as_of"))
+            found, cursor = await self._listed(view, filters, limit, order, place, after, at_ms)
+            page = [_shown(row, fields, shape) for row in found]
         answer = _json({"rows": page, "next": cursor}, covered)
         if behind := await anyio.to_thread.run_sync(self.catching_up, (view,)):
             answer.headers[CATCHING_UP_HEADER] = ",".join(behind)
@@ -182,21 +186,31 @@ class _Routes:
         order: Sequence[Order],
         place: Sequence[Any] | None,
         after: str | None,
-        fields: tuple[str, ...] | None,
-        shape: SeenShape,
-    ) -> tuple[list[dict[str, Any]], str | None]:
-        """Return a page in the order, or in that of the keys, and the cursor of the next one."""
+        at_ms: int | None,
+    ) -> tuple[Sequence[RowVersion], str | None]:
+        """Return a page in the order, or in that of the keys, and the cursor of the next one. ``at_ms``: its
+        rows as of a time; None: as they are now."""
         read = anyio.to_thread.run_sync
         cursor: str | None
-        if order:
-            sorting = [(each.column, each.descending) for each in order]
+        sorting = [(each.column, each.descending) for each in order]
+        if at_ms is not None:
+            where = place if order else after
+            pairs = await read(rows_as_of, self.store, view, at_ms, filters, limit + 1, sorting, where)
+        elif order:
             pairs = await read(self.store.ordered, view, filters, limit + 1, sorting, place)
-            found = [row for row, _ in pairs]
-            cursor = cursor_of(order, pairs[limit - 1][1]) if len(pairs) > limit else None
         else:
-            found = await read(self.store.select, view, filters, limit + 1, after)
-            cursor = next_of(found[limit - 1].key) if len(found) > limit else None
-        return [_shown(row, fields, shape) for row in found[:limit]], cursor
+            rows = await read(self.store.select, view, filters, limit + 1, after)
+            pairs = [(row, (row.key,)) for row in rows]
+        cursor = None
+        if len(pairs) > limit:
+            row, ended = pairs[limit - 1]
+            cursor = cursor_of(order, ended) if order else next_of(row.key)
+        return [row for row, _ in pairs[:limit]], cursor
+
+    async def _as_of(self, view: str, text: str | None) -> int | None:
+        if text is None:
+            return None
+        return await anyio.to_thread.run_sync(as_of_time, self.store, view, text, self.newest)
 
     async def _table(self, view: str) -> ViewTable:
         return await anyio.to_thread.run_sync(_table, self.store, view, self.newest)
@@ -258,9 +272,11 @@ class _Routes:
         fields: str | None = None,
         hub_position: str | None = Header(None),
         timeout_ms: int | None = None,
+        as_of: str | None = None,
     ) -> Response:
         """One row, of it the ``fields``. With ``?after=`` (or the header Hub-Position) it includes that
-        write, or answers 503 with the lag.
+        write, or answers 503 with the lag. ``as_of=<time>``: the row of that time, of a view with
+        ``history``; with a position token, as the write made it.
 
         The row of the key "changes" is found by ``/views/{view}?key=changes``."""
         only(request.query_params, _OWN_OF_KEY, f"GET /views/{view}/{{key}}")
@@ -275,13 +291,12 @@ class _Routes:
         except NotFound:
             await self._table(view)  # raises with the nearest name
             raise
+        if as_of is not None:
+            row = await anyio.to_thread.run_sync(row_as_of, self.store, view, key, as_of, self.newest)
         if row is not None and shape.rows and not shape.admits({"key": row.key, **(row.values or {})}):
             row = None  # as if it were not there
         if row is None or row.values is None:
-            was = "was deleted" if row is not None else "does not exist"
-            hint = "deleted rows come back with their next event" if row is not None else None
-            body = {"error_code": "HUB-1411", "message": f'view "{view}": key "{key}" {was}', "hint": hint}
-            return _json(body, covered, 404)
+            return _json(no_row(view, key, row, as_of), covered, 404)
         if fields is None:
             shape.refused_columns(row.values)
             return _json(_shown(row, None, shape), covered)

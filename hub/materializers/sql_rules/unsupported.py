@@ -32,12 +32,11 @@ _WINDOWS = {
 }
 _AS_TABLE = "read that side as a table (table: {key: k}) and JOIN on k: its rows are as they are now"
 _NEWEST = "take the newest: row_number() OVER (PARTITION BY k ORDER BY t DESC) AS n in a subquery, n = 1"
-_UP_TO = "views have their rows of now; events of a topic up to a time: WHERE _timestamp <= TIMESTAMP '…'"
 # By construct: the hint in a view, and in a query.
 _HINTS = {
     "MATCH_RECOGNIZE": (_NEIGHBORS, _NEIGHBORS),
     "ASOF JOIN": (_AS_TABLE, _NEWEST),
-    "FOR SYSTEM_TIME AS OF": (_AS_TABLE, _UP_TO),
+    "FOR SYSTEM_TIME AS OF": (_AS_TABLE, ""),  # queries have it
 }
 
 
@@ -58,7 +57,7 @@ def _found(tokens: Sequence[Token], view: bool) -> Iterator[UnsupportedConstruct
             yield _construct(word, token, view)
         elif word == "ASOF" and (second == "JOIN" or third == "JOIN"):
             yield _construct("ASOF JOIN", token, view)
-        elif word.startswith("FOR SYSTEM_TIME") or (word == "FOR" and second == "SYSTEM_TIME"):
+        elif view and (word.startswith("FOR SYSTEM_TIME") or (word, second) == ("FOR", "SYSTEM_TIME")):
             yield _construct("FOR SYSTEM_TIME AS OF", token, view)
         elif word in _WINDOWS and second == "(" and (third == "TABLE" or word != "SESSION"):
             shown = f"{word}(TABLE …)" if third == "TABLE" else f"{word}(…)"

@@ -34,10 +34,12 @@ from sqlalchemy.exc import OperationalError
 from hub.formats.stamps import Stamp
 from hub.formats.table import STORE
 from hub.formats.verdicts import require_readable
+from hub.materializers.definition.declared import table_of
 from hub.materializers.search.text_index import text_index_of
 from hub.materializers.stores.sql.catalog import Catalog, as_read
 from hub.materializers.stores.sql.connection import open_engine, translated_errors
 from hub.materializers.stores.sql.feed import ViewFeed
+from hub.materializers.stores.sql.history_reads import RowHistory
 from hub.materializers.stores.sql.postgres_copy import copy_and_merge
 from hub.materializers.stores.sql.queries import Filter, RowQueries
 from hub.materializers.stores.sql.scans import live_rows
@@ -85,6 +87,7 @@ class Store:
         )
         self.feed = ViewFeed(self.engine, self.catalog, self.reading)
         self.text = TextSearch(self.catalog, self.reading)
+        self.history = RowHistory(self.catalog, self.reading, self._writing)
         with translated_errors(self.engine):
             self._open()
 
@@ -145,6 +148,8 @@ class Store:
             elif stored is not None and stored[1:] != (types, list(indexes)):
                 reshape(connection, made.table)
                 self._fit_text(connection, made, stored[2])
+            served = self.catalog.served(connection, made.view) == name
+            self.history.writer.fit(connection, made, _now_ms(), fresh=fresh, served=served)
             self.catalog.define(connection, made)
         return fresh
 
@@ -163,6 +168,7 @@ class Store:
         """Remove a view: its rows, positions and progress."""
         with self._writing() as connection:
             table = self.catalog.table(connection, name).table
+            self.history.writer.release(connection, name, _now_ms())
             table.drop(connection, checkfirst=True)
             drop_text_tables(connection, table.name)
             self.catalog.forget(connection, name)
@@ -186,6 +192,7 @@ class Store:
         """Serve this version of ``view`` to readers from now on (None: the table of its own name)."""
         with self._writing() as connection:
             self.catalog.tables.mark(connection, f"{view}@", "served", number or 0)
+            self.history.writer.serve(connection, view, table_of(view, number), _now_ms())
 
     def served(self, view: str) -> str:
         """Return the name of the table that readers of ``view`` get."""
@@ -205,15 +212,14 @@ class Store:
         progress: Mapping[str, Any] | None = None,
         meanwhile: Meanwhile | None = None,
     ) -> None:
-        """Write rows, positions and progress records (None: removed) of several views in one transaction. See
-        ViewStore.
-
+        """Write rows, positions and progress records (None: removed) of several views in one transaction.
         Raises StoreRefused when the database refuses a row, PeerError when it does not answer, NotFound.
         """
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = _now_ms()
         with self._writing() as connection:
             for batch in batches:
                 known = self.catalog.table(connection, batch.view)
+                self.history.writer.record(connection, known, batch, self._rows_of(known).key, now_ms)
                 if self._take(connection, known, batch.changes, now_ms, meanwhile):
                     meanwhile = None
                 if batch.expire_below:
@@ -252,6 +258,7 @@ class Store:
 
         No record and so no position shows these deletes.
         """
+        self.history.writer.expire(connection, known, below, now_ms)
         table = known.table
         gone = and_(table.c._version < below, table.c._deleted.is_(False))
         expired = connection.execute(table.update().where(gone).values(_deleted=True, _applied_at_ms=now_ms))
@@ -361,6 +368,10 @@ class Store:
             positions = self.catalog.positions(connection, view, "changelog")
             rows = live_rows(connection, known)
             yield StoreSnapshot(known.topic_id, known.types, positions, swept, rows)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def noted_in_database(url: str) -> Stamp | None:

@@ -30,7 +30,7 @@ class RowVersion(NamedTuple):
     """A key's row at one version, to be written or as read; ``values`` None: deleted.
 
     ``partition`` and ``offset`` are those of its changelog record. ``sources``: the latest event of each
-    source in the row, or of those that deleted it.
+    source in the row, or of those that deleted it. ``at_ms``: time of the record, for a history.
     """
 
     key: str
@@ -39,6 +39,17 @@ class RowVersion(NamedTuple):
     offset: int
     values: Mapping[str, Any] | None
     sources: Mapping[str, Any] | None = None
+    at_ms: int | None = None
+
+
+class BatchMark(NamedTuple):
+    """A committed batch: rows up to ``changelog`` have the events up to ``sources``. ``at_ms``: when it was
+    committed.
+    """
+
+    changelog: Positions
+    sources: Positions
+    at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +57,7 @@ class ViewBatch:
     """Changes of one view in one transaction.
 
     ``expire_below`` deletes rows of versions below it: rows missing from a later generation that has caught
-    up.
+    up. ``marks``: the batches that it completes, for a history.
     """
 
     view: str
@@ -54,6 +65,7 @@ class ViewBatch:
     changelog: Positions
     sources: Positions = field(default_factory=Positions)
     expire_below: int = 0
+    marks: Sequence[BatchMark] = ()
 
 
 # Key, version, the columns' stored values and ``_sources`` as text.

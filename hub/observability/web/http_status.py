@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hub.caller import Forbidden, TooMany, Unauthenticated
-from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
+from hub.errors import CallerError, Conflict, Gone, HubError, NotFound, PeerError
 from hub.hosts import UnknownHost
 from hub.masking.shape import MaskRefused
 from hub.schema_registry.contracts.rules import RuleRefused
@@ -17,6 +17,7 @@ _STATUS_OF: tuple[tuple[type[HubError], int], ...] = (
     (TooMany, 429),
     (UnknownHost, 421),
     (NotFound, 404),
+    (Gone, 410),
     (Conflict, 409),
     (RuleRefused, 422),
     (CallerError, 400),

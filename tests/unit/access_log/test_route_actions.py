@@ -98,7 +98,8 @@ mirror verify; mirror left-behind; outbox relay; outbox status; webhook ls; webh
 connector ls; connector validate; connector plan; connector drift; connector logs; connector plugins
 sink ls; sink show; sink validate; sink run; view search
 connector offsets show; lake ls; lake run; lake verify; dlq ls; dlq show; backup ls; backup verify; view new
-view show; view verify; view test; view plan; view apply; view rollback; view drop; view rewind; view ls
+view show; view get; view history; view diff;
+    view verify; view test; view plan; view apply; view rollback; view drop; view rewind; view ls
 view recompute; view validate; view explain; query; sql; mcp; watch; lag; latency; lineage; completeness run
 completeness show; completeness missing; canary view; alert ls; alert show; alert test; alert silence
 alert unsilence; alert rules; access hash; access check; access explain; access ls; access plan; access drift

@@ -42,7 +42,7 @@ class Tables:
             found = columns_of(SchemaSource.of("AVRO", json.dumps(json.loads(file.read_text()))).parsed())
             self.known[file.stem] = QueryRelation(file.stem, "topic", '"t"', {**found, **META})
 
-    def relation(self, name: str) -> QueryRelation | None:
+    def relation(self, name: str, at_ms: int | None = None) -> QueryRelation | None:
         return self.known.get(name)
 
     def names(self) -> Iterable[str]:

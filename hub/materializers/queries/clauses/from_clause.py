@@ -11,7 +11,8 @@ from sqlglot import exp
 from hub.errors import nearest
 from hub.materializers.queries.clauses.names import require_seen
 from hub.materializers.queries.functions.kinds import alike, boolean, comparable
-from hub.materializers.queries.inspection import no_table
+from hub.materializers.queries.inspection import no_table, system_time_ms
+from hub.materializers.queries.parser import placeholders_in
 from hub.materializers.queries.relations import CompiledQuery, FromTable, QueryRelation, QueryScope, is_named
 from hub.materializers.queries.writer import Piece, SqlWriter
 
@@ -95,14 +96,18 @@ def _table(w: SqlWriter, node: Any, scope: QueryScope) -> str:
         raise w.fail("FROM takes views, topics and subqueries", node, "table functions are not supported")
     if node.args.get("db") is not None:
         raise no_table(w.statement, node.name, ())
-    w.only(node, "this", "alias", "joins")
+    w.only(node, "this", "alias", "joins", "version")
+    at_ms = system_time_ms(w.statement, node, w.parameters, w.now_ms)
+    w.used.update(placeholders_in(node))
     cte = _cte(w, node, scope)
     if cte is not None:
+        if at_ms is not None:
+            raise w.fail("FOR SYSTEM_TIME AS OF is of a view", node, "write it behind the view's name")
         alias, query = cte
         scope.weight += query.weight
         sizes = dict(zip(query.columns, query.sizes, strict=True))
         return _add(w, scope, node, f'"{alias}"', "result", query.columns, {}, sizes)
-    relation = _relation(w, node)
+    relation = _relation(w, node, at_ms)
     scope.weight += 1
     made = _add(w, scope, node, relation.source, relation.noun, relation.columns, relation.hidden, {})
     scope.sources[-1] = replace(scope.sources[-1], refused=relation.refused)
@@ -118,10 +123,10 @@ def _cte(w: SqlWriter, node: exp.Table, scope: QueryScope) -> tuple[str, Compile
     return scope.ctes[near[0]] if len(near) == 1 else None
 
 
-def _relation(w: SqlWriter, node: exp.Table) -> QueryRelation:
-    found = w.catalog.relation(node.name)
+def _relation(w: SqlWriter, node: exp.Table, at_ms: int | None) -> QueryRelation:
+    found = w.catalog.relation(node.name, at_ms)
     if found is None and not node.this.args.get("quoted"):
-        found = w.catalog.relation(node.name.lower())
+        found = w.catalog.relation(node.name.lower(), at_ms)
     if found is None:
         raise no_table(w.statement, node.name, [*w.catalog.names(), *w.scope.ctes])
     return found

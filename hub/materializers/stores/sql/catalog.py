@@ -35,6 +35,7 @@ class Catalog:
 
     def __init__(self, engine: Engine) -> None:
         self.tables = OwnTables(engine)
+        self.postgres = engine.dialect.name == "postgresql"
         self.place = f'store "{engine.url.render_as_string()}"'  # without its password
         self._defining, self._placed = self._of_views(), self._of_positions()
         self._known: dict[str, ViewTable] = {}

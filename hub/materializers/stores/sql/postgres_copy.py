@@ -29,10 +29,27 @@ def copy_and_merge(
     works. Raises psycopg.Error.
     """
     quote = connection.dialect.identifier_preparer.quote_identifier
-    name = quote(table.name)
     names = [quote(column.name) for column in table.columns]
-    columns = ", ".join(names)
     replaced = ", ".join(f"{each} = excluded.{each}" for each in names if each != quote("key"))
+    newer = f"excluded._version > {quote(table.name)}._version"
+    conflict = f"({quote('key')}) DO UPDATE SET {replaced} WHERE {newer}"
+    _copy(connection, table, rows, conflict, meanwhile)
+
+
+def copy_new(connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Take the rows whose primary keys are new, as ``copy_and_merge`` does. Raises psycopg.Error."""
+    _copy(connection, table, rows, "DO NOTHING", None)
+
+
+def _copy(
+    connection: Connection,
+    table: Table,
+    rows: Sequence[tuple[Any, ...]],
+    conflict: str,
+    meanwhile: Meanwhile | None,
+) -> None:
+    quote = connection.dialect.identifier_preparer.quote_identifier
+    name, columns = quote(table.name), ", ".join(quote(column.name) for column in table.columns)
     driver: Any = connection.connection.driver_connection
     with driver.cursor() as cursor:
         cursor.execute(f"CREATE TEMPORARY TABLE {_STAGE} (LIKE {name}) ON COMMIT DROP")
@@ -42,9 +59,7 @@ def copy_and_merge(
                 copy.write_row(row)
         with driver.pipeline():  # statements in a pipeline are sent without waiting
             cursor.execute(
-                f"INSERT INTO {name} ({columns}) SELECT {columns} FROM {_STAGE} "
-                f"ON CONFLICT ({quote('key')}) DO UPDATE SET {replaced} "
-                f"WHERE excluded._version > {name}._version"
+                f"INSERT INTO {name} ({columns}) SELECT {columns} FROM {_STAGE} ON CONFLICT {conflict}"
             )
             if meanwhile is not None:
                 meanwhile()

@@ -15,8 +15,8 @@ from typing import Any
 
 from sqlalchemy import (
     Boolean,
-    Column,
     ColumnElement,
+    FromClause,
     ScalarSelect,
     Select,
     Text,
@@ -69,21 +69,27 @@ class ChangedRows:
 
 @dataclass(frozen=True, slots=True)
 class RowQueries:
-    """Statements over the rows of one view. ``postgres`` False: for SQLite."""
+    """Statements over the rows of one view. ``postgres`` False: for SQLite. ``rows``: instead of the view's
+    table, such as its rows as of a time."""
 
     known: ViewTable
     postgres: bool
+    rows: FromClause | None = None
+
+    @property
+    def table(self) -> FromClause:
+        return self.known.table if self.rows is None else self.rows
 
     def key(self, key: str) -> str:
         """Return a key or a text as this database has it."""
         return without_nul(key) if self.postgres else key
 
     def by_key(self, key: str) -> Select[Any]:
-        return select(self.known.table).where(self.known.table.c.key == self.key(key))
+        return select(self.table).where(self.table.c.key == self.key(key))
 
     def live(self, conditions: Iterable[Filter], limit: int, after: str | None) -> Select[Any]:
         """Select live rows that meet the conditions and have keys past ``after``, in key order."""
-        table = self.known.table
+        table = self.table
         where = [table.c._deleted.is_(False), *self.meeting(conditions)]
         if after is not None:
             where.append(table.c.key > self.key(after))
@@ -97,7 +103,7 @@ class RowQueries:
         after: Sequence[Any] | None,
     ) -> Select[Any]:
         """Select live rows by (column, descending), past the place ``after``."""
-        table = self.known.table
+        table = self.table
         columns = [self._by_code_point(table.c[name]) for name, _ in order]
         where = [table.c._deleted.is_(False), *self.meeting(conditions)]
         if after is not None:
@@ -117,7 +123,7 @@ class RowQueries:
 
         Rows with keys that the conditions exclude are left out.
         """
-        table, wanted = self.known.table, list(conditions)
+        table, wanted = self.table, list(conditions)
         fresh = [
             and_(
                 table.c._partition == tp.partition,
@@ -143,7 +149,7 @@ class RowQueries:
     def due(self, column: str, until_ms: int, limit: int) -> Select[Any]:
         """Select (key, time) of live rows whose time in ``column`` is at most ``until_ms``,
         earliest first."""
-        table = self.known.table.c
+        table = self.table.c
         where = (table._deleted.is_(False), table[column] <= until_ms)
         query = select(table.key, table[column]).where(*where)
         return query.order_by(table[column], table.key).limit(limit)
@@ -152,19 +158,19 @@ class RowQueries:
         """Return the SQL conditions. Raises CallerError for a column that the view no longer has."""
         known, found = self.known, list[ColumnElement[bool]]()
         for name, comparison, value in conditions:
-            if name not in known.table.c:
+            if name not in self.table.c:
                 raise CallerError(f'view "{known.name}" has no field "{name}"', code="HUB-1422")
             if comparison == "in":
                 found.append(
-                    known.table.c[name].in_([self.key(v) if isinstance(v, str) else v for v in value])
+                    self.table.c[name].in_([self.key(v) if isinstance(v, str) else v for v in value])
                 )
                 continue
             wanted = _decimal_text(value, known.types[name]) if isinstance(value, Decimal) else value
             wanted = self.key(wanted) if isinstance(wanted, str) else _bound(wanted)
-            found.append(_COMPARE[comparison](known.table.c[name], wanted))
+            found.append(_COMPARE[comparison](self.table.c[name], wanted))
         return found
 
-    def _by_code_point(self, column: Column[Any]) -> ColumnElement[Any]:
+    def _by_code_point(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
         return collate(column, "C") if self.postgres and isinstance(column.type, Text) else column
 
 

@@ -30,6 +30,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
+from hub.materializers.history.spec import kept_ms
 from hub.materializers.search.text_index import field_indexes, text_index_of
 from hub.materializers.stores.columns import Convert, from_sql, sql_type
 from hub.materializers.stores.sql.names import stored_name, upsert_text
@@ -67,6 +68,7 @@ class OwnTables:
             Column("schema", JSON, nullable=False),
             Column("indexes", JSON, nullable=False),
         )
+        self.histories, self.history_periods, self.history_marks = _history_tables(self.metadata)
         # Building statements took SQLAlchemy a third of a small transaction, so these are built once.
         self._upserts = {
             table.name: _upsert_of(engine, table) for table in (self.positions, self.progress, self.views)
@@ -84,12 +86,46 @@ class OwnTables:
         self.upsert(connection, self.positions, [mark])
 
 
+def _history_tables(metadata: MetaData) -> tuple[Table, Table, Table]:
+    """Return the tables about histories, their periods and their marks: see history_tables.py."""
+    histories = Table(
+        "hub_histories",
+        metadata,
+        Column("stored", String(63), primary_key=True),
+        Column("view", String(80), nullable=False),
+        Column("name", String(80), nullable=False),
+        Column("types", JSON, nullable=False),
+        Column("keep_ms", BigInteger, nullable=False),
+        Column("pruned_ms", BigInteger, nullable=False),
+        Column("active", Boolean, nullable=False),
+    )
+    periods = Table(
+        "hub_history_periods",
+        metadata,
+        Column("view", String(80), primary_key=True),
+        Column("from_ms", BigInteger, primary_key=True, autoincrement=False),
+        Column("stored", String(63), nullable=False),
+        Column("until_ms", BigInteger),
+    )
+    marks = Table(
+        "hub_history_marks",
+        metadata,
+        Column("stored", String(63), primary_key=True),
+        Column("partition", Integer, primary_key=True, autoincrement=False),
+        Column("next_offset", BigInteger, primary_key=True, autoincrement=False),
+        Column("at_ms", BigInteger, nullable=False),
+        Column("sources", Text, nullable=False),
+        Column("last_sources", Text, nullable=False),
+    )
+    return histories, periods, marks
+
+
 @dataclass(frozen=True, slots=True)
 class ViewTable:
     """A view's table: Avro types of its columns in order, declared indexes, and changelog topic.
 
     ``indexes``: those of fields. ``noted``: all, as the store notes them, with that of ``text`` if there
-    is one.
+    is one, and the time of its history. ``history_ms``: that time; None without a history.
     """
 
     name: str
@@ -103,6 +139,12 @@ class ViewTable:
     upsert: str
     show: tuple[tuple[str, Convert], ...]
     text: TextTables | None = None
+    history_ms: int | None = None
+
+    @property
+    def view(self) -> str:
+        """Name of the view that the table is a version of."""
+        return self.name.partition("@")[0]
 
     def values(self, key: str, change: RowVersion, now_ms: int) -> tuple[Any, ...]:
         """Return values in the order of the table's columns."""
@@ -163,36 +205,43 @@ def view_table(
         upsert_text(connection, table, "key", "_version"),
         tuple((column, convert) for column, convert in show if convert is not None),
         text_tables(connection, text_index_of(indexes), table, types),
+        kept_ms(indexes),
     )
 
 
 def table_definition(name: str, types: Mapping[str, AvroType], indexes: Sequence[str]) -> Table:
     """Return the table of a view with these columns, and an index of each of ``indexes`` that is a column."""
-    # Texts sort by code point everywhere: a cursor must mean the same in every store.
-    key_type = Text().with_variant(Text(collation="C"), "postgresql")
-    kinds = {column: sql_type(avro_type) for column, avro_type in types.items()}
-    columns = [
-        Column(column, key_type if isinstance(kind, Text) else kind, nullable=True)
-        for column, kind in kinds.items()
-    ]
-    table = Table(
-        stored_name(f"view_{name}"),
-        MetaData(),
-        Column("key", key_type, primary_key=True),
-        *columns,
-        Column("_version", BigInteger, nullable=False),
-        Column("_partition", Integer, nullable=False),
-        Column("_offset", BigInteger, nullable=False),
-        Column("_sources", JSON(none_as_null=True)),
-        Column("_deleted", Boolean, nullable=False),
-        Column("_applied_at_ms", BigInteger, nullable=False),
-    )
+    table = Table(stored_name(f"view_{name}"), MetaData(), *row_columns(types), *row_meta())
     Index(stored_name(f"ix_view_{name}_changes", "_partition,_offset"), table.c._partition, table.c._offset)
     for index in indexes:
         if index in types:
             # No name has a dot: view a_b's index c is not view a's index b_c.
             Index(stored_name(f"ix_view_{name}.{index}", index), table.c[index], table.c.key)
     return table
+
+
+def row_columns(types: Mapping[str, AvroType]) -> list[Column[Any]]:
+    """Return the columns of a row: its key, then its fields."""
+    # Texts sort by code point everywhere: a cursor must mean the same in every store.
+    key_type = Text().with_variant(Text(collation="C"), "postgresql")
+    kinds = {column: sql_type(avro_type) for column, avro_type in types.items()}
+    fields = [
+        Column(column, key_type if isinstance(kind, Text) else kind, nullable=True)
+        for column, kind in kinds.items()
+    ]
+    return [Column("key", key_type, primary_key=True), *fields]
+
+
+def row_meta(*, version_is_key: bool = False) -> list[Column[Any]]:
+    """Return the hub's own columns of a row. ``version_is_key``: the table has several versions of a key."""
+    return [
+        Column("_version", BigInteger, nullable=False, primary_key=version_is_key),
+        Column("_partition", Integer, nullable=False),
+        Column("_offset", BigInteger, nullable=False),
+        Column("_sources", JSON(none_as_null=True)),
+        Column("_deleted", Boolean, nullable=False),
+        Column("_applied_at_ms", BigInteger, nullable=False),
+    ]
 
 
 def reshape(connection: Connection, table: Table) -> None:

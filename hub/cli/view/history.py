@@ -1,0 +1,87 @@
+"""[edge] ``hub view get|history|diff``: a row as of a time, its changes, and two times compared."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import quote, urlencode
+
+import typer
+
+from hub.cli.http import get
+from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
+
+
+def get_row(
+    view: str,
+    key: str,
+    as_of: Annotated[
+        str | None, typer.Option(help="A time in ISO 8601, or a position token of a write")
+    ] = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Read one row, as it is now or as of a time.
+
+    Example: hub view get customer_360 C-00001 --as-of 2026-01-31T14:03:00Z
+    """
+    show_one(get(_path(view, key, "", as_of=as_of)), output)
+
+
+def history_of_row(
+    view: str,
+    key: str,
+    since: Annotated[str | None, typer.Option("--from", help="ISO 8601: changes from then on")] = None,
+    until: Annotated[str | None, typer.Option("--to", help="ISO 8601: changes until then")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100)] = 20,
+    start_after: Annotated[str | None, typer.Option(help="`next` of the page before")] = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Show the changes of a row, the newest first, with the events that made each.
+
+    Example: hub view history customer_360 C-00001 --from 2026-01-31T14:00:00Z
+    """
+    asked = {"from": since, "to": until, "limit": str(limit), "after": start_after}
+    found = get(_path(view, key, "/history", **asked))
+    if output is not Output.table:
+        show_one(found, output)
+        return
+    show([_line(each) for each in found["changes"]], output, ("at", "kind", "changes", "events"))
+    if found["next"] is not None:
+        note(f"More: --start-after {found['next']}")
+
+
+def diff_row(
+    view: str,
+    key: str,
+    since: Annotated[str, typer.Option("--from", help="A time in ISO 8601, or a position token")],
+    until: Annotated[str | None, typer.Option("--to", help="The same; now, if it is left out")] = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Show the fields of a row that differ between two times.
+
+    Example: hub view diff customer_360 C-00001 --from 2026-01-31T14:00:00Z --to 2026-01-31T15:00:00Z
+    """
+    found = get(_path(view, key, "/diff", **{"from": since, "to": until}))
+    show(found["changes"], output, ("field", "old", "new"))
+
+
+def _path(view: str, key: str, route: str, **asked: str | None) -> str:
+    query = urlencode({name: value for name, value in asked.items() if value is not None})
+    return f"/views/{quote(view, safe='')}/{quote(key, safe='')}{route}" + (f"?{query}" if query else "")
+
+
+def _line(change: dict[str, Any]) -> dict[str, str]:
+    fields = change["changes"]
+    told = "; ".join(f"{each['field']}: {each['old']} → {each['new']}" for each in fields or ())
+    events = change["events"] or {"events": [], "precision": ""}
+    places = ", ".join(
+        f"{each['topic']}:{each['partition']}:{each['offset']}"
+        + ("" if each["state"] == "shown" else f" ({each['state']})")
+        for each in events["events"]
+    )
+    precision = events["precision"]
+    return {
+        "at": change["at"],
+        "kind": change["kind"],
+        "changes": told,
+        "events": f"{precision}: {places}" if precision else "",
+    }

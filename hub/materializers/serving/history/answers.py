@@ -1,0 +1,71 @@
+"""[core] Changes of a row as JSON, as the caller sees them.
+
+A version that a filter of rows hides is as if the row did not exist. Fields are compared as they are shown: a
+change that a mask hides is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hub.masking.shape import SeenShape
+from hub.materializers.history.causes import Causes, EventPlace
+from hub.materializers.history.changes import field_changes
+from hub.materializers.history.periods import iso_of
+from hub.materializers.history.timeline import RowChange, StoredVersion
+
+Show = Callable[[EventPlace], Mapping[str, Any]]
+
+_PRECISION = {
+    "exact": "these events, and no others",
+    "within": "events between these positions; those that are listed are some of them",
+    "unknown": "those that are listed are among the events; the others are not known",
+}
+
+
+def seen_values(key: str, version: StoredVersion | None, shape: SeenShape) -> dict[str, Any] | None:
+    """Return the fields of a version as the caller sees them; None if it sees no row. Raises MaskRefused for
+    a refused field."""
+    if version is None or version.row.values is None:
+        return None
+    values: dict[str, Any] = dict(version.row.values)
+    if shape.rows and not shape.admits({"key": key, **values}):
+        return None
+    shape.refused_columns(values)
+    return values if shape.is_open else shape.row(values)
+
+
+def change_body(change: RowChange, key: str, shape: SeenShape, show: Show) -> dict[str, Any] | None:
+    """Return a change for an answer; None if the caller sees nothing of it. ``show`` returns an event."""
+    before, after = seen_values(key, change.before, shape), seen_values(key, change.after, shape)
+    kind = change.kind
+    if before is None and after is None:
+        return None
+    if kind in ("created", "changed", "deleted"):
+        kind = "created" if before is None else "deleted" if after is None else "changed"
+    version = change.after
+    return {
+        "at": iso_of(change.at_ms),
+        "at_ms": change.at_ms,
+        "applied_at_ms": None if version is None else version.applied_at_ms,
+        "kind": kind,
+        "version": None if version is None else version.row.version,
+        "changes": None if kind == "known" else [each.as_json() for each in field_changes(before, after)],
+        "row": None if after is None else {"key": key, **after},
+        "events": _events(change.causes, show),
+    }
+
+
+def _events(found: Causes | None, show: Show) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    begin, end = found.range.begin, found.range.end
+    return {
+        "precision": found.precision,
+        "meaning": _PRECISION[found.precision],
+        "count": found.count,
+        "after": None if begin is None else str(begin),
+        "up_to": None if end is None else str(end),
+        "events": [dict(show(each)) for each in found.events],
+    }

@@ -1,0 +1,218 @@
+"""History of rows in SQLite: any sequence of batches, kills and prunes, against a plain list of versions."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from history_contract import any_history, at, batch, declare
+from mask_facts import KnownFacts, caller_of, rules_of
+from samples import fast_or
+
+from hub.access.masking.facts import ViewFacts
+from hub.api.app import on_hub_error
+from hub.caller import CALLER
+from hub.errors import CallerError, Gone, HubError
+from hub.materializers.history.causes import BatchRange, causes
+from hub.materializers.history.periods import StoreReach, iso_of
+from hub.materializers.queries.executor import QueryExecutor
+from hub.materializers.queries.parser import parse
+from hub.materializers.queries.running import RunningQuery
+from hub.materializers.serving.history import routes as history_routes
+from hub.materializers.serving.routes import create_router
+from hub.materializers.serving.watcher import Watcher
+from hub.materializers.stores.sql_store import Store
+from hub.record import Positions
+from hub.topics.browse.bounded_read import FoundMessages, MessageQuery
+
+
+class NoMessages:
+    """A log without any event."""
+
+    def find(self, wanted: MessageQuery) -> FoundMessages:
+        return FoundMessages((), (), 0, 0, True, "", None, None)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    made = Store(f"sqlite:///{tmp_path / 'store.db'}")
+    declare(made)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("seed", range(fast_or(2, 8)))
+def test_a_row_as_of_a_time_is_its_newest_version_by_then(tmp_path: Path, seed: int) -> None:
+    any_history(lambda: Store(f"sqlite:///{tmp_path / 'store.db'}"), random.Random(seed))
+
+
+def test_swaps_rollbacks_and_rebuilds_keep_what_readers_got(store: Store) -> None:
+    shift(store)
+    begins = store.history.periods("v")[0].from_ms
+    batch(store, "v", [("a", 1, {"city": "Oslo", "n": 1}, begins + 1)])
+    declare(store, "v@2")
+    batch(store, "v@2", [("a", 1, {"city": "Bergen", "n": 1}, begins + 1)])
+    store.serve("v", 2)
+    shift(store)
+    swapped = store.history.periods("v")[-1].from_ms
+    batch(store, "v@2", [("a", 2, {"city": "Bergen", "n": 2}, swapped + 1)])
+    store.drop_view("v")
+    now = swapped + 100_000
+    assert store.history.row_at("v", "a", swapped - 1, now).values["city"] == "Oslo"  # type: ignore[union-attr, index]
+    assert store.history.row_at("v", "a", swapped, now).values["city"] == "Bergen"  # type: ignore[union-attr, index]
+    kinds = [each.kind for each in store.history.timeline("v", "a", now, now, None, 9)]
+    assert kinds == ["changed", "swapped", "created"]
+    # A table that is filled again goes on where the former one ended.
+    declare(store, "v@2", topic="another")
+    assert len(store.history.periods("v")) == 3
+    assert store.history.row_at("v", "a", swapped + 1, now).values["n"] == 2  # type: ignore[union-attr, index]
+    # Erased: nothing of an earlier table is left, whatever it is called.
+    removed = store.history.erase("v", keep=[])
+    assert len(removed) == 3 and not store.history.periods("v")
+
+
+def test_without_history_nothing_is_kept_and_the_error_says_how(store: Store) -> None:
+    batch(store, "v", [("a", 1, {"city": "Oslo", "n": 1}, at(1))])
+    declare(store, history=None)
+    with pytest.raises(CallerError, match="keeps no history"):
+        store.history.row_at("v", "a", at(1), at(1))
+    assert not store.history.sizes()
+
+
+def test_history_that_is_switched_on_begins_with_the_rows_that_there_are(store: Store) -> None:
+    declare(store, "w", history=None)
+    batch(store, "w", [("a", 1, {"city": "Oslo", "n": 1}, at(1))])
+    declare(store, "w")
+    begins = store.history.periods("w")[0].from_ms
+    assert store.history.row_at("w", "a", begins, begins).values["n"] == 1  # type: ignore[union-attr, index]
+    with pytest.raises(Gone, match="not kept"):
+        store.history.row_at("w", "a", begins - 1, begins)
+    (change,) = store.history.timeline("w", "a", begins + 9, begins + 9, None, 9)
+    assert change.kind == "known"
+
+
+def test_the_events_of_a_change_are_exact_only_if_their_count_says_so() -> None:
+    within = BatchRange(Positions.of([("t", 0, 1)]), Positions.of([("t", 0, 9)]))
+
+    def place(offset: int) -> dict[str, Any]:
+        return {"s": {"topic": "t", "partition": 0, "offset": offset}}
+
+    assert causes((1, place(1)), (2, place(2)), within).precision == "exact"
+    assert causes((1, place(1)), (3, place(3)), within).precision == "within"
+    assert causes((1, place(1)), (2, place(1)), within).precision == "within"  # a late event
+    assert causes(None, (1, place(1)), within, first=True).precision == "exact"
+    assert causes(None, (1, place(1)), within).precision == "within"
+    assert causes((1, place(1)), ((1 << 40) + 2, place(2)), within).precision == "within"
+    assert causes((1, None), (2, None), BatchRange(None, None)).precision == "unknown"
+
+
+def test_a_store_that_is_behind_answers_nothing_about_times_it_may_lack() -> None:
+    StoreReach(100, True).require("v", 100)
+    StoreReach(100, False).require("v", 101)
+    for unknown in (StoreReach(100, True), StoreReach(None, None)):
+        with pytest.raises(HubError, match="not yet those"):
+            unknown.require("v", 101)
+
+
+# ---- HTTP and SQL
+
+
+@pytest.fixture
+def client(store: Store) -> Iterator[TestClient]:
+    shift(store, 6_000_000)
+    one, two = ago(1), ago(2)
+    batch(store, "v", [("a", 1, {"city": "Oslo", "n": 1}, one), ("b", 1, {"city": "Rome", "n": 5}, one)])
+    batch(store, "v", [("a", 2, {"city": "Oslo", "n": 2}, two), ("b", 2, None, two)])
+    app = FastAPI()
+    app.add_exception_handler(HubError, on_hub_error)
+    progress = {"progress:v": {"committed_at_ms": ago(99), "changelog": {"0": 0}, "sources": {}}}
+    store.apply([], progress)
+    app.include_router(history_routes.create_router(store, dict, NoMessages()))
+    app.include_router(create_router(store, Watcher(store), 1_000))
+    with TestClient(app) as made:
+        yield made
+
+
+def test_rows_history_and_diff_over_http(client: TestClient) -> None:
+    assert client.get("/views/v/a", params={"as_of": "yesterday"}).status_code == 400
+    one, two = iso(1), iso(2)
+    assert client.get("/views/v/a", params={"as_of": one}).json()["n"] == 1
+    assert client.get("/views/v/a", params={"as_of": two}).json()["n"] == 2
+    assert client.get("/views/v/b", params={"as_of": one}).json()["city"] == "Rome"
+    assert client.get("/views/v/b", params={"as_of": two}).status_code == 404
+    assert client.get("/views/v/c", params={"as_of": one}).status_code == 404
+    assert client.get("/views/v/a", params={"as_of": "2020-01-01T00:00:00Z"}).status_code == 410
+    assert client.get("/views/v/a", params={"as_of": "2999-01-01T00:00:00Z"}).status_code == 400
+    listed = client.get("/views/v", params={"as_of": one, "city": "Rome"}).json()["rows"]
+    assert [each["key"] for each in listed] == ["b"]
+    page = client.get("/views/v", params={"as_of": one, "order": "-city", "limit": 1}).json()
+    assert [each["key"] for each in page["rows"]] == ["b"]
+    rest = client.get("/views/v", params={"as_of": one, "order": "-city", "after": page["next"]}).json()
+    assert [each["key"] for each in rest["rows"]] == ["a"]
+    found = client.get("/views/v/a/history", params={"limit": 1}).json()
+    assert found["changes"][0]["changes"] == [{"field": "n", "old": 1, "new": 2}]
+    assert found["changes"][0]["events"]["precision"] == "exact"
+    (event,) = found["changes"][0]["events"]["events"]
+    assert (event["topic"], event["state"]) == ("in", "unknown")
+    older = client.get("/views/v/a/history", params={"after": found["next"]}).json()
+    assert [each["kind"] for each in older["changes"]] == ["created"] and older["next"] is None
+    diff = client.get("/views/v/b/diff", params={"from": one, "to": two}).json()
+    assert not diff["exists"] and {each["field"] for each in diff["changes"]} == {"city", "n"}
+    # As of a write: the version that it made, and no guess about others.
+    assert client.get("/views/v/a", params={"as_of": "in:0:2"}).json()["n"] == 1
+    assert client.get("/views/v/a", params={"as_of": "in:0:99"}).json()["error_code"] == "HUB-1493"
+
+
+def test_masks_and_filters_of_rows_hide_the_past_too(client: TestClient) -> None:
+    facts = KnownFacts(views={"v": ViewFacts(dict.fromkeys(("city", "n"), ()), (), ())})
+    rules = rules_of(facts, [{"fields": ["city"], "views": ["v"], "as": "hashed"}], ana={})
+    token = CALLER.set(caller_of(rules, "ana"))
+    try:
+        assert "Oslo" not in client.get("/views/v/a/history").text
+        assert "Oslo" not in client.get("/views/v/a/diff", params={"from": iso(1)}).text
+        assert "Oslo" not in client.get("/views/v/a", params={"as_of": iso(1)}).text
+    finally:
+        CALLER.reset(token)
+
+
+def test_sql_reads_rows_of_a_time_beside_those_of_now(client: TestClient, store: Store) -> None:
+    queries = QueryExecutor(store)
+
+    def rows(sql: str, **parameters: str) -> list[list[Any]]:
+        running = RunningQuery(float("inf"))
+        return queries.run(parse(sql), parameters, running, now_ms=ago(99)).rows
+
+    one = iso(1)
+    assert rows(f"SELECT key, n FROM v FOR SYSTEM_TIME AS OF TIMESTAMP '{one}' ORDER BY key") == [
+        ["a", 1],
+        ["b", 5],
+    ]
+    joined = "SELECT o.n, v.n FROM v FOR SYSTEM_TIME AS OF :t AS o JOIN v ON v.key = o.key"
+    assert rows(joined, t=one) == [[1, 2]]
+    for wrong in ("SELECT * FROM v FOR SYSTEM_TIME AS OF n", "SELECT * FROM v FOR SYSTEM_TIME ALL"):
+        with pytest.raises(CallerError):
+            rows(wrong)
+    with pytest.raises(Gone):
+        rows("SELECT * FROM v FOR SYSTEM_TIME AS OF TIMESTAMP '2001-01-01 00:00:00'")
+    queries.close()
+
+
+def ago(step: int) -> int:
+    """Return a time some minutes before the tests, while the history is kept."""
+    return at(step) - 3_900_000
+
+
+def iso(step: int) -> str:
+    return iso_of(ago(step))
+
+
+def shift(store: Store, by_ms: int = 5_000) -> None:
+    """Set the periods of a store back, as if they had begun and ended earlier."""
+    with store.engine.begin() as connection:
+        moved = f"from_ms = from_ms - {by_ms}, until_ms = until_ms - {by_ms}"
+        connection.exec_driver_sql(f"UPDATE hub_history_periods SET {moved}")
