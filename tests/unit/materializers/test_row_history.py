@@ -18,11 +18,15 @@ from hub.access.masking.facts import ViewFacts
 from hub.api.app import on_hub_error
 from hub.caller import CALLER
 from hub.errors import CallerError, Gone, HubError
+from hub.log import MemoryCluster
 from hub.materializers.history.causes import BatchRange, causes
 from hub.materializers.history.periods import StoreReach, iso_of
+from hub.materializers.queries.answering.service import QueryService
 from hub.materializers.queries.executor import QueryExecutor
+from hub.materializers.queries.http import routes as query_routes
 from hub.materializers.queries.parser import parse
 from hub.materializers.queries.running import RunningQuery
+from hub.materializers.queries.topic_rows import TopicTables
 from hub.materializers.serving.history import routes as history_routes
 from hub.materializers.serving.routes import create_router
 from hub.materializers.serving.watcher import Watcher
@@ -130,8 +134,7 @@ def client(store: Store) -> Iterator[TestClient]:
     batch(store, "v", [("a", 2, {"city": "Oslo", "n": 2}, two), ("b", 2, None, two)])
     app = FastAPI()
     app.add_exception_handler(HubError, on_hub_error)
-    progress = {"progress:v": {"committed_at_ms": ago(99), "changelog": {"0": 0}, "sources": {}}}
-    store.apply([], progress)
+    store.apply([], {"progress:v": COMMITTED})
     app.include_router(history_routes.create_router(store, dict, NoMessages()))
     app.include_router(create_router(store, Watcher(store), 1_000))
     with TestClient(app) as made:
@@ -202,6 +205,27 @@ def test_sql_reads_rows_of_a_time_beside_those_of_now(client: TestClient, store:
     queries.close()
 
 
+def test_sql_waits_for_no_time_that_the_store_may_lack(store: Store, tmp_path: Path) -> None:
+    batch(store, "v", [("a", 1, {"city": "Oslo", "n": 1}, ago(1))])
+    store.apply([], {"progress:v": COMMITTED})
+    ahead = {"progress:v": COMMITTED | {"changelog": {"0": 10**9}}}
+    topics = TopicTables(MemoryCluster(), NoSchemas())
+    queries = QueryExecutor(store)
+    service = QueryService.of(store, Watcher(store), queries, topics, tmp_path, 3_000, newest=lambda _: ahead)
+    app = FastAPI()
+    app.add_exception_handler(HubError, on_hub_error)
+    app.include_router(query_routes.create_router(service))
+
+    def status(at_ms: int) -> int:
+        sql = f"SELECT n FROM V FOR SYSTEM_TIME AS OF TIMESTAMP '{iso_of(at_ms)}'"
+        return int(http.post("/query", json={"sql": sql}).status_code)
+
+    with TestClient(app) as http:
+        assert status(COMMITTED["committed_at_ms"]) != 503
+        assert status(COMMITTED["committed_at_ms"] + 1) == 503
+    queries.close()
+
+
 def ago(step: int) -> int:
     """Return a time some minutes before the tests, while the history is kept."""
     return at(step) - 3_900_000
@@ -209,6 +233,19 @@ def ago(step: int) -> int:
 
 def iso(step: int) -> str:
     return iso_of(ago(step))
+
+
+class NoSchemas:
+    """A registry without schemas."""
+
+    def versions(self, subject: str) -> list[Any]:
+        return []
+
+    def source(self, schema_id: int) -> Any:
+        raise AssertionError(schema_id)
+
+
+COMMITTED: dict[str, Any] = {"committed_at_ms": ago(99), "changelog": {"0": 0}, "sources": {}}
 
 
 def shift(store: Store, by_ms: int = 5_000) -> None:

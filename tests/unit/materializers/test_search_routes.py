@@ -87,6 +87,12 @@ def as_ana() -> Iterator[Any]:
         CALLER.reset(token)
 
 
+@pytest.mark.parametrize("more", ["order=city", "as_of=2026-01-01T00:00:00Z"])
+def test_a_search_refuses_what_it_would_ignore(store: Store, more: str) -> None:
+    status, body = get(store, f"/views/v?q=red&{more}")
+    assert status == 400 and f"leave out {more.partition('=')[0]}" in body["hint"]
+
+
 def test_rows_are_ranked_and_highlighted(store: Store) -> None:
     status, body = get(store, "/views/v?q=red shoe")
     assert status == 200 and body["next"] is None

@@ -28,7 +28,7 @@ from hub.materializers.queries.answering.calls import (
 )
 from hub.materializers.queries.executor import QueryExecutor
 from hub.materializers.queries.functions.kinds import epoch_ms
-from hub.materializers.queries.inspection import tables_of
+from hub.materializers.queries.inspection import tables_of, times_of
 from hub.materializers.queries.parser import ParsedStatement, parse, without_literals
 from hub.materializers.queries.push.service import PushQueries
 from hub.materializers.queries.running import QueryAnswer, RunningQuery, TakeRows, take_rows
@@ -38,6 +38,7 @@ from hub.materializers.queries.statements.grammar import CreateView, DropView, h
 from hub.materializers.queries.statements.service import Statements
 from hub.materializers.queries.topic_rows import ScannedRange, TopicTables
 from hub.materializers.serving.descriptions import no_rows_yet
+from hub.materializers.serving.history.as_of import now_ms, require_reached
 from hub.materializers.serving.read_your_writes import CatchingUp
 from hub.materializers.serving.token_waits import wait_for
 from hub.materializers.serving.watcher import Watcher
@@ -143,10 +144,7 @@ class QueryService:
             call = QueryCall(
                 self.queries, self.topics, statement, body, since_ms, running, self.not_yet, take
             )
-            if token := body.after or token:
-                views = await self.gate.run(partial(self.queries.views_of, statement))
-                reads_all(views=views)
-                await wait_for(self.store, self.watcher, views, token, deadline)
+            await self._reach(statement, body, token, deadline)
             while True:
                 seen = self.watcher.generation
                 async with self.gate.slot(deadline):
@@ -156,6 +154,26 @@ class QueryService:
                     behind = await self.gate.run(partial(self.catching_up, answer.views))
                     return replace(answer, catching_up=behind), scanned
                 await _until_news(answer.cut, self.watcher, seen, deadline)
+
+    async def _reach(
+        self, statement: ParsedStatement, body: QueryBody, token: str | None, deadline: float
+    ) -> None:
+        """Wait until the store has the position that the answer must include. Raises PeerError after the
+        deadline, and if the store may lack changes at a past time that the query reads."""
+        if token := body.after or token:
+            views = await self.gate.run(partial(self.queries.views_of, statement))
+            reads_all(views=views)
+            await wait_for(self.store, self.watcher, views, token, deadline)
+        if times := times_of(statement, body.parameters, now_ms()):
+            await self.gate.run(partial(self._require_times, times))
+
+    def _require_times(self, times: Iterable[tuple[str, int]]) -> None:
+        """Raise PeerError if the store may lack changes of a view at a time that the query reads. Blocks."""
+        known = set(filter(sees_view, self.queries.view_names()))
+        for name, at_ms in times:
+            view = name if name in known else name.lower()
+            if view in known:
+                require_reached(self.store, view, at_ms, self.newest)
 
     def not_yet(self, name: str) -> None:
         """Raise PeerError for a view that has no table yet."""

@@ -57,6 +57,12 @@ class Search:
         return found
 
 
+_NOT_OF_A_SEARCH = {
+    "order": "a search is sorted by its score, so it has no order",
+    "as_of": "the words of a search are those of the rows as they are now",
+}
+
+
 def search_of(
     table: ViewTable, parameters: Mapping[str, str], cursor: str | None, shape: SeenShape
 ) -> Search:
@@ -64,11 +70,12 @@ def search_of(
     CallerError (HUB-1484) for a view without a text index."""
     if table.text is None:
         raise no_text_index(table.name)
-    if "order" in parameters:
-        raise TextQueryError(
-            f'view "{table.name}": a search is sorted by its score, so it has no order',
-            hint="leave out order; filters such as city=Oslo go together with q",
-        )
+    for name, why in _NOT_OF_A_SEARCH.items():
+        if name in parameters:
+            raise TextQueryError(
+                f'view "{table.name}": {why}',
+                hint=f"leave out {name}; filters such as city=Oslo go together with q",
+            )
     index = table.text.index
     fields = tuple(n for n, name in enumerate(index.fields) if shape.of_column(name).form == "shown")
     if not fields:
