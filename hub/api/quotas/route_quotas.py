@@ -44,6 +44,8 @@ ROUTE_QUOTAS: Final[Mapping[str, Mapping[str, RouteQuota]]] = {
     "/ui/topics/{topic}/messages": {"GET": _MESSAGES},
     "/api/topics/{topic}/tail": {"GET": _TAIL},
     "/ui/topics/{topic}/tail": {"GET": _TAIL},
+    "/topics/{topic}/produce": {"GET": _MESSAGES},
+    "/api/topics/{topic}/produce": {"GET": _MESSAGES},
     "/dlq/{topic}/{partition}/{offset}": {"GET": _MESSAGES},
     "/api/workbench/topics/{topic}": {"GET": _MESSAGES},
     "/api/workbench/preview": {"POST": RouteQuota(Quota.queries)},

@@ -14,7 +14,12 @@ from hub.errors import CallerError
 
 _EXIT_CHANGED, _EXIT_UNKNOWN = 1, 2
 
-app = typer.Typer(help="Reports of failbacks.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Reports of failbacks.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    epilog="Example: hub mirror report verify divergence/report.json",
+)
 
 
 @app.callback()

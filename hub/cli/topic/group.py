@@ -28,6 +28,7 @@ TopicsOption = Annotated[
     list[str] | None,
     typer.Option(
         "--topic",
+        "-t",
         metavar="TOPIC[:P,P]",
         help="Only this topic, or these partitions of it (repeatable). Default: all topics of the group",
     ),

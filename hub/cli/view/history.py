@@ -31,7 +31,7 @@ def history_of_row(
     key: str,
     since: Annotated[str | None, typer.Option("--from", help="ISO 8601: changes from then on")] = None,
     until: Annotated[str | None, typer.Option("--to", help="ISO 8601: changes until then")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=100)] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100)] = 20,
     start_after: Annotated[str | None, typer.Option(help="`next` of the page before")] = None,
     output: OutputOption = Output.table,
 ) -> None:

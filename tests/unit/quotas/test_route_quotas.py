@@ -12,6 +12,7 @@ from hub.caller import Action, Kind
 ELSEWHERE = {
     ("/topics/{topic}/records", "POST"): "by the route",
     ("/topics/{topic}/events", "POST"): "by the gateway",
+    ("/topics/{topic}/produce", "POST"): "by the gateway",
     ("/v3/clusters/{cluster}/topics/{topic}/records", "POST"): "by the gateway",
     ("/view-versions/{view}", "GET"): "versions of the view's file, no rows",
 }
