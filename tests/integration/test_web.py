@@ -214,14 +214,15 @@ def test_charts_show_what_came_and_an_unknown_time_as_a_gap(
                 asked = {"of": f"topic:{topic}", "metric": "in_per_s", "range": "15m"}
                 answer = http.get("/api/series", params=asked)
                 found = answer.json()["series"][0] if answer.status_code == 200 else {"values": []}
-                return found if any(value for value in found["values"]) else None
+                # The first buckets may have the writer's first record alone.
+                return found if any((value or 0) > 10 for value in found["values"]) else None
 
             found = until(charted, 90.0)
-            assert max(value for value in found["values"] if value is not None) > 10
             assert found["values"][0] is None and found["samples"][0] == 0
             part = http.get("/ui/charts", params={"of": f"topic:{topic}", "range": "15m"}, headers=HTML).text
             assert "Records in and out" in part and 'class="gap"' in part
-            totals = http.get("/api/series", params={"of": "hub", "range": "15m"}).json()
+            # The server of the tests may have started before the range of the charts above.
+            totals = http.get("/api/series", params={"of": "hub", "range": "24h"}).json()
             assert {mark["kind"] for mark in totals["marks"]} >= {"start"}
     finally:
         stop.set()
