@@ -97,7 +97,7 @@ class Calls:
     def get(self, view: str, key: str, after: Token | None, timeout_s: float | None) -> Call[Row]:
         """Return a row. Raises NotFound, NotCovered."""
         budget = self.budget(timeout_s)
-        if key in _NO_PATH:
+        if key in _NO_PATH or key.endswith(("/history", "/diff")):
             page = yield from self._page(view, {"key": key}, (("limit", "1"),), after, budget)
             if not page.rows:
                 raise NotFound(f'view "{view}": key "{key}" does not exist', code="HUB-1411")

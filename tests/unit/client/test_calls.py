@@ -227,7 +227,7 @@ def test_without_retries_a_call_is_one_request() -> None:
     assert isinstance(error, Unreachable) and len(asked) == 1
 
 
-@pytest.mark.parametrize("key", ["changes", "", ".", ".."])
+@pytest.mark.parametrize("key", ["changes", "", ".", "..", "a/history", "a/diff"])
 def test_keys_that_no_path_can_say_are_found_all_the_same(key: str) -> None:
     def get(calls: Calls) -> Any:
         return calls.get("v", key, None, None)
