@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 import typer
 
@@ -23,7 +23,7 @@ def get_row(
 
     Example: hub view get customer_360 C-00001 --as-of 2026-01-31T14:03:00Z
     """
-    show_one(get(_path(view, key, "", as_of=as_of)), output)
+    show_one(_asked(view, key, "", as_of=as_of), output)
 
 
 def history_of_row(
@@ -40,7 +40,7 @@ def history_of_row(
     Example: hub view history customer_360 C-00001 --from 2026-01-31T14:00:00Z
     """
     asked = {"from": since, "to": until, "limit": str(limit), "after": start_after}
-    found = get(_path(view, key, "/history", **asked))
+    found = _asked(view, key, "/history", **asked)
     if output is not Output.table:
         show_one(found, output)
         return
@@ -60,13 +60,14 @@ def diff_row(
 
     Example: hub view diff customer_360 C-00001 --from 2026-01-31T14:00:00Z --to 2026-01-31T15:00:00Z
     """
-    found = get(_path(view, key, "/diff", **{"from": since, "to": until}))
+    found = _asked(view, key, "/diff", **{"from": since, "to": until})
     show(found["changes"], output, ("field", "old", "new"))
 
 
-def _path(view: str, key: str, route: str, **asked: str | None) -> str:
-    query = urlencode({name: value for name, value in asked.items() if value is not None})
-    return f"/views/{quote(view, safe='')}/{quote(key, safe='')}{route}" + (f"?{query}" if query else "")
+def _asked(view: str, key: str, route: str, **parameters: str | None) -> Any:
+    """Return the answer of a route below a row."""
+    path = f"/views/{quote(view, safe='')}/{quote(key, safe='')}{route}"
+    return get(path, {name: value for name, value in parameters.items() if value is not None})
 
 
 def _line(change: dict[str, Any]) -> dict[str, str]:
@@ -79,6 +80,8 @@ def _line(change: dict[str, Any]) -> dict[str, str]:
         for each in events["events"]
     )
     precision = events["precision"]
+    if precision == "within":
+        places = f"{events['after']} to {events['up_to']}" + (f"; {places}" if places else "")
     return {
         "at": change["at"],
         "kind": change["kind"],

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from fastapi import FastAPI
@@ -13,10 +15,12 @@ from fastapi.testclient import TestClient
 from history_contract import any_history, at, batch, declare
 from mask_facts import KnownFacts, caller_of, rules_of
 from samples import fast_or
+from typer.testing import CliRunner
 
 from hub.access.masking.facts import ViewFacts
 from hub.api.app import on_hub_error
 from hub.caller import CALLER
+from hub.cli import app
 from hub.errors import CallerError, Gone, HubError
 from hub.log import MemoryCluster
 from hub.materializers.history.causes import BatchRange, causes
@@ -169,6 +173,26 @@ def test_rows_history_and_diff_over_http(client: TestClient) -> None:
     # As of a write: the version that it made, and no guess about others.
     assert client.get("/views/v/a", params={"as_of": "in:0:2"}).json()["n"] == 1
     assert client.get("/views/v/a", params={"as_of": "in:0:99"}).json()["error_code"] == "HUB-1493"
+
+
+def test_commands_ask_for_the_times_that_they_are_given(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def get(url: str, *, params: Any, **_: Any) -> Any:
+        return client.get(urlsplit(url).path, params=[*params.multi_items()])
+
+    monkeypatch.setattr("hub.cli.http.httpx2.get", get)
+
+    def said(*words: str) -> Any:
+        done = CliRunner().invoke(app, ["view", *words, "-o", "json"])
+        assert done.exit_code == 0, done.output
+        return json.loads(done.stdout)
+
+    one, two = iso(1), iso(2)
+    assert said("get", "v", "a", "--as-of", one)["n"] == 1
+    assert said("get", "v", "a")["n"] == 2
+    assert said("diff", "v", "a", "--from", one, "--to", two) == [{"field": "n", "old": 1, "new": 2}]
+    assert [each["kind"] for each in said("history", "v", "a", "--to", one)["changes"]] == ["created"]
 
 
 def test_masks_and_filters_of_rows_hide_the_past_too(client: TestClient) -> None:
