@@ -35,7 +35,11 @@ class UnreadableFile(ConfigError):
 
 def compose(path: Path) -> yaml.Node | None:
     """Parse the nodes of a file; None for an empty one. Raises ConfigError."""
-    text = _read(path)
+    return compose_text(path, _read(path))
+
+
+def compose_text(path: Path, text: str) -> yaml.Node | None:
+    """Parse the nodes of a text as the content of ``path``; None for an empty one. Raises ConfigError."""
     try:
         return _Loader(path, text).get_single_node()
     except yaml.reader.ReaderError as error:

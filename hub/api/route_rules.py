@@ -60,6 +60,7 @@ _TOPIC_SEEN = _on(Action.describe, Kind.topic, "topic")
 _TOPIC_READ = _on(Action.read, Kind.topic, "topic")
 _TOPIC_WRITTEN = _on(Action.write, Kind.topic, "topic")
 _TOPIC_OPERATED = _on(Action.operate, Kind.topic, "topic")
+_TOPIC_ADMINISTERED = _on(Action.admin, Kind.topic, "topic")
 _VIEW_READ = _on(Action.read, Kind.view, "view")
 _SUBJECT_SEEN = _on(Action.describe, Kind.subject, "subject")
 _SUBJECT_WRITTEN = _on(Action.write, Kind.subject, "subject")
@@ -133,6 +134,9 @@ ROUTES: Final[Mapping[str, Mapping[str, RouteRule]]] = {
     "/ui/topics/{topic}/tail": {"GET": _TOPIC_READ},
     "/topics/{topic}/produce": {"GET": _TOPIC_WRITTEN, "POST": _TOPIC_WRITTEN},
     "/api/topics/{topic}/produce": {"GET": _TOPIC_WRITTEN},
+    "/topic-editor": {"GET": LISTED},
+    "/topic-editor/{topic}": {"GET": _TOPIC_ADMINISTERED, "POST": _TOPIC_ADMINISTERED},
+    "/api/topic-editor/{topic}": {"GET": _TOPIC_ADMINISTERED, "POST": _TOPIC_ADMINISTERED},
     "/topics/{topic}/records": {"POST": _TOPIC_WRITTEN},
     "/topics/{topic}/events": {"POST": _TOPIC_WRITTEN},
     "/hooks/{name}": {"POST": SIGNED},

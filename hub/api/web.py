@@ -66,10 +66,12 @@ from hub.replication.status.objectives import RESTING, RULES, observe_mirrors
 from hub.replication.status.partition_rows import SourceEndOffsets
 from hub.replication.status.source_ends import SourceEndsReader
 from hub.schema_registry.client.in_process import InProcessRegistry
+from hub.schema_registry.client.registry_client import RegistryClient
 from hub.schema_registry.server.node import RegistryNode
 from hub.sinks.observe import ProjectSinks
 from hub.topics.browse.browse import Browser
 from hub.topics.browse.describe import TopicFacts, describe
+from hub.topics.editing.editor import TopicEditor
 from hub.topics.gateway.gateway import Gateway
 from hub.topics.groups.reset import GroupPositions
 from hub.topics.tree.tree import LiveTree, TopicSpec
@@ -172,6 +174,9 @@ def page_sources(
         sinks=ProjectSinks(settings.project, settings.home),
         mirror_operations=mirror_operations(settings),
         groups=GroupPositions(cluster),
+        topic_editor=TopicEditor(
+            tree.path, own_cluster(settings), RegistryClient(settings.registry), settings.replication_factor
+        ),
         gateway=parts.gateway,
         schemas=parts.registry,
         health=measurers.health.known,

@@ -250,7 +250,13 @@ POSTED: dict[str, list[Any]] = {
 CHANGES = (
     *("/sign-in", "/sign-out", "/sessions", "/tokens", "/api/access", "/subjects", "/config", "/mode"),
     *("/contexts", "/schemas", "/compatibility", "/v1/metadata", "/topics/{topic}/records"),
-    *("/topics/{topic}/produce", "/schema-editor", "/api/schema-editor"),
+    *(
+        "/topics/{topic}/produce",
+        "/topic-editor",
+        "/api/topic-editor",
+        "/schema-editor",
+        "/api/schema-editor",
+    ),
     *("/topics/{topic}/events", "/v3/clusters", "/view-versions", "/api/audit/receipts", "/connect"),
     *("/alerts", "/api/alerts", "/hooks", "/api/workbench/save", "/dek-registry", "/api/erasures"),
     *("/mirrors", "/api/mirrors", "/groups", "/api/groups"),

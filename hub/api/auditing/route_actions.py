@@ -44,6 +44,7 @@ _SILENCE = LoggedRoute(LoggedAction.alert_change, "silence", "id")
 _ERASURE = LoggedRoute(LoggedAction.erase, "erasure", "id")
 _MIRROR = LoggedRoute(LoggedAction.mirror_change, "mirror", "mirror")
 _GROUP = LoggedRoute(LoggedAction.group_change, "group", "group")
+_TOPIC = LoggedRoute(LoggedAction.topic_change, "topic", "topic")
 _SQL = _noted(LoggedAction.sql)
 
 # Writing routes by template.
@@ -79,6 +80,8 @@ ROUTES_LOGGED: Final[Mapping[str, LoggedRoute]] = {
     "/connect/{connector:path}/{action}": LoggedRoute(
         LoggedAction.connector_change, "connector", "connector"
     ),
+    "/topic-editor/{topic}": _TOPIC,
+    "/api/topic-editor/{topic}": _TOPIC,
     "/groups/{group:path}/offsets": _GROUP,
     "/api/groups/{group:path}/offsets": _GROUP,
     "/mirrors/{mirror}/{action}": _MIRROR,

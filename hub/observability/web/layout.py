@@ -103,6 +103,14 @@ def may_produce(topic: str) -> bool:
     return may(Action.write, Resource(Kind.topic, topic))
 
 
+def may_administer(topic: str) -> bool:
+    """Return whether the page offers the caller to change a topic: not the hub's own topics, changelogs of
+    views, or DLQs."""
+    if topic.startswith(_NOT_BY_HAND) or topic.endswith(".dlq"):
+        return False
+    return may(Action.admin, Resource(Kind.topic, topic))
+
+
 def may_register(subject: str) -> bool:
     """Return whether the caller may register versions of a subject."""
     return may(Action.write, Resource(Kind.subject, subject))

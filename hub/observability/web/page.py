@@ -71,6 +71,7 @@ def _environment() -> Environment:
     environment.globals["address"] = layout.address
     environment.globals["range_links"] = layout.range_links
     environment.globals["may_produce"] = layout.may_produce
+    environment.globals["may_administer"] = layout.may_administer
     environment.globals["may_register"] = layout.may_register
     environment.globals["words"] = format.state_label
     environment.globals["site"] = Site()

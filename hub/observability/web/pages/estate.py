@@ -38,6 +38,7 @@ from hub.schema_registry.registry.state_machine import Command, RegisterSchema, 
 from hub.schema_registry.server.node import RegistryNode
 from hub.topics.browse.browse import Browser
 from hub.topics.browse.describe import TopicFacts
+from hub.topics.editing.editor import TopicEditor
 from hub.topics.gateway.produce_batch import GatewayAnswer, ProduceRequest
 from hub.topics.groups.reset import GroupPositions
 from hub.topics.tree.tree import TopicSpec
@@ -202,6 +203,7 @@ class PageSources:
     sinks: HasSinks | None = None
     mirror_operations: HasMirrorOperations | None = None
     groups: GroupPositions | None = None
+    topic_editor: TopicEditor | None = None
     gateway: Writes | None = None
     schemas: RegistersSchemas | None = None
     health: Callable[[], Health] = Health

@@ -12,6 +12,7 @@ from hub.observability.web.routes.actions.groups import group_routes
 from hub.observability.web.routes.actions.mirrors import mirror_routes
 from hub.observability.web.routes.actions.produce import produce_routes
 from hub.observability.web.routes.actions.schema_editor import schema_editor_routes
+from hub.observability.web.routes.actions.topic_editor import topic_editor_routes
 from hub.observability.web.routes.alerts import alert_routes
 from hub.observability.web.routes.cluster import (
     cluster_routes,
@@ -36,6 +37,7 @@ _ROUTES = (
     group_routes,
     produce_routes,
     schema_editor_routes,
+    topic_editor_routes,
     latency_routes,
     chart_routes,
     cluster_routes,
