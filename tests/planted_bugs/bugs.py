@@ -40,8 +40,9 @@ _KILLS = ("kill -9 applier", "kill -9 server", "kill -9 materializer")
 _MIRROR = ("kill -9 mirror", "SIGSTOP mirror", "away Kafka: cut", "away Kafka: EndTxn")
 _REGISTRY = ("kill -9 server", "SIGSTOP server")
 _HTTP = ("HTTP: cut", "HTTP: half open")
-_LATE_KAFKA = ("a home broker stands still", "a view comes, changes and goes")
-"""Together up to 15 s: longer than the gateway waits for Kafka."""
+_DEAD_KAFKA = ("kill -9 a home broker",)
+"""Records in flight have no outcome, and those sent meanwhile are given up: a broker that only stands still
+writes them later."""
 _SILENT = ("for longer than its limit",)
 
 _SQL = "hub.materializers.stores.sql_store"
@@ -275,7 +276,7 @@ BUGS: dict[str, Bug] = {
         "self.admission.heard(time.monotonic())\n            if error is None:",
         "self.admission.heard(time.monotonic())\n            if error is None or "
         "isinstance(error, PeerError):",
-        _LATE_KAFKA,
+        _DEAD_KAFKA,
         ("check_log",),
     ),
     "an idempotency key is not looked up": Bug(
@@ -296,7 +297,7 @@ BUGS: dict[str, Bug] = {
         _REPEATED,
         "if unknown:\n                given_up",
         "if unknown and keep:\n                given_up",
-        _LATE_KAFKA,
+        _DEAD_KAFKA,
         ("check_log",),
     ),
     # ---- mirror
