@@ -1,4 +1,5 @@
-"""[edge] File system: read files that users name, refuse anything but regular files, and notice changes.
+"""[edge] File system: read files that users name, refuse anything but regular files, notice changes, and
+write whole files.
 
 A FIFO in a project folder would block its reader forever, and a device may never end. So every file of a
 project is read here.
@@ -88,6 +89,15 @@ def replace_bytes(path: Path, content: bytes) -> None:
     draft = path.with_name(f".{path.name}.new")
     draft.write_bytes(content)
     draft.replace(path)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the names of a folder, are on the disk. Raises OSError."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def not_written(path: Path, error: OSError) -> ConfigError:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from hub.errors import CallerError, ConfigError, Conflict, HubError, NotFound, PeerError
-from hub.files import read_bytes
+from hub.files import read_bytes, sync
 
 T = TypeVar("T")
 UNUSABLE = "HUB-1801"
@@ -85,7 +85,7 @@ class FolderStore:
                 opened.flush()
                 os.fsync(opened.fileno())
             part.replace(path)
-            _sync(path.parent)
+            sync(path.parent)
 
         try:
             self._asked(write, name)
@@ -214,12 +214,3 @@ def _away(noun: str, place: str, name: str, why: str) -> PeerError:
         hint="check the storage and its free space, then run the command again: it continues where it was",
         code="HUB-3802",
     )
-
-
-def _sync(folder: Path) -> None:
-    """Make the names of a folder durable."""
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)

@@ -40,6 +40,7 @@ import pyarrow
 import pyarrow.parquet
 
 from hub.errors import HubError, NotFound, PeerError
+from hub.files import sync
 from hub.materializers.stores.arrow import DoesNotFit, schema_of, stored_rows, table_of
 from hub.materializers.stores.parquet_manifest import MANIFEST, File, Manifest, manifest_of, to_merge
 from hub.materializers.stores.store import (
@@ -361,11 +362,7 @@ def _write(path: Path, data: bytes) -> None:
 
 def _sync(path: Path) -> None:
     with suppress(FileNotFoundError):
-        opened = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(opened)
-        finally:
-            os.close(opened)
+        sync(path)
 
 
 def _quote(name: str) -> str:

@@ -6,11 +6,11 @@ name and renamed. The next command removes the rest of a killed one.
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
 from hub.errors import CallerError, Conflict
+from hub.files import sync
 from hub.replication.positions.spark_logs import CheckpointLogs, MovedCheckpoint
 
 _PART = ".partial"
@@ -70,7 +70,7 @@ def write_moved(folder: Path, to: Path, plan: MovedCheckpoint) -> None:
             )
         _sync(part)
         part.rename(to)
-        _sync_folder(to.parent)
+        sync(to.parent)
     except OSError as error:
         raise CallerError(f'folder "{to}" cannot be written: {error}', code="HUB-1641") from None
 
@@ -97,18 +97,6 @@ def _numbered(folder: Path) -> list[Path]:
 
 
 def _sync(folder: Path) -> None:
-    for path in folder.rglob("*"):
-        if path.is_file():
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-        elif path.is_dir():
-            _sync_folder(path)
-    _sync_folder(folder)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    for path in (*folder.rglob("*"), folder):
+        if path.is_file() or path.is_dir():
+            sync(path)
