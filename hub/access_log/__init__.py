@@ -16,6 +16,7 @@ removed, changed or moved.
     chain.py     [core]  chains of hashes with signed checkpoints
     verifying.py [core]  check the chains of a topic
     repeats.py   [core]  count repeated reads
+    signed_reports.py [core] reports of other packages, signed with the key of the checkpoints
     request.py   [core]  facts that a request notes while it is answered
     writer.py    [shell] the thread that writes
     search.py    [shell] read entries back, with filters

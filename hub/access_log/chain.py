@@ -99,10 +99,16 @@ def signed_text(chain: str, sequence: int, previous: str, after: str) -> bytes:
 
 def signature_holds(stored: StoredEntry, detail: Mapping[str, Any]) -> bool:
     """Return whether a signed record has the signature of the key that it names."""
+    after = str(detail.get("after"))
+    text = signed_text(stored.chain, stored.sequence, stored.previous, after)
+    return "after" in detail and is_signed(detail, text)
+
+
+def is_signed(signed: Mapping[str, Any], text: bytes) -> bool:
+    """Return whether ``signature`` is that of ``key`` over a text; False where one is missing or invalid."""
     try:
-        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(str(detail["key"])))
-        text = signed_text(stored.chain, stored.sequence, stored.previous, str(detail["after"]))
-        key.verify(bytes.fromhex(str(detail["signature"])), text)
+        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(str(signed["key"])))
+        key.verify(bytes.fromhex(str(signed["signature"])), text)
     except (KeyError, ValueError, InvalidSignature):
         return False
     return True

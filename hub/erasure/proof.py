@@ -1,21 +1,16 @@
-"""[core] Signed report of an erasure: each place with its result, its verification, or why it is not erased.
-
-The signature is Ed25519 with the key that signs checkpoints of the access log, over the report as JSON with
-sorted keys, after the line ``hub erasure proof``.
-"""
+"""[core] Signed report of an erasure: each place with its result, or why it is not erased."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
+from hub.access_log import signed_reports
 from hub.access_log.chain import LogSigner
 from hub.access_log.entry import iso
 from hub.erasure.model import Erasure, Place
+
+_KIND = "erasure proof"
 
 
 def proof_of(erasure: Erasure, signer: LogSigner, now_ms: int) -> dict[str, Any]:
@@ -35,21 +30,12 @@ def proof_of(erasure: Erasure, signer: LogSigner, now_ms: int) -> dict[str, Any]
         "places": [_place(each) for each in erasure.places],
         "made": iso(now_ms),
     }
-    return {"report": report, "key": signer.public, "signature": signer.sign(_signed(report))}
+    return signed_reports.signed_report(_KIND, report, signer)
 
 
 def signature_holds(proof: Mapping[str, Any]) -> bool:
     """Return whether a proof has the signature of the key that it names."""
-    try:
-        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(str(proof["key"])))
-        key.verify(bytes.fromhex(str(proof["signature"])), _signed(proof["report"]))
-    except (KeyError, ValueError, TypeError, InvalidSignature):
-        return False
-    return True
-
-
-def _signed(report: Any) -> bytes:
-    return b"hub erasure proof\n" + orjson.dumps(report, option=orjson.OPT_SORT_KEYS)
+    return signed_reports.signature_holds(_KIND, proof)
 
 
 def _place(place: Place) -> dict[str, Any]:

@@ -3,9 +3,6 @@
 A failback with ``export`` writes them before it appends them or declares them lost: a file of JSON lines for
 each partition, then ``report.json``. A file appears complete or not at all. After a crash the step is
 repeated: a range that a file has already is not written again, and a longer one replaces its beginning.
-
-The signature is Ed25519 with the key that signs checkpoints of the access log, over the report as JSON with
-sorted keys, after the line ``hub mirror report``.
 """
 
 from __future__ import annotations
@@ -19,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from hub.access_log import signed_reports
 from hub.access_log.chain import LogSigner
 from hub.access_log.entry import iso
 from hub.errors import CallerError
@@ -32,6 +28,7 @@ from hub.replication.ownership.loss_report import FailoverRecord
 from hub.replication.ownership.operation_steps import OwnershipChange
 
 REPORT = "report.json"
+_KIND = "mirror report"
 _SILENT_S = 30.0
 
 
@@ -166,7 +163,7 @@ def write_report(
         "offsets": sum(each.end - each.first for each in files),
         "records": sum(each.records for each in files),
     }
-    proof = {"report": report, "key": signer.public, "signature": signer.sign(_signed(report))}
+    proof = signed_reports.signed_report(_KIND, report, signer)
     part = folder / f".{REPORT}.partial"
     with part.open("wb") as out:
         out.write(orjson.dumps(proof, option=orjson.OPT_INDENT_2))
@@ -195,16 +192,7 @@ def _declared(left: FailoverRecord) -> dict[str, Any]:
 
 def signature_holds(proof: Mapping[str, Any]) -> bool:
     """Return whether a report has the signature of the key that it names."""
-    try:
-        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(str(proof["key"])))
-        key.verify(bytes.fromhex(str(proof["signature"])), _signed(proof["report"]))
-    except (KeyError, ValueError, TypeError, InvalidSignature):
-        return False
-    return True
-
-
-def _signed(report: Any) -> bytes:
-    return b"hub mirror report\n" + orjson.dumps(report, option=orjson.OPT_SORT_KEYS)
+    return signed_reports.signature_holds(_KIND, proof)
 
 
 def differences(folder: Path, report: Mapping[str, Any]) -> Iterator[str]:
