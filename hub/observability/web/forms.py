@@ -11,9 +11,11 @@ from hub.errors import CallerError
 from hub.observability.web.page import is_of
 
 MOST_POSTED = 20_000
+# Values of a form by name.
+PostedForm = Mapping[str, str]
 
 
-async def posted(request: Request, most: int = MOST_POSTED, most_fields: int = 20) -> Mapping[str, str]:
+async def posted(request: Request, most: int = MOST_POSTED, most_fields: int = 20) -> PostedForm:
     """Return the values of a form sent from this server's own page; another site cannot submit one on the
     user's behalf. ``most``: bytes as sent.
 

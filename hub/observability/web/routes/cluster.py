@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import quote
 
-import anyio.to_thread
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from hub.caller import HUB, Action, done_by, may, sees_topic
 from hub.errors import HubError, NotFound
-from hub.observability.web.forms import posted
+from hub.observability.web.forms import PostedForm
 from hub.observability.web.pages.estate import HasConnectors, PageSources, ask
 from hub.observability.web.pages.monitor import cluster, connect, sinks
 from hub.observability.web.pages.monitor.connector import ConnectorPage, connector_page
@@ -82,13 +81,10 @@ def add_connector(pages: PageRouter, sources: PageSources) -> None:
 
     @pages.routes.post("/connect/{connector:path}/{action}", include_in_schema=False)
     async def operate(request: Request, connector: str, action: str) -> Response:
-        try:
-            values = await posted(request)
-            by = done_by(values.get("by", "")[:200])
-            await anyio.to_thread.run_sync(known().act, connector, action, by)
-        except HubError as error:
-            return pages.failed(request, error)
-        return Response(status_code=303, headers={"Location": f"/connect/{quote(connector, safe='')}"})
+        def act(values: PostedForm) -> None:
+            known().act(connector, action, done_by(values.get("by", "")[:200]))
+
+        return await pages.carried_out(request, act, f"/connect/{quote(connector, safe='')}")
 
 
 def sink_routes(sources: PageSources) -> APIRouter:

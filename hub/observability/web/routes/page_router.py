@@ -9,6 +9,7 @@ from functools import wraps
 from typing import Annotated, Any
 from urllib.parse import quote
 
+import anyio.to_thread
 import orjson
 from fastapi import APIRouter, Query, Request
 from fastapi.exceptions import RequestValidationError
@@ -17,6 +18,7 @@ from fastapi.routing import APIRoute
 from starlette.routing import Match
 
 from hub.errors import CallerError, HubError
+from hub.observability.web.forms import PostedForm, posted
 from hub.observability.web.http_status import status_of
 from hub.observability.web.layout import breadcrumbs
 from hub.observability.web.page import html, takes_html
@@ -132,6 +134,15 @@ class PageRouter:
     def failed(self, request: Request, error: HubError) -> Response:
         """Return an error as a page, or as a part of one."""
         return self.frame.failed(request, error, self.section)
+
+    async def carried_out(self, request: Request, act: Callable[[PostedForm], object], page: str) -> Response:
+        """Carry out what a form asks for, in a thread, and lead to a page; an error is a page."""
+        try:
+            values = await posted(request)
+            await anyio.to_thread.run_sync(act, values)
+        except HubError as error:
+            return self.failed(request, error)
+        return Response(status_code=303, headers={"Location": page})
 
 
 def _pages_with_errors(frame: Frame, section: str) -> type[APIRoute]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Annotated
 from urllib.parse import quote
 
-import anyio.to_thread
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from hub.errors import HubError, NotFound
-from hub.observability.web.forms import posted
+from hub.errors import NotFound
+from hub.observability.web.forms import PostedForm
 from hub.observability.web.pages.estate import PageSources
 from hub.observability.web.routes.page_router import PageRouter, Text
 from hub.topics.groups.reset import GroupPositions
@@ -62,14 +61,10 @@ def group_routes(sources: PageSources) -> APIRouter:
 
     @pages.routes.post("/groups/{group:path}/offsets", include_in_schema=False)
     async def reset(request: Request, group: str) -> Response:
-        try:
-            values = await posted(request)
+        def act(values: PostedForm) -> None:
             wanted = asked(group, values.get("topic", "").split(), values.get("to", ""))
-            await anyio.to_thread.run_sync(groups().reset, wanted, values.get("plan", ""))
-        except HubError as error:
-            return pages.failed(request, error)
-        return Response(
-            status_code=303, headers={"Location": f"/groups/{quote(group, safe='')}/offsets?done=1"}
-        )
+            groups().reset(wanted, values.get("plan", ""))
+
+        return await pages.carried_out(request, act, f"/groups/{quote(group, safe='')}/offsets?done=1")
 
     return pages.routes

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
-import anyio.to_thread
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from hub.caller import HUB, Action, done_by, may
-from hub.errors import HubError, NotFound
+from hub.errors import NotFound
 from hub.observability.series.reading import MOST_OBJECTS
-from hub.observability.web.forms import posted
+from hub.observability.web.forms import PostedForm
 from hub.observability.web.pages.estate import HasMirrorOperations, PageSources
 from hub.observability.web.pages.mirror_actions import (
     LABELS,
@@ -112,14 +111,11 @@ def _add_operations(pages: PageRouter, operations: Callable[[], HasMirrorOperati
 
     @pages.routes.post("/mirrors/{mirror}/{action}", include_in_schema=False)
     async def operate(request: Request, mirror: str, action: str) -> Response:
-        try:
-            values = await posted(request)
+        def act(values: PostedForm) -> None:
             topics = split_values([values.get("topic", "")])
             deletes = values.get("delete_copies") == "true"
             asked = checked_request(mirror, action, topics, values.get("tail", "replay"), deletes)
             check_confirmed(asked, values.get("name", "").strip())
-            by = done_by(values.get("by", "")[:200])
-            await anyio.to_thread.run_sync(operations().act, asked, by, WAIT_S)
-        except HubError as error:
-            return pages.failed(request, error)
-        return Response(status_code=303, headers={"Location": "/mirrors"})
+            operations().act(asked, done_by(values.get("by", "")[:200]), WAIT_S)
+
+        return await pages.carried_out(request, act, "/mirrors")

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Annotated
 from urllib.parse import quote
 
-import anyio.to_thread
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from hub.errors import HubError, NotFound
-from hub.observability.web.forms import posted
+from hub.errors import NotFound
+from hub.observability.web.forms import PostedForm
 from hub.observability.web.pages.estate import PageSources
 from hub.observability.web.routes.page_router import PageRouter, Text
 from hub.topics.editing.change import TopicChange, TopicChangePlan
@@ -70,15 +69,11 @@ def topic_editor_routes(sources: PageSources) -> APIRouter:
 
     @pages.routes.post("/topic-editor/{topic}", include_in_schema=False)
     async def confirmed(request: Request, topic: str) -> Response:
-        try:
-            values = await posted(request)
+        def act(values: PostedForm) -> None:
             change = TopicChange(topic, *(values.get(name, "") for name in _FIELDS))
-            await anyio.to_thread.run_sync(editor().apply, change, values.get("plan", ""))
-        except HubError as error:
-            return pages.failed(request, error)
-        return Response(
-            status_code=303, headers={"Location": f"/topic-editor/{quote(topic, safe='')}?done=1"}
-        )
+            editor().apply(change, values.get("plan", ""))
+
+        return await pages.carried_out(request, act, f"/topic-editor/{quote(topic, safe='')}?done=1")
 
     return pages.routes
 
