@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from browser.staged_connectors import TRACE, detail
-from browser.staged_estate import StagedEstate, estate, lag_row
-from fastapi import FastAPI
+from browser.staged_estate import StagedEstate, lag_row
 from fastapi.testclient import TestClient
 
 from hub.errors import NotFound
 from hub.observability.web.pages.monitor.connector import connector_page, planned
-from hub.observability.web.routes.all_pages import create_router
 
 HTML = {"accept": "text/html"}
 OWN = {**HTML, "sec-fetch-site": "same-origin"}
@@ -48,19 +44,6 @@ def test_only_what_would_do_something_is_offered_to_those_who_may() -> None:
 def test_the_lag_of_a_sink_is_its_groups() -> None:
     rows = [lag_row("connect-a", "t", "OK"), lag_row("a", "t", "OK")]
     assert [row.name for row in connector_page(detail("a"), rows).lag] == ["connect-a"]
-
-
-@pytest.fixture
-def hub() -> StagedEstate:
-    return estate()
-
-
-@pytest.fixture
-def client(hub: StagedEstate) -> Iterator[TestClient]:
-    app = FastAPI()
-    app.include_router(create_router(hub.estate()))
-    with TestClient(app, follow_redirects=False) as made:
-        yield made
 
 
 def test_an_action_is_shown_and_then_done(hub: StagedEstate, client: TestClient) -> None:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from browser.staged_estate import StagedEstate, estate
-from fastapi import FastAPI
+from browser.staged_estate import StagedEstate
 from fastapi.testclient import TestClient
 
-from hub.api.app import on_hub_error
-from hub.errors import CallerError, HubError, NotFound
+from hub.errors import CallerError, NotFound
 from hub.observability.web.pages.mirror_actions import (
     LABELS,
     check_confirmed,
     checked_request,
     offered,
 )
-from hub.observability.web.routes.all_pages import create_router
 
 HTML = {"accept": "text/html"}
 OWN = {**HTML, "sec-fetch-site": "same-origin"}
@@ -72,20 +67,6 @@ def test_only_operations_that_fit_the_state_are_offered() -> None:
     assert names(handed_over=True) == names(mirror="m~back", declared="m") == ("failback",)
     assert names(operations=[{"kind": "failover"}]) == ("resume", "abort")
     assert offered({"mirror": "m", "state": "unknown"}, handed_over=False) == ()
-
-
-@pytest.fixture
-def hub() -> StagedEstate:
-    return estate()
-
-
-@pytest.fixture
-def client(hub: StagedEstate) -> Iterator[TestClient]:
-    app = FastAPI()
-    app.add_exception_handler(HubError, on_hub_error)
-    app.include_router(create_router(hub.estate()))
-    with TestClient(app, follow_redirects=False) as made:
-        yield made
 
 
 def test_the_page_shows_the_plan_and_then_does_it(hub: StagedEstate, client: TestClient) -> None:

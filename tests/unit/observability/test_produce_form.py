@@ -5,23 +5,19 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from browser.staged_estate import ORDERS, StagedEstate, estate
-from fastapi import FastAPI
+from browser.staged_estate import ORDERS, StagedEstate
 from fastapi.testclient import TestClient
 
-from hub.api.app import on_hub_error
 from hub.caller import CALLER, Caller, Decision
-from hub.errors import CallerError, HubError
+from hub.errors import CallerError
 from hub.masking.shape import MaskedField, SeenShape
 from hub.masking.values import Treatment
 from hub.observability.web.pages.explore import produce
 from hub.observability.web.pages.explore.produce import ProducePage, TopicSchemas
-from hub.observability.web.routes.all_pages import create_router
 from hub.record import NewRecord, Record
 from hub.schema_registry.describe import describe
 from hub.topics.browse.rendered import RenderedBytes, Schema, message
@@ -141,22 +137,6 @@ def test_a_message_that_the_form_cannot_hold_is_refused() -> None:
     ):
         with pytest.raises(CallerError, match="cannot be sent again"):
             produce.again(replace(good, value=value))
-
-
-@pytest.fixture
-def hub() -> StagedEstate:
-    return estate()
-
-
-@pytest.fixture
-def client(hub: StagedEstate) -> Iterator[TestClient]:
-    app = FastAPI()
-    app.add_exception_handler(HubError, on_hub_error)
-    app.include_router(create_router(hub.estate()))
-    assert hub.collector is not None
-    hub.collector.ask_kafka()
-    with TestClient(app, follow_redirects=False) as made:
-        yield made
 
 
 FORM = {

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from browser.staged_estate import ORDERS, V2, StagedEstate, estate
-from fastapi import FastAPI
+from browser.staged_estate import ORDERS, V2, StagedEstate
 from fastapi.testclient import TestClient
 
-from hub.api.app import on_hub_error
 from hub.caller import CALLER, Action, Caller, Decision, Resource
-from hub.errors import CallerError, HubError
+from hub.errors import CallerError
 from hub.observability.web.pages.explore.schema_editor import draft_of
-from hub.observability.web.routes.all_pages import create_router
 from hub.schema_registry.model.facts import Reference
 
 OWN = {"accept": "text/html", "sec-fetch-site": "same-origin"}
@@ -23,22 +19,6 @@ SUBJECT = f"{ORDERS}-value"
 URL = f"/schema-editor/{SUBJECT}"
 V3 = {**V2, "fields": [*V2["fields"], {"name": "country", "type": "string", "default": "NO"}]}
 BROKEN = {**V2, "fields": [*V2["fields"], {"name": "country", "type": "string"}]}
-
-
-@pytest.fixture
-def hub() -> StagedEstate:
-    return estate()
-
-
-@pytest.fixture
-def client(hub: StagedEstate) -> Iterator[TestClient]:
-    app = FastAPI()
-    app.add_exception_handler(HubError, on_hub_error)
-    app.include_router(create_router(hub.estate()))
-    assert hub.collector is not None
-    hub.collector.ask_kafka()
-    with TestClient(app, follow_redirects=False) as made:
-        yield made
 
 
 def versions(hub: StagedEstate) -> list[int]:

@@ -7,16 +7,14 @@ from collections.abc import Iterator
 import pytest
 from browser.staged_estate import StagedEstate, estate
 from browser.staged_groups import StagedGroups
-from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
+from staged_pages import pages_client
 
-from hub.api.app import on_hub_error
 from hub.caller import CALLER, Action, Caller, Decision, Forbidden, Resource
-from hub.errors import CallerError, Conflict, HubError, NotFound
+from hub.errors import CallerError, Conflict, NotFound
 from hub.log import MemoryCluster
-from hub.observability.web.routes.all_pages import create_router
 from hub.record import NewRecord, Positions, TopicPartition
 from hub.topics.groups.reset import GroupPositions
 from hub.topics.groups.reset_plan import LogOffsets, ResetTarget, plan_reset, reset_request, target_of
@@ -186,10 +184,7 @@ def hub() -> StagedEstate:
 
 @pytest.fixture
 def client(hub: StagedEstate) -> Iterator[TestClient]:
-    app = FastAPI()
-    app.add_exception_handler(HubError, on_hub_error)
-    app.include_router(create_router(hub.estate()))
-    with TestClient(app, follow_redirects=False) as made:
+    with pages_client(hub) as made:
         yield made
 
 
