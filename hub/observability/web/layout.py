@@ -98,17 +98,19 @@ _NOT_BY_HAND = ("_", "views.")
 def may_produce(topic: str) -> bool:
     """Return whether the page offers the caller to write messages to a topic: not to the hub's own topics, to
     changelogs of views, or to DLQs."""
-    if topic.startswith(_NOT_BY_HAND) or topic.endswith(".dlq"):
-        return False
-    return may(Action.write, Resource(Kind.topic, topic))
+    return _may_by_hand(Action.write, topic)
 
 
 def may_administer(topic: str) -> bool:
     """Return whether the page offers the caller to change a topic: not the hub's own topics, changelogs of
     views, or DLQs."""
+    return _may_by_hand(Action.admin, topic)
+
+
+def _may_by_hand(action: Action, topic: str) -> bool:
     if topic.startswith(_NOT_BY_HAND) or topic.endswith(".dlq"):
         return False
-    return may(Action.admin, Resource(Kind.topic, topic))
+    return may(action, Resource(Kind.topic, topic))
 
 
 def may_register(subject: str) -> bool:
@@ -124,6 +126,15 @@ class Breadcrumb:
     href: str = ""
 
 
+# Pages of an object with an address of their own: what is before and after the object's name, and the last
+# step.
+_BESIDE_THEIR_OBJECT = (
+    ("/topic-editor/", "", "Change"),
+    ("/schema-editor/", "", "New version"),
+    ("/groups/", "/offsets", ""),
+)
+
+
 def breadcrumbs(section: str, path: str, place: str = "") -> tuple[Breadcrumb, ...]:
     """Return the steps down to a page; () for the first page of a section, and outside of the sections.
 
@@ -134,19 +145,23 @@ def breadcrumbs(section: str, path: str, place: str = "") -> tuple[Breadcrumb, .
     ['Topics', 'shop', 'orders', 'Settings']
     >>> [each.href for each in breadcrumbs("topics", "/topics/shop.orders")]
     ['/topics', '/topics?under=shop', '']
+    >>> [each.title for each in breadcrumbs("topics", "/topic-editor/shop.orders")]
+    ['Topics', 'shop', 'orders', 'Change']
     """
     found = next((each for each in SECTIONS if each.key == section), None)
     if found is None or found.href == "/":
         return ()
-    name = path.removeprefix(found.href).strip("/")
+    name, part = path.removeprefix(found.href).strip("/"), ""
     if section == "topics":
         name, _, part = name.partition("/")
+    for first, last, title in _BESIDE_THEIR_OBJECT:
+        if path.startswith(first):
+            name, part = path.removeprefix(first).removesuffix(last), title
+    if section == "topics":
         steps = [*_labels(name or place, bool(name) and bool(part))]
         steps += [Breadcrumb(part.capitalize())] if part else []
-    elif path.startswith("/schema-editor/"):
-        steps = [Breadcrumb(path.removeprefix("/schema-editor/")), Breadcrumb("New version")]
-    elif path.startswith("/groups/"):
-        steps = [Breadcrumb(path.removeprefix("/groups/").removesuffix("/offsets"))]
+    elif part:
+        steps = [Breadcrumb(name), Breadcrumb(part)]
     elif section in ("alerts", "help"):
         steps = [Breadcrumb(each.replace("-", " ").capitalize()) for each in name.split("/") if each]
     else:
