@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from hub.errors import CallerError, Conflict
 from hub.topics.editing.tree_text import Scalar
+from hub.topics.tree.confirmed_plans import plan_digest, require_same_plan
 from hub.topics.tree.plan import TreePlan
 from hub.topics.tree.tree import TopicSpec, TopicTree
 
@@ -100,7 +100,7 @@ def shown(
     before, after = (text.splitlines() for text in texts)
     lines = difflib.unified_diff(before, after, "topics.yaml", "topics.yaml", lineterm="")
     said = [*map(str, made.steps), *map(str, made.refusals), *sorted(f"{k} {v}" for k, v in facts.items())]
-    digest = hashlib.sha256("\0".join([request.topic, *texts, *said]).encode()).hexdigest()[:16]
+    digest = plan_digest([request.topic, *texts, *said])
     return TopicChangePlan(
         request,
         not any(step.startswith("+ topic") for step in map(str, made.steps)),
@@ -131,12 +131,7 @@ def check_plan(plan: TopicChangePlan, digest: str | None) -> None:
         raise CallerError(
             f'topic "{topic}": {plan.read_only}', hint="change the file in git, then: hub topic apply"
         )
-    if digest is not None and digest != plan.digest:
-        raise Conflict(
-            f'topic "{topic}": the situation has changed since this plan was made, so nothing was done',
-            hint="look at the new plan, and confirm that one",
-            code="HUB-1941",
-        )
+    require_same_plan(digest, plan.digest, f'topic "{topic}"')
     if plan.refusals:
         first = plan.refusals[0]
         raise Conflict(f'topic "{topic}": {first.reason}', hint=first.hint)

@@ -7,7 +7,6 @@ Kafka's own tool does.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +17,7 @@ from typing import Final, Literal
 from hub.errors import CallerError, Conflict
 from hub.record import Positions, TopicPartition
 from hub.topics.browse.times import time_ms
+from hub.topics.tree.confirmed_plans import plan_digest, require_same_plan
 
 MOST_PARTITIONS_NAMED: Final = 1_000
 _OFFSET = re.compile(r"[+-]?\d{1,18}")
@@ -227,7 +227,7 @@ def digest_of(request: ResetRequest, rows: Iterable[PartitionReset]) -> str:
     for row in rows:
         at = "end" if follows or row.remark == _AFTER_ALL else row.target
         text.append(f"{row.topic} {row.partition} {row.position} {at}")
-    return hashlib.sha256("\n".join(text).encode()).hexdigest()[:16]
+    return plan_digest(text)
 
 
 def check_plan(plan: ResetPlan, digest: str | None) -> None:
@@ -244,12 +244,7 @@ def check_plan(plan: ResetPlan, digest: str | None) -> None:
             hint="stop its consumers; Kafka ends a member that was killed after its session timeout",
             code="HUB-1940",
         )
-    if digest is not None and digest != plan.digest:
-        raise Conflict(
-            f'group "{group}": the situation has changed since this plan was made, so nothing was done',
-            hint="look at the new plan, and confirm that one",
-            code="HUB-1941",
-        )
+    require_same_plan(digest, plan.digest, f'group "{group}"')
 
 
 def _sum(counts: Iterable[int | None]) -> int | None:

@@ -7,7 +7,6 @@ version exists by then. The registry decides again when it registers.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shlex
 from collections.abc import Sequence
@@ -31,6 +30,7 @@ from hub.schema_registry.registry.commands import RegisterSchema
 from hub.schema_registry.registry.errors import RequestRefused
 from hub.schema_registry.registry.rulebook import NOBODY, PolicyCaller
 from hub.schema_registry.registry.state_machine import Registry
+from hub.topics.tree.confirmed_plans import plan_digest
 
 TYPES: Final = ("AVRO", "JSON", "PROTOBUF")
 SUFFIXES: Final = {"AVRO": "avsc", "JSON": "json", "PROTOBUF": "proto"}
@@ -198,7 +198,7 @@ def digest_of(draft: SchemaDraft, newest: SchemaStored | None) -> str:
     """Return a digest of a draft and of the newest version that it was checked against."""
     against = "" if newest is None else f"{newest.version} {newest.schema_id}"
     parts = [draft.subject, draft.text, draft.schema_type, repr(draft.references), against]
-    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return plan_digest(parts)
 
 
 def require_checked(check: SchemaCheck, digest: str | None, subject: str) -> None:
