@@ -120,8 +120,7 @@ def failed(source: SourcePlan, schema: AvroType) -> str:
         broken = f"({_bytes_of(source)} IS NULL OR {broken})"
     if reading.form not in _WITHIN:
         return broken
-    row = _row(said, reading)
-    alone = f"size({row.removesuffix('[0]')}) = 1 AND {row} IS NOT NULL"
+    alone = f"size({_rows(said, reading)}) = 1 AND {_row(said, reading)} IS NOT NULL"
     if reading.form == "xml":
         alone += f" AND coalesce(trim({said}.{_BESIDE}), '') = ''"
     return f"({broken} OR NOT coalesce({alone}, FALSE))"
@@ -182,9 +181,13 @@ def _reading(schema: AvroType) -> ValueReading:
     return found
 
 
+def _rows(said: str, reading: ValueReading) -> str:
+    """Return the expression of what was parsed within something else: one element if the event fits."""
+    return f"{said}.{'e' if reading.form == 'json' else quoted(reading.root)}"
+
+
 def _row(said: str, reading: ValueReading) -> str:
-    """Return the expression of the columns in a result of which they are the only element."""
-    return f"{said}.{'e' if reading.form == 'json' else quoted(reading.root)}[0]"
+    return f"{_rows(said, reading)}[0]"
 
 
 def _bytes_of(source: SourcePlan) -> str:
