@@ -70,7 +70,7 @@ class NotFound(CallerError):
 
 
 class Gone(CallerError):
-    """The named thing may have existed, and is no longer kept."""
+    """The named thing may have existed and is not kept now."""
 
     code = "HUB-1491"
 

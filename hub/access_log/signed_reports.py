@@ -1,4 +1,4 @@
-"""[core] Signed reports: what was done, with the signature of the key that signs the access log.
+"""[core] Reports of an operation, signed with the key of the access log's checkpoints.
 
 The signature is Ed25519 over the report as JSON with sorted keys, after a line with the kind of the report.
 So a report of one kind is not accepted as one of another kind.

@@ -70,7 +70,7 @@ def values_at(step: int) -> list[tuple[SeriesObject, str, float]]:
 
 
 def staged_series(folder: Path, now_ms: int) -> SeriesReader:
-    """Return the reader of an hour up to ``now_ms``; its clock stands still there."""
+    """Return the reader of an hour up to ``now_ms``; its clock does not move."""
     newest_ms = now_ms - now_ms % STEP_MS
     first_ms = newest_ms - (STEPS - 1) * STEP_MS
     with closing(SeriesDatabase(folder / FILE)) as database:

@@ -303,7 +303,7 @@ def test_a_reader_that_stopped_fires_until_it_has_read(fed: Pipeline, prometheus
 
 
 def test_charts_are_read_from_prometheus(fed: Pipeline, prometheus: Watching) -> None:
-    """The same metrics that the hub's own store has: each expression finds the object's own series."""
+    """Prometheus has the metrics of the hub's own store: each expression finds the series of its object."""
     reader = SeriesReader(fed.settings.home, prometheus=PrometheusSeries(prometheus.url, 30.0))
     group = reader_object("group", GROUP, LATE)
     wanted = {

@@ -4,9 +4,9 @@ import gzip
 
 
 def uncompressed(value: bytes | None) -> bytes | None:
-    """Return what gzip packed; None for anything else, which makes a dead-letter record of the event.
+    """Return the bytes that gzip compressed; None for other bytes: the event becomes a dead-letter record.
 
-    A tombstone has no value, so this is called with None, too.
+    The value of a tombstone is None.
     """
     try:
         return gzip.decompress(value or b"")

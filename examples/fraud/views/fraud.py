@@ -1,4 +1,4 @@
-"""What the view card_fraud keeps of a card."""
+"""The class whose attributes are the state of one card in the view card_fraud."""
 
 from datetime import timedelta
 

@@ -52,7 +52,7 @@ class FieldChange:
 
 def field_changes(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> list[FieldChange]:
     """Return the fields that differ between two versions of a row, in the order of the newer one's fields.
-    None: there is no row.
+    None stands for a version without a row.
 
     >>> [each.as_json() for each in field_changes({"tier": "base", "n": 1}, {"tier": "gold", "n": 1})]
     [{'field': 'tier', 'old': 'base', 'new': 'gold'}]

@@ -106,7 +106,7 @@ def _last_batch(logs: CheckpointLogs) -> int:
     if logs.commits and max(logs.commits) > last:
         raise CallerError(
             f'checkpoint "{logs.folder}": batch {max(logs.commits)} is committed and has no offsets',
-            hint="it is damaged, or was copied while the query ran: stop the query and copy it again",
+            hint="it is corrupt, or it was copied while the query ran: stop the query, then copy it again",
             code="HUB-1641",
         )
     return last

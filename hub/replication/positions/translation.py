@@ -111,7 +111,7 @@ def unknown(place: TopicPartition, offset: int, why: str) -> TranslatedPosition:
 
 
 def _of_hole(offset: int, known: PartitionMap, back: bool) -> str:
-    """Return why there is no record: a hole, or a gap that the target lacks."""
+    """Return the reason that no record is at the position: a hole, or a gap that the target lacks."""
     gap = None if back else next((each for each in known.gaps if _within(each, offset)), None)
     if gap is None:
         return "no record is at this offset there: the next one"

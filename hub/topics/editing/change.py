@@ -68,8 +68,8 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class TopicChangePlan:
-    """Plan of a change. ``diff``: of topics.yaml, empty where the file says it already. ``steps``: what apply
-    would do in the cluster. ``read_only``: why this server does not write the file; "": it does."""
+    """Plan of a change. ``diff``: of topics.yaml, empty if the file needs no change. ``steps``: those of
+    apply in the cluster. ``read_only``: the reason that this server does not write the file; "": it writes it."""
 
     request: TopicChange
     exists: bool

@@ -75,7 +75,7 @@ def test_swaps_rollbacks_and_rebuilds_keep_what_readers_got(store: Store) -> Non
     assert store.history.row_at("v", "a", swapped, now).values["city"] == "Bergen"  # type: ignore[union-attr, index]
     kinds = [each.kind for each in store.history.timeline("v", "a", now, now, None, 9)]
     assert kinds == ["changed", "swapped", "created"]
-    # A table that is filled again goes on where the former one ended.
+    # A table that is filled again continues where the former one ended.
     declare(store, "v@2", topic="another")
     assert len(store.history.periods("v")) == 3
     assert store.history.row_at("v", "a", swapped + 1, now).values["n"] == 2  # type: ignore[union-attr, index]

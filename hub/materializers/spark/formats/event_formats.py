@@ -182,7 +182,7 @@ def _reading(schema: AvroType) -> ValueReading:
 
 
 def _rows(said: str, reading: ValueReading) -> str:
-    """Return the expression of what was parsed within something else: one element if the event fits."""
+    """Return the expression of the list of parsed events, which has one element if the event fits."""
     return f"{said}.{'e' if reading.form == 'json' else quoted(reading.root)}"
 
 
