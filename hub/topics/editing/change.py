@@ -69,7 +69,7 @@ class Remark:
 @dataclass(frozen=True, slots=True)
 class TopicChangePlan:
     """Plan of a change. ``diff``: of topics.yaml, empty if the file needs no change. ``steps``: those of
-    apply in the cluster. ``read_only``: the reason that this server does not write the file; "": it writes it."""
+    apply in the cluster. ``read_only``: why this server does not write the file; "": it writes it."""
 
     request: TopicChange
     exists: bool
