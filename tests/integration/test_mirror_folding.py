@@ -41,11 +41,11 @@ def link(lon: ClusterHandle) -> Link:
     name = f"fold-{uuid.uuid4().hex[:8]}"
     runs = [Run(2 * n, 3 * n, 2) for n in range(NUMBER)]
     news = [
-        MapRecord(name, PLACE.topic, "id", 0, (run,)).record(3 if n < NUMBER // 2 else 4)
+        MapRecord(name, PLACE.topic, "id", 0, (run,)).record(2 if n < NUMBER // 2 else 3)
         for n, run in enumerate(runs)
     ]
     mark = Checkpoint(name, 0, *PLACE, "id", runs[-1].source_end, -1, runs[-1].target_end)
-    lon.kafka.writer().append([*news, mark.record(3)])
+    lon.kafka.writer().append([*news, mark.record(2)])
     return Link(name, Mirror(source="nyc", target="lon", topics=["**"], shards=1), name)
 
 
@@ -105,7 +105,7 @@ def test_a_fold_is_done_at_once_or_not_at_all_and_the_broker_cleans_up_after_it(
         while stored(lon, link) > NUMBER // 2:
             assert time.monotonic() < deadline
             other = MapRecord(f"{link.name}-other", PLACE.topic, "id", 0, (Run(0, 0, 1),))
-            lon.kafka.writer().append([other.record(3), other.record(4)])  # segments end with a record
+            lon.kafka.writer().append([other.record(2), other.record(3)])  # segments end with a record
             time.sleep(1.0)
         assert table(lon, link) == before
     finally:
@@ -134,7 +134,7 @@ def test_who_forgets_a_map_and_who_folds_it_do_not_meet(
     def meanwhile(reached: ClusterHandle, **more: bool) -> object:
         found = read(reached, **more)
         reached.kafka.writer(Shard(link.name, -1).transactional_id).append(
-            [NewRecord(MAP_TOPIC, f"{link.name}|x|y|0|0".encode(), None, partition=3)]
+            [NewRecord(MAP_TOPIC, f"{link.name}|x|y|0|0".encode(), None, partition=2)]
         )
         return found
 
