@@ -18,6 +18,7 @@ import orjson
 
 from hub.access_log.actions import LoggedAction, Result
 from hub.errors import HubFault
+from hub.times import parse_iso
 
 TOPIC: Final = "_hub.access_log"
 # Header with the account of a command that signs in by the key of the home.
@@ -140,7 +141,7 @@ def decode(value: bytes | None, offset: int) -> StoredEntry:
             LoggedAction(data["action"]),
             Result(data["result"]),
             Who(str(data["who"]), str(data["way"]), str(data["address"])),
-            int(datetime.fromisoformat(body["time"]).timestamp() * 1000),
+            parse_iso(body["time"]),
             str(data["kind"]),
             str(data["name"]),
             str(data["request_id"]),

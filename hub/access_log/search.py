@@ -9,7 +9,6 @@ import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from fnmatch import fnmatchcase
 
 from hub.access_log.actions import LoggedAction, Result
@@ -19,6 +18,7 @@ from hub.access_log.verifying import LogCheck
 from hub.errors import CallerError, HubFault, NotFound
 from hub.log import Log, between
 from hub.record import Positions, Record, TopicPartition
+from hub.times import parse_iso
 
 PLACE = TopicPartition(TOPIC, 0)
 MOST_SCANNED = 200_000
@@ -131,8 +131,8 @@ def parse_since(text: str, now_s: float) -> int | None:
     if (span := re.fullmatch(r"(\d{1,6})([mhd])", text)) is not None:
         return max(0, int((now_s - int(span[1]) * _UNITS[span[2]]) * 1000))
     try:
-        return int(datetime.fromisoformat(text).timestamp() * 1000)
-    except (ValueError, OverflowError):
+        return parse_iso(text)
+    except ValueError:
         raise CallerError(
             f'since "{text[:40]}" is not a time',
             hint="write 30m, 24h, 7d or 2026-01-31T12:00",

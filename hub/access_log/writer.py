@@ -27,6 +27,7 @@ from hub.errors import Conflict, HubError, PeerError
 from hub.log import Log, Writer
 from hub.metrics.gauges import gauge
 from hub.record import NewRecord, Positions, TopicPartition
+from hub.times import epoch_ms
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ class AccessLog:
     replication_factor: int = 1
     retention_days: int = 365
     timeout_s: float = 15.0
-    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    now_ms: Callable[[], int] = epoch_ms
     _notes: deque[Entry] = field(default_factory=deque)
     _musts: deque[_Waiting] = field(default_factory=deque)
     _repeats: Repeats = field(default_factory=Repeats)

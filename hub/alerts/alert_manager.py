@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,6 +42,7 @@ from hub.alerts.snapshot import AlertSnapshot, RuleStatus, status_of_rule
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError, nearest
 from hub.log import Log
 from hub.runtime import repeating
+from hub.times import epoch_ms
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class AlertManager:
     sources: list[Source] = field(default_factory=list)
     every_s: float = 5.0
     replication_factor: int = 1
-    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    now_ms: Callable[[], int] = epoch_ms
     state: AlertingState = field(default_factory=AlertingState)
     error: str | None = _READING
     notifications: int = 0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from datetime import UTC, datetime
 from typing import Annotated, Literal, Protocol
 
 import orjson
@@ -19,6 +17,7 @@ from hub.alerts.model.state_machine import MOST_ALERTS
 from hub.alerts.snapshot import AlertSnapshot
 from hub.caller import done_by
 from hub.errors import CallerError
+from hub.times import epoch_ms, parse_iso
 from hub.topics.tree.tree_file import duration_ms
 
 MOST_LABELS = 20
@@ -107,7 +106,7 @@ def add_silences(router: APIRouter, desk: HasAlertManager) -> None:
     @router.post("/api/alerts/silences", status_code=201)
     def silence(said: Annotated[SilenceBody, Body()]) -> Response:
         """Suppress notifications of alerts with these labels until the silence ends."""
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = epoch_ms()
         made = desk.silence(
             matchers_of(said.matchers), said.reason, done_by(said.by), end_of(said.lasts, said.until, now_ms)
         )
@@ -116,7 +115,7 @@ def add_silences(router: APIRouter, desk: HasAlertManager) -> None:
     @router.delete("/api/alerts/silences/{id}")
     def unsilence(id: str) -> Response:
         """End a silence now."""
-        return _json(silence_row(desk.unsilence(id), time.time_ns() // 1_000_000))
+        return _json(silence_row(desk.unsilence(id), epoch_ms()))
 
 
 def end_of(lasts: str | None, until: str | None, now_ms: int) -> int:
@@ -126,8 +125,7 @@ def end_of(lasts: str | None, until: str | None, now_ms: int) -> int:
     try:
         if lasts is not None:
             return now_ms + duration_ms(lasts.strip())
-        at = datetime.fromisoformat((until or "").strip())
-        return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+        return parse_iso(until or "")
     except (ValueError, OverflowError):
         said = lasts if lasts is not None else until
         raise CallerError(

@@ -62,6 +62,7 @@ from hub.materializers.workbench.service import Workbench
 from hub.observability.overview.contact_watch import ContactWatch
 from hub.observability.web.http_status import status_of
 from hub.pgwire.open_port import open_database_port
+from hub.quotas.shares import Shares
 from hub.replication.clusters.clusters import access_of
 from hub.replication.config.mirrors import MIRRORS_FILE
 from hub.schema_registry.client.in_process import InProcessRegistry
@@ -73,7 +74,6 @@ from hub.schema_registry.http import routes as registry_routes
 from hub.schema_registry.http.asgi import NOT_ALLOWED, NOT_FOUND, answer_type
 from hub.schema_registry.http.openapi import with_registry
 from hub.schema_registry.server.node import RegistryNode
-from hub.shares import Shares
 from hub.topics.browse import routes as topic_routes
 from hub.topics.conformance import routes as audit_routes
 from hub.topics.conformance.results import ConformanceResults

@@ -7,7 +7,6 @@ In this package because the two are siblings and do not import each other.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -59,6 +58,7 @@ from hub.outbox import note as outbox_note
 from hub.record import Positions
 from hub.schema_registry.client.port import SchemaRegistry
 from hub.sinks import note as sinks_note
+from hub.times import epoch_ms
 from hub.topics.tree.tree import LiveTree
 from hub.tracing import spans
 
@@ -311,7 +311,7 @@ def _by_topic(positions: Positions) -> dict[str, dict[str, int]]:
 def own_families(app: FastAPI, project: Path, home: Path) -> Iterator[Metric]:
     """Yield the series of the access log, and of processes that leave notes in the home folder."""
     yield from getattr(app.state, "access_log_families", tuple)()
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = epoch_ms()
     yield from outbox_note.families(outbox_note.read_note(home, now_ms))
     yield from lake_note.families(lake_note.read_note(home, now_ms))
     yield from sinks_note.families(sinks_note.known_rows(project, home, now_ms))

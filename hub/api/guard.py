@@ -42,8 +42,8 @@ from hub.home_key import make_key
 from hub.hosts import Hosts, UnknownHost
 from hub.observability.web.http_status import status_of
 from hub.observability.web.refusals import refusal
+from hub.quotas.shares import ASKER
 from hub.quotas.spending import QuotaExceeded
-from hub.shares import ASKER
 
 log = logging.getLogger(__name__)
 

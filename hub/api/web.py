@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -69,6 +68,7 @@ from hub.schema_registry.client.in_process import InProcessRegistry
 from hub.schema_registry.client.registry_client import RegistryClient
 from hub.schema_registry.server.node import RegistryNode
 from hub.sinks.observe import ProjectSinks
+from hub.times import epoch_ms
 from hub.topics.browse.browse import Browser
 from hub.topics.browse.describe import TopicFacts, describe
 from hub.topics.editing.editor import TopicEditor
@@ -187,7 +187,7 @@ def page_sources(
         series=reader_of(
             settings.home, measurers.series, settings.prometheus_url, settings.prometheus_timeout_s
         ),
-        lake=lambda topic: lake_line(read_note(settings.home, time.time_ns() // 1_000_000), topic),
+        lake=lambda topic: lake_line(read_note(settings.home, epoch_ms()), topic),
     )
 
 

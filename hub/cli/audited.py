@@ -8,7 +8,6 @@ name, without their values.
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -21,6 +20,7 @@ from hub.access_log.actions import LoggedAction, Result
 from hub.cli.context import load_settings
 from hub.cli.terminal.output import note
 from hub.errors import HubError
+from hub.times import epoch_ms
 
 if TYPE_CHECKING:
     from hub.access_log.entry import Entry
@@ -102,7 +102,7 @@ class _CommandLog:
 
         from hub.access_log.writer import NotLogged
 
-        entry = replace(self.entry, at_ms=_now_ms(), detail={**self.entry.detail, **detail})
+        entry = replace(self.entry, at_ms=epoch_ms(), detail={**self.entry.detail, **detail})
         try:
             self.log.change(entry).result(self.log.timeout_s + 1)
         except Late:
@@ -114,7 +114,7 @@ class _CommandLog:
         if self.started is None and result is Result.ok:
             self.log.stop()
             return  # nothing to change
-        self.log.result((self.started or self.entry).then(result, _now_ms(), **detail))
+        self.log.result((self.started or self.entry).then(result, epoch_ms(), **detail))
         self.log.stop()
         if self.log.state().waiting:
             note(f"The result of this command is not in the access log: {self.log.state().trouble}")
@@ -163,7 +163,7 @@ def _log_of(settings: Settings, path: str, spec: LoggedCommand, given: Mapping[s
     user, _, machine = account().partition("@")
     who = Who(user, "cli", machine)
     detail = {"command": f"hub {path}", "options": options}
-    entry = Entry(spec.action, Result.started, who, _now_ms(), spec.kind, name, new_id(), detail)
+    entry = Entry(spec.action, Result.started, who, epoch_ms(), spec.kind, name, new_id(), detail)
     current = _CommandLog(open_log(settings), entry)
     before = _CURRENT.set(current)
     try:
@@ -200,7 +200,3 @@ def open_log(settings: Settings) -> AccessLog:
     )
     log.start()
     return log
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

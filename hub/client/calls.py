@@ -2,12 +2,11 @@
 
 ::
 
-    call = calls.get("customer_360", "C-1")     yields Request and Pause, is sent a Reply (or has Broken thrown in),
-                                                returns the result: the same for a thread that waits and a task that awaits
+    call = calls.get("customer_360", "C-1")  # yields Request and Pause, is sent a Reply (or Broken is thrown)
 
-Each request may be repeated: reads change nothing, and a produce request carries an idempotency key. So
-temporary failures (no connection, 429, 502, 503, 504) are retried, with growing pauses, in the call's time.
-"""  # noqa: E501
+Threads and tasks run the same calls. Temporary failures (no connection, 429, 502, 503, 504) are retried, with
+growing pauses, in the call's time: reads change nothing, and a produce request carries an idempotency key.
+"""
 
 from __future__ import annotations
 
@@ -66,6 +65,7 @@ from hub.client.requests import (
 )
 from hub.errors import HubError, NotFound
 from hub.record import Positions
+from hub.times import epoch_ms
 
 if TYPE_CHECKING:
     from hub.tracing import Span, Spans, Trace
@@ -329,7 +329,7 @@ class Calls:
         """
         assert self.receipts is not None
         self.receipts.next_s = self.now() + EVERY_S
-        while (body := self.receipts.due(time.time_ns() // 1_000_000)) is not None:
+        while (body := self.receipts.due(epoch_ms())) is not None:
             request = Request("POST", "/api/audit/receipts", headers=JSON_BODY, body=body, timeout_s=_TELL_S)
             try:
                 reply: Reply = yield request

@@ -14,7 +14,6 @@ range. A read error ends its partition only: an entry gives the reason, and the 
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -44,6 +43,7 @@ from hub.log import whole
 from hub.record import Positions, TopicPartition
 from hub.replication.clusters.clusters import ClusterHandle
 from hub.replication.verification.verify import ComparedPartition
+from hub.times import epoch_ms
 
 STRETCH = 100_000
 _SILENT_S = 60.0
@@ -71,7 +71,7 @@ class TopicCounter:
     topic: str
     copies: Sequence[MirrorCopy] = ()
     replication_factor: int = 1
-    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    now_ms: Callable[[], int] = epoch_ms
     ledger: Counts = field(default_factory=Counts)
     cluster: BrokerCluster = field(init=False)
     targets: dict[str, BrokerCluster] = field(default_factory=dict)

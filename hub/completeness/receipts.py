@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -29,6 +28,7 @@ from hub.completeness.counts import (
 from hub.errors import Conflict, HubError
 from hub.log import Cluster, Log, Writer
 from hub.record import Headers, NewRecord, TopicPartition
+from hub.times import epoch_ms
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class ReceiptWriter:
         *,
         replication_factor: int = 1,
         every_s: float = EVERY_S,
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        now_ms: Callable[[], int] = epoch_ms,
     ) -> None:
         self.cluster, self.instance, self.every_s, self.now_ms = cluster, instance, every_s, now_ms
         self.replication_factor = replication_factor

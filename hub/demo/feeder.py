@@ -17,6 +17,7 @@ from hub.demo.customers import MEAN_STEP_MS, DemoEvent, Stream
 from hub.errors import PeerError
 from hub.kafka import KafkaCluster
 from hub.record import Positions, TopicPartition
+from hub.times import epoch_ms
 from hub.topics.gateway.producer import Publisher
 
 HEADER = "hub.demo"
@@ -71,7 +72,7 @@ def shop(feeder: Feeder, seed: int, customers: int, events: int) -> Stream:
     keeps its epoch.
     """
     if feeder.epoch_ms is None:
-        feeder.epoch_ms = time.time_ns() // 1_000_000 - events * MEAN_STEP_MS - 600_000
+        feeder.epoch_ms = epoch_ms() - events * MEAN_STEP_MS - 600_000
     return Stream(seed, customers, feeder.epoch_ms)
 
 

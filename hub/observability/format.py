@@ -121,14 +121,6 @@ def moment(at_ms: int | None, now_ms: int) -> str:
     return f"{at.day} {_MONTHS[at.month - 1]} {at:%H:%M}" if at.year == now.year else f"{at:%Y-%m-%d}"
 
 
-def iso(at_ms: int | None) -> str:
-    """Format as ISO 8601, UTC, with milliseconds."""
-    if at_ms is None:
-        return ""
-    at = _utc(at_ms)
-    return _beyond(at_ms) if at is None else f"{at:%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03d}Z"
-
-
 def _utc(at_ms: int) -> datetime | None:
     """Return the date and time; None when it is out of range.
 

@@ -33,6 +33,7 @@ from hub.outbox.pgoutput import BrokenMessage, decode, lsn_text
 from hub.outbox.replication import Keepalive, ReplicationConnection, SlotInUse
 from hub.record import NewRecord
 from hub.runtime import Backoff
+from hub.times import epoch_ms
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ class Relay:
     timeout_s: float = 15.0
     tell: Callable[[OutboxNote], None] = lambda _note: None
     seal: Callable[[str, bytes | None], bytes | None] = lambda _topic, value: value
-    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    now_ms: Callable[[], int] = epoch_ms
     note: OutboxNote = field(default_factory=OutboxNote)
     unpublished: bool = False  # the publication lacked the table: rows of that time are not relayed
     _said: str = ""

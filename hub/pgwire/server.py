@@ -25,8 +25,8 @@ from hub.pgwire.session_settings import startup_settings
 from hub.pgwire.sign_in import DatabaseSignIn, SignedIn, checked_database
 from hub.pgwire.sqlstates import PgError
 from hub.quotas.kinds import Quota
+from hub.quotas.shares import Shares
 from hub.quotas.spending import holding, pause_if_refused
-from hub.shares import Shares
 
 log = logging.getLogger(__name__)
 

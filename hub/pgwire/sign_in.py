@@ -20,8 +20,8 @@ from hub.errors import HubError
 from hub.pgwire.sqlstates import PgError
 from hub.pgwire.statement_log import STATEMENT, StatementLog
 from hub.quotas.ledger import Ledger
+from hub.quotas.shares import ASKER
 from hub.quotas.spending import SPENDER
-from hub.shares import ASKER
 
 DATABASE = "hub"
 NOBODY = "anonymous"

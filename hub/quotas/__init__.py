@@ -17,6 +17,7 @@ open. The server keeps the state in memory, so limits are per server.
     policy.py    [core]  the most specific limit of a principal; the tenant of a topic or view
     ledger.py    [core]  accounts of principals and tenants, bounded in number
     spending.py  [shell] what the current request uses; the error of a used-up quota
+    shares.py    [core]  most things that one caller holds at once, such as subscriptions
     usage.py     [core]  rows of the page and the command, and series by tenant
 
 hub/access/access_yaml.py has the format, hub/access/kafka_quotas.py the same limits as quotas of Kafka.

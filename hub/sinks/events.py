@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 from zlib import crc32
 
 import orjson
 
 from hub.record import NewRecord, Positions, Record
+from hub.times import iso
 
 _LATEST_MS = 253_402_300_799_999
 
@@ -77,10 +77,9 @@ def group_of(sink: str) -> str:
 def event_text(event: SinkEvent) -> bytes:
     """Return an event as JSON: type, timestamp, key, position, data; ``deleted`` for a deleted key."""
     record = event.record
-    at = datetime.fromtimestamp(min(max(0, record.timestamp_ms), _LATEST_MS) / 1000, UTC)
     body: dict[str, Any] = {
         "type": record.topic,
-        "timestamp": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "timestamp": iso(min(max(0, record.timestamp_ms), _LATEST_MS)),
         "key": event.key,
         "partition": record.partition,
         "offset": record.offset,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from hub.observability.lineage.live_graph import ConnectorFlow
 from hub.observability.web.pages.monitor.sinks import SinkLine
 from hub.sinks.events import group_of
 from hub.sinks.note import BAD, SinkRow, known_rows
+from hub.times import epoch_ms
 
 
 def observe_sinks(rows: Iterable[SinkRow], changes: RuleChanges) -> RuleObservations:
@@ -52,7 +52,7 @@ class ProjectSinks:
         return flows_of(self._rows(), topics)
 
     def _rows(self) -> list[SinkRow]:
-        return known_rows(self.project, self.home, time.time_ns() // 1_000_000)
+        return known_rows(self.project, self.home, epoch_ms())
 
 
 def line_of(row: SinkRow) -> SinkLine:

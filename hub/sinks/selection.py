@@ -31,6 +31,7 @@ from hub.record import Record
 from hub.schema_registry.codecs.wire_format import Undecodable, unframe
 from hub.sinks.events import Refused, SinkEvent
 from hub.sinks.sinks_file import SinkEntry
+from hub.times import epoch_ms
 
 _PAGE_S = 30.0
 _MOST_ROWS = 10_000
@@ -142,7 +143,7 @@ class Selection:
         table, _ = self._opened()
         now_s = time.monotonic()
         if self._compiled is None or now_s - self._compiled[0] > 1.0:
-            now_ms = time.time_ns() // 1_000_000
+            now_ms = epoch_ms()
             found = compile_query(
                 self._statement, _OneTable(table), postgres=False, parameters={}, now_ms=now_ms
             )

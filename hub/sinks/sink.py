@@ -31,6 +31,7 @@ from hub.sinks.owner import Owners
 from hub.sinks.selection import Selected, Selection, sql_refused
 from hub.sinks.sinks_file import SinkEntry
 from hub.sinks.targets.target import Target, Tell
+from hub.times import epoch_ms
 from hub.topics.dead_letters.model import DLQ_SUFFIX, dead_letter
 
 log = logging.getLogger(__name__)
@@ -253,7 +254,7 @@ class _Round:
             status.put(
                 delivered=note.delivered + delivered.events,
                 refused=note.refused + len(refused),
-                delivered_at_ms=time.time_ns() // 1_000_000,
+                delivered_at_ms=epoch_ms(),
             )
 
 

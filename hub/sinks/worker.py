@@ -34,6 +34,7 @@ from hub.sinks.targets.search import SearchIndex
 from hub.sinks.targets.target import Target, Tell
 from hub.sinks.targets.topic import OtherTopic
 from hub.sinks.targets.webhook import Webhook
+from hub.times import epoch_ms
 from hub.topics.tree.erasable import seal_by_tree
 from hub.topics.tree.tree_file import duration_ms
 
@@ -153,11 +154,11 @@ class SinkWorker:
             if name not in busy:
                 self.running[name] = start_sink(Sink(name, wanted[name], self.parts))
         self._measure()
-        write_notes(settings.home, time.time_ns() // 1_000_000, self.notes(paused))
+        write_notes(settings.home, epoch_ms(), self.notes(paused))
 
     def notes(self, paused: Collection[str]) -> list[SinkNote]:
         """Return the state of every sink of the file."""
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = epoch_ms()
         found = [SinkNote(name, "FAILING", why) for name, why in self._wrong.items()]
         for name in self._entries:
             running = self.running.get(name)

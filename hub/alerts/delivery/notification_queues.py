@@ -20,6 +20,7 @@ from hub.alerts.config.alerts_yaml import Channel
 from hub.alerts.model.alert_state import Notification
 from hub.errors import ConfigError, HubError
 from hub.runtime import Backoff
+from hub.times import epoch_ms
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ class NotificationQueues:
         done: Callable[[Notification], None] = lambda _notification: None,
         *,
         backoff: Callable[[], Backoff] = lambda: Backoff(first_s=1.0, most_s=60.0, factor=3.0),
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        now_ms: Callable[[], int] = epoch_ms,
     ) -> None:
         self._send, self._done, self._backoff, self._now_ms = send, done, backoff, now_ms
         self._workers: dict[str, _ChannelQueue] = {}

@@ -16,17 +16,16 @@ from urllib.parse import quote, urlencode
 from hub.alerts.model.alert_state import Alert, Notification
 from hub.alerts.model.matching import Labels
 from hub.alerts.model.rules import CLUSTER_RULES
+from hub.times import iso
 
 NEVER = "0001-01-01T00:00:00Z"
 _SHOWN = 20
 _COLOURS = {"page": "#c0392b", "warning": "#d68910", "info": "#2471a3"}
 
 
-def iso(at_ms: int | None) -> str:
+def _iso_or_never(at_ms: int | None) -> str:
     """Format as RFC 3339 in UTC; None becomes Alertmanager's zero time."""
-    if at_ms is None:
-        return NEVER
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return NEVER if at_ms is None else iso(at_ms)
 
 
 def object_path(labels: Labels) -> str:
@@ -140,7 +139,7 @@ def mail(notification: Notification, link: str, sender: str, to: list[str]) -> E
             lines.append(f"  why:     {each.detail}")
         if said.get("owner"):
             lines.append(f"  owner:   {said['owner']}")
-        lines.append(f"  since:   {iso(each.fired_at_ms)}")
+        lines.append(f"  since:   {_iso_or_never(each.fired_at_ms)}")
         if link:
             lines.append(f"  look:    {link}{object_path(each.labels)}")
             lines.append(f"  to do:   {_absolute(runbook_path(each.runbook), link)}")
@@ -161,8 +160,8 @@ def _alert(alert: Alert, link: str) -> dict[str, Any]:
         "status": "firing" if alert.firing else "resolved",
         "labels": dict(alert.labels),
         "annotations": annotations,
-        "startsAt": iso(alert.fired_at_ms),
-        "endsAt": iso(alert.ended_at_ms),
+        "startsAt": _iso_or_never(alert.fired_at_ms),
+        "endsAt": _iso_or_never(alert.ended_at_ms),
         "generatorURL": f"{link}{object_path(alert.labels)}",
         "fingerprint": alert.key,
     }

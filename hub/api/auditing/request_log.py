@@ -26,6 +26,7 @@ from hub.api.route_rules import RouteRule
 from hub.caller import Caller, Resource
 from hub.errors import HubError
 from hub.masking.shape import SeenShape
+from hub.times import epoch_ms
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[Any], Awaitable[None]]
@@ -127,7 +128,7 @@ class LoggedRequest:
         self._done = True
         result = Result.denied if status in _DENIED else Result.ok if status < 400 else Result.failed
         if self._started is not None:
-            self.owner.log.result(self._started.then(result, _now_ms(), status=status))
+            self.owner.log.result(self._started.then(result, epoch_ms(), status=status))
             return
         for entry in self._entries(result, status):
             self.owner.log.note(entry)
@@ -142,7 +143,7 @@ class LoggedRequest:
         result = Result.denied if status in _DENIED else Result.failed
         detail = {"status": status, "error": error.code}
         if self._started is not None:
-            self.owner.log.result(self._started.then(result, _now_ms(), **detail))
+            self.owner.log.result(self._started.then(result, epoch_ms(), **detail))
             return
         wrong = status == 401 and bool(self.asked.headers.get("authorization"))
         action = self.route.action if self.route is not None else LoggedAction.request
@@ -195,7 +196,7 @@ class LoggedRequest:
         # The hub's own processes are trusted to name the account that runs a command.
         if self.known.who.kind == "own" and (named := self.asked.headers.get(ACCOUNT_HEADER.lower())):
             about["account"] = named[0][:200]
-        return Entry(action, result, who, _now_ms(), kind, name, self._id, about)
+        return Entry(action, result, who, epoch_ms(), kind, name, self._id, about)
 
     # ---- changes
 
@@ -248,7 +249,3 @@ def claimed_name(asked: AuthRequest) -> str:
         return ""
     # A token may stand in the place of the name.
     return "" if name.startswith("hubt_") else name[:100]
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import AsyncExitStack
 from functools import partial
 
@@ -21,6 +20,7 @@ from hub.kafka import KafkaCluster
 from hub.materializers.progress.view_states import Newest
 from hub.materializers.stores.sql_store import Store
 from hub.runtime import repeating
+from hub.times import epoch_ms
 
 _LOOK_S = 2.0
 _HOUR_MS = 3_600_000
@@ -37,16 +37,16 @@ def add_erasures(
     """Add the routes, and start the thread that carries out erasures. Raises ConfigError."""
     facts, log = partial(project_facts, settings), ErasureLog(cluster, settings.replication_factor)
     delay_ms = int(settings.erase_delay_hours * _HOUR_MS)
-    erasing = Erasing(log, facts, LogSigner(make_key(settings.home)), delay_ms, _now_ms)
+    erasing = Erasing(log, facts, LogSigner(make_key(settings.home)), delay_ms, epoch_ms)
     app.include_router(create_router(erasing))
     runner = ErasureRunner(
         log,
-        PersonKeys(cluster, int(settings.erase_compaction_s * 1_000), settings.replication_factor, _now_ms),
-        ViewEraser(cluster, lambda: newest(store.progress()), settings.store_urls, _now_ms),
+        PersonKeys(cluster, int(settings.erase_compaction_s * 1_000), settings.replication_factor, epoch_ms),
+        ViewEraser(cluster, lambda: newest(store.progress()), settings.store_urls, epoch_ms),
         facts,
         int(settings.erase_key_cache_s * 1_000),
         app.state.access_log if settings.writes_access_log else None,
-        _now_ms,
+        epoch_ms,
     )
     opened.enter_context(
         repeating(
@@ -56,7 +56,3 @@ def add_erasures(
             failed="erasures are not carried out now",
         )
     )
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -23,6 +23,7 @@ from hub.log import TopicDescription
 from hub.record import TopicPartition
 from hub.replication.clusters.clusters import ClusterHandle, topics_of
 from hub.replication.engine.connection.kafka_connection import KafkaConnection
+from hub.times import epoch_ms
 from hub.topics.tree.tree import matches
 
 log = logging.getLogger(__name__)
@@ -78,7 +79,7 @@ def take(
     begun_s = time.monotonic()
     numbers, unfinished = vault.numbers(), vault.unfinished()
     before = unfinished or (vault.run(numbers[-1]) if numbers else None)
-    if unfinished is not None and (alone or _now_ms() - unfinished.ended_at_ms > _ABANDONED_MS):
+    if unfinished is not None and (alone or epoch_ms() - unfinished.ended_at_ms > _ABANDONED_MS):
         remove_orphans(vault, unfinished, lambda count: log.info("%d orphans of a killed run removed", count))
     number = max([*numbers, 0 if before is None else before.number]) + 1
     troubles: dict[str, str] = {}
@@ -89,7 +90,7 @@ def take(
         manifest,
         groups=_of_topics(started.groups, manifest.topics),
         registry=read_registry(source.registry) if request.schemas and source.registry else manifest.registry,
-        ended_at_ms=_now_ms(),
+        ended_at_ms=epoch_ms(),
         complete=True,
     )
     vault.keep(manifest)
@@ -128,7 +129,7 @@ def _planned(
         )
     groups, rules = _groups(source, troubles), _rules(source, troubles)
     facts = _facts(source, topics, troubles)
-    taken_at_ms = _now_ms()
+    taken_at_ms = epoch_ms()
     plan = plan_run(
         before, facts, taken_at_ms, lambda topic: any(matches(each, topic) for each in request.from_start)
     )
@@ -204,7 +205,7 @@ class _Run:
             name: replace(topic, partitions=_updated(topic, stored))
             for name, topic in self._started.topics.items()
         }
-        return replace(self._started, topics=topics, ended_at_ms=_now_ms())
+        return replace(self._started, topics=topics, ended_at_ms=epoch_ms())
 
 
 def _updated(
@@ -286,7 +287,3 @@ def _of_topics(
         for group, positions in groups.items()
     }
     return {group: positions for group, positions in found.items() if positions}
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

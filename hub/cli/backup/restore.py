@@ -26,6 +26,7 @@ from hub.cli.terminal.output import Output, OutputOption, note, show_one
 from hub.cli.terminal.progress import counted
 from hub.config import Settings
 from hub.errors import CallerError, HubError
+from hub.times import parse_iso
 
 if TYPE_CHECKING:
     from hub.backup.restoring.restore import RestorePlan, RestoreReport
@@ -141,12 +142,11 @@ def _time_ms(text: str | None, run: int | None) -> int | None:
     if run is not None:
         raise CallerError("--until finds the run by itself: give --until or --run")
     try:
-        moment = datetime.fromisoformat(text)
+        return parse_iso(text)
     except ValueError:
         raise CallerError(
             f'--until: "{text}" is not a time', hint="write it as 2026-11-26T14:30:00Z"
         ) from None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def _show_plan(plan: RestorePlan, *, everything: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +22,7 @@ from hub.cli.backup.places import (
 from hub.cli.context import load_settings
 from hub.cli.terminal.output import Output, OutputOption, note, show_one
 from hub.cli.terminal.progress import counted
+from hub.times import epoch_ms
 
 if TYPE_CHECKING:
     from hub.backup.saving.take import RunReport
@@ -74,7 +74,7 @@ def run(
         tuple(patterns or ()), tuple(from_start or ()), dict(definitions(settings.project)), schemas
     )
     with store.held() as alone, counted("Reading records") as progress:
-        vault = open_or_make(store, secret, identity, int(time.time() * 1000))
+        vault = open_or_make(store, secret, identity, epoch_ms())
         report = take(source, vault, request, alone=alone, progress=progress)
     with suppress(OSError):  # the backup is whole without the note
         keep(settings.home, _note_of(report, store.place))

@@ -12,6 +12,7 @@ from hub.cli.context import load_settings, open_home
 from hub.cli.terminal.output import Output, OutputOption, note, show
 from hub.config import Settings
 from hub.errors import NotFound
+from hub.times import epoch_ms, iso
 
 if TYPE_CHECKING:
     from hub.lake.note import LakeNote
@@ -40,7 +41,7 @@ def ls(patterns: PatternsArgument = None, output: OutputOption = Output.table) -
     from hub.lake.note import read_note
 
     settings = load_settings()
-    known = read_note(settings.home, time.time_ns() // 1_000_000)
+    known = read_note(settings.home, epoch_ms())
     rows = [_row(settings, topic, known) for topic in _topics(settings, patterns)]
     show(rows, output, _COLUMNS)
     bad = [row for row in rows if row["state"] in ("FAILING", "UNKNOWN")]
@@ -165,7 +166,6 @@ def _tables(settings: Settings, patterns: list[str] | None) -> Iterator[tuple[st
 
 def _row(settings: Settings, topic: str, known: LakeNote | None) -> dict[str, Any]:
     from hub.lake.catalog import identifier_of
-    from hub.observability import format
 
     found = None if known is None else known.topics.get(topic)
     if found is None:
@@ -175,5 +175,5 @@ def _row(settings: Settings, topic: str, known: LakeNote | None) -> dict[str, An
         return {**empty, "topic": topic, "table": table, "state": "UNKNOWN", "trouble": trouble}
     row = {key: value for key, value in found.as_json().items() if key != "committed_at_ms"}
     at_ms = found.committed_at_ms
-    committed_at = None if at_ms is None else format.iso(at_ms)
+    committed_at = None if at_ms is None else iso(at_ms)
     return {**row, "committed_at": committed_at, "trouble": found.trouble or None}

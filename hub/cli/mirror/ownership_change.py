@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hub.cli.mirror.context import World, confirm_name, open_world
 from hub.cli.terminal.output import Output, note, show, show_one
 from hub.errors import HubError
+from hub.times import epoch_ms
 
 if TYPE_CHECKING:
     from hub.access_log.chain import LogSigner
@@ -128,7 +128,7 @@ def change_ownership(
             note(line)
     if confirm:
         report = loss_report(operator.world, link.source, operation.old, operation.new)
-        note(report.words(operation.old, int(time.time() * 1000)))
+        note(report.words(operation.old, epoch_ms()))
         whose = f"{operation.whose} of {link.source}" if topics else f"what {link.source} owns"
         confirm_name(name, typed, f"hand over {whose} to {new}")
     finish(operator, operation, output)

@@ -4,7 +4,6 @@ targets need."""
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
@@ -25,6 +24,7 @@ from hub.cli.mirror.context import (
 )
 from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
 from hub.errors import HubError, PeerError
+from hub.times import epoch_ms
 
 if TYPE_CHECKING:
     from hub.replication.clusters.link_plan import LinkPlan
@@ -218,7 +218,7 @@ def _rules_from_now(world: World, names: Sequence[str] | None) -> list[str]:
             if begun:
                 from hub.replication.operations.pausing import append
 
-                append(world.clusters[link.target], [retry_record(link.name, int(time.time() * 1000))])
+                append(world.clusters[link.target], [retry_record(link.name, epoch_ms())])
     return done
 
 

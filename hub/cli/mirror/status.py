@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from hub.cli.terminal.output import Output, OutputOption, note, show
 from hub.cli.terminal.watch_option import IntervalOption, WatchOption, looked
 from hub.errors import PeerError
 from hub.observability.web.pages.monitor.mirrors import left_behind_lines
+from hub.times import epoch_ms
 
 if TYPE_CHECKING:
     from hub.replication.ownership.links import Link
@@ -97,7 +97,7 @@ def _status(world: World, link: Link, asker: SourceEndsReader) -> dict[str, Any]
         }
     places, known = places_of(link, board, progress), progress.of(link.name)
     asked = asker.ask(world.clusters[link.source], places, places - known.keys())
-    found = summary_of(world.file, link, board, progress, int(time.time() * 1000), asked)
+    found = summary_of(world.file, link, board, progress, epoch_ms(), asked)
     return with_losses(found, losses_now(world.file, link, world.clusters, board, progress))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +11,7 @@ import typer
 from hub.cli.mirror.context import FileOption, NameArgument, keys_in, open_world
 from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
 from hub.errors import HubError, NotFound
+from hub.times import epoch_ms
 
 if TYPE_CHECKING:
     from hub.cli.mirror.context import World
@@ -168,7 +168,7 @@ def _tell_verified(
     from hub.replication.operations.pausing import append
     from hub.replication.verification.continuous_check import of_everything
 
-    now_ms = int(time.time() * 1000)
+    now_ms = epoch_ms()
     said = [
         of_everything(name, each.checkpoint, verdict, now_ms)
         for each, verdict in verdicts

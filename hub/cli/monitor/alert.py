@@ -4,7 +4,6 @@ tests of channels."""
 from __future__ import annotations
 
 import getpass
-import time
 from enum import StrEnum
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -17,6 +16,7 @@ from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
 from hub.cli.terminal.watch_option import WatchOption, looked
 from hub.errors import CallerError, ConfigError, NotFound
 from hub.observability import format
+from hub.times import epoch_ms
 
 TIMEOUT_S = 15.0
 COLUMNS = ("alert", "severity", "state", "object", "since", "owner", "summary")
@@ -316,7 +316,7 @@ def _show_silence(row: dict[str, Any], output: Output) -> None:
 
 
 def _moment(at_ms: int | None) -> str:
-    return "" if at_ms is None else format.moment(at_ms, time.time_ns() // 1_000_000)
+    return "" if at_ms is None else format.moment(at_ms, epoch_ms())
 
 
 def _user() -> str:

@@ -4,7 +4,6 @@ missing.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +19,7 @@ from hub.errors import HubError
 from hub.observability import format
 from hub.observability.web.pages.monitor.completeness_times import at_of
 from hub.observability.web.pages.monitor.completeness_times import minute as minute_of
+from hub.times import epoch_ms
 
 if TYPE_CHECKING:
     from hub.completeness.balances import TopicCompleteness
@@ -242,7 +242,7 @@ def _of_stores(settings: Settings, topic: str) -> list[CountEntry]:
     if view == topic:
         return []
     declared = (settings.project / "views" / f"{view}.yaml").exists()
-    found, now_ms = [], time.time_ns() // 1_000_000
+    found, now_ms = [], epoch_ms()
     for store in _stores(settings, view, None):
         try:
             verdict = _verdict(settings, store, view, 60.0, 20)

@@ -170,6 +170,6 @@ def usage(output: OutputOption) -> None:
 
 
 def _time(seconds: int | None) -> str:
-    from hub.observability.format import iso
+    from hub.times import iso
 
     return "never" if seconds is None else iso(seconds * 1000)

@@ -17,6 +17,7 @@ from hub.cli.context import load_settings
 from hub.cli.terminal.output import note
 from hub.config import Settings
 from hub.errors import ConfigError, HubError
+from hub.times import epoch_ms
 
 if TYPE_CHECKING:
     from hub.demo.customers import DemoEvent
@@ -62,7 +63,7 @@ def demo(
         stream = feeder.shop(fed, seed, customers, events)
         _load(fed, islice(stream, max(events, 1)), max(events, 1), "Loading events of seven systems", stop)
         yield
-        feeder.trickle(fed, stream.at(lambda: time.time_ns() // 1_000_000), rate, stop)
+        feeder.trickle(fed, stream.at(epoch_ms), rate, stop)
 
     _run(
         "customer-360",

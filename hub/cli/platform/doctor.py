@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -29,6 +28,7 @@ from hub.outbox.note import read_note
 from hub.outbox.relay_state import relay_state
 from hub.schema_registry.client.registry_client import RegistryClient
 from hub.supervisor import running_hub
+from hub.times import epoch_ms
 
 
 class CheckResult(StrEnum):
@@ -199,7 +199,7 @@ def _contact(settings: Settings) -> Finding:
     """Check which of the hub's processes on this machine Kafka answers."""
     from hub.kafka.contact.notes import notes
 
-    found = notes(settings.home, time.time_ns() // 1_000_000)
+    found = notes(settings.home, epoch_ms())
     cut_off = [each for note in found for each in [worst(note)] if is_cut_off(each)]
     if cut_off:
         said = "; ".join(in_words(each) for each in cut_off)
@@ -349,7 +349,7 @@ def _connect(settings: Settings) -> Finding:
 def _outbox(settings: Settings) -> Finding:
     """Check the outbox's relay of this home by its last report."""
     declared = settings.outbox_database is not None
-    relay = relay_state(read_note(settings.home, time.time_ns() // 1_000_000), declared=declared)
+    relay = relay_state(read_note(settings.home, epoch_ms()), declared=declared)
     if relay.state == "off" or (relay.state == "unknown" and running_hub(settings.home) is None):
         return Finding("outbox", CheckResult.off, relay.found)
     verdicts = {"failing": CheckResult.fail, "unknown": CheckResult.fail, "refused": CheckResult.warn}

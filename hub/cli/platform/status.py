@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -24,6 +23,7 @@ from hub.outbox.note import read_note as read_outbox_note
 from hub.outbox.relay_state import RelayState, relay_state
 from hub.sinks.note import BAD, SinkRow, known_rows
 from hub.supervisor import RunningHub, running_hub
+from hub.times import epoch_ms
 from hub.topics.tree.tree import LiveTree
 
 _TIMEOUT_S = 15.0
@@ -74,7 +74,7 @@ def status(
     tree = LiveTree(settings.project / "topics.yaml")
 
     def look() -> Sequence[Part]:
-        hub, now_ms = running_hub(home), time.time_ns() // 1_000_000
+        hub, now_ms = running_hub(home), epoch_ms()
         relay = relay_state(read_outbox_note(home, now_ms), declared=declared)
         local = [processes(hub), *outbox(relay, runs=hub is not None)]
         wanted = sorted(name for name, topic in tree.topics().items() if topic.lake)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +12,7 @@ from hub.cli.audited import planned
 from hub.cli.context import load_settings
 from hub.cli.terminal.output import Output, OutputOption, note, show
 from hub.errors import CallerError
+from hub.times import epoch_ms
 
 if TYPE_CHECKING:
     from hub.topics.groups.reset_plan import ResetPlan
@@ -95,7 +95,7 @@ def _plan(group: str, topics: list[str], to: str) -> ResetPlan:
     from hub.topics.groups.reset import GroupPositions
     from hub.topics.groups.reset_plan import reset_request
 
-    request = reset_request(group, topics, to, time.time_ns() // 1_000_000)
+    request = reset_request(group, topics, to, epoch_ms())
     return GroupPositions(own_cluster(load_settings())).plan(request)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +12,7 @@ from hub.cli.context import load_settings, open_home
 from hub.cli.terminal.output import Output, OutputOption, note, show_one
 from hub.config import Settings
 from hub.errors import CallerError, ConfigError, NotFound
+from hub.times import epoch_ms
 
 if TYPE_CHECKING:
     from hub.outbox.database import OutboxDatabase
@@ -125,7 +125,7 @@ def status(
     with _opened(database, table) as (settings, outbox):
         slot = outbox.slot_state()
         stored = _stored(settings, outbox)
-        known = read_note(settings.home, time.time_ns() // 1_000_000)
+        known = read_note(settings.home, epoch_ms())
         shown: dict[str, object] = {
             "slot": outbox.slot,
             "relay": "no slot: hub outbox init" if slot is None else "active" if slot.active else "none",

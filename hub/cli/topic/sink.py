@@ -12,6 +12,7 @@ from hub.cli.context import load_settings, open_home
 from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
 from hub.config import Settings
 from hub.errors import HubError, NotFound
+from hub.times import epoch_ms
 
 if TYPE_CHECKING:
     from hub.sinks.note import SinkRow
@@ -169,7 +170,7 @@ def _rows(settings: Settings) -> list[SinkRow]:
             hint="docs/how-to/send-events-out.md has an example",
             code="HUB-1821",
         )
-    return rows_of(settings.project, settings.home, time.time_ns() // 1_000_000)
+    return rows_of(settings.project, settings.home, epoch_ms())
 
 
 def _is_bad(row: SinkRow) -> bool:

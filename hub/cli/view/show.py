@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from textwrap import fill
@@ -16,6 +15,7 @@ from hub.cli.view.versions import show_comparison
 from hub.errors import NotFound, nearest
 from hub.observability import format
 from hub.record import Positions
+from hub.times import epoch_ms
 
 
 def show_view(
@@ -36,7 +36,7 @@ def show_view(
     if output is Output.json:
         show_one(found, output)
         return
-    show_one(dict(shown(found, time.time_ns() // 1_000_000)))
+    show_one(dict(shown(found, epoch_ms())))
     for each in found["stores"]:
         for key in (each.get("proof") or {}).get("differing", []):
             note(f'store {each["store"]}: key "{key["key"]}": {key["why"]}')

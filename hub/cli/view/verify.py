@@ -3,7 +3,6 @@ applier."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +16,7 @@ from hub.cli.terminal.progress import counted
 from hub.cli.terminal.watch_option import WatchOption, looked
 from hub.errors import NotFound, nearest
 from hub.observability import format
+from hub.times import epoch_ms
 
 if TYPE_CHECKING:
     from hub.config import Settings
@@ -78,7 +78,7 @@ def _print_verifications(rows: Sequence[Mapping[str, Any]], output: Output) -> N
     if output is Output.json:
         show(rows, output)
     elif rows:
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = epoch_ms()
         lines = [{**each, "proved": verification_summary(each, now_ms)} for each in rows]
         show(lines, output, ("view", "store", "rows", "proved"))
         for each in rows:

@@ -41,6 +41,7 @@ from hub.metrics.histogram import Histogram
 from hub.record import Positions
 from hub.runtime import Backoff
 from hub.schema_registry.client.port import SchemaRegistry
+from hub.times import epoch_ms
 
 log = logging.getLogger(__name__)
 
@@ -190,7 +191,7 @@ class Canaries:
 
     def _probe(self, sender: KafkaSender, partition: int, schema_id: int) -> None:
         with self.lock:
-            probe = self.canary.next(partition, time.time_ns() // 1_000_000, time.monotonic())
+            probe = self.canary.next(partition, epoch_ms(), time.monotonic())
 
         def acknowledged(_place: object, _offset: int, error: HubError | None) -> None:
             with self.lock:

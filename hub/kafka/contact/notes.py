@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ import orjson
 from hub.kafka.contact.watchdog import ContactReport, reports
 from hub.runtime import repeating
 from hub.supervisor import began_of
+from hub.times import epoch_ms
 
 FOLDER = "contact"
 WRITE_EVERY_S = 2.0
@@ -71,7 +71,7 @@ def _write(path: Path) -> None:
     told = {
         "pid": os.getpid(),
         "began": began_of(os.getpid()),
-        "at_ms": time.time_ns() // 1_000_000,
+        "at_ms": epoch_ms(),
         "reports": [each._asdict() for each in reports()],
     }
     written = path.with_suffix(f".{os.getpid()}.tmp")

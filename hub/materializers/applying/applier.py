@@ -49,6 +49,7 @@ from hub.materializers.snapshot_groups.group import CUT
 from hub.materializers.stores.store import Meanwhile, StoreRefused, ViewBatch, ViewStore
 from hub.materializers.versions.versions import PREFIX as VERSIONS
 from hub.record import Positions, Record, TopicPartition
+from hub.times import epoch_ms
 
 _POLL_S = 0.25
 # Defaults: how long rows of a group wait for its snapshot, and how many rows of a view may wait.
@@ -207,7 +208,7 @@ class Applier:
         batches = self._gate.only_whole(batches, parts, self.followed, records)
         traced = batch_spans(self.name, self.followed, batches, records)
         self._apply(batches, records, self._read_ahead if count >= self.many else None)
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = epoch_ms()
         for name, span in traced.items():
             span.end("refused" if self.followed[name].stopped else "")
         for batch in batches:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from hub.materializers.snapshot_groups.barrier import MemberStanding
 from hub.materializers.snapshot_groups.group import GroupSnapshot
 from hub.materializers.stores.store import BatchMark, RowVersion, ViewBatch
 from hub.record import Positions, Record, TopicPartition
+from hub.times import epoch_ms
 
 log = logging.getLogger(__name__)
 
@@ -151,7 +151,7 @@ def stop_record(followed: AppliedView) -> dict[str, Any]:
 
 def stop_view(followed: AppliedView, reason: str) -> dict[str, Any]:
     """Stop a view in this store, and return the store's state record of it."""
-    followed.stopped, followed.stopped_at_ms = reason, time.time_ns() // 1_000_000
+    followed.stopped, followed.stopped_at_ms = reason, epoch_ms()
     log.error("view %s stops: %s", followed.view.table, reason)
     return stop_record(followed)
 
@@ -176,7 +176,7 @@ def see_positions(followed: AppliedView, batch: ViewBatch) -> None:
 
 def report_positions(followed: AppliedView, records: dict[str, Any]) -> None:
     """Add the source positions that a real-time view's rows show to the store's ``records``, now and then."""
-    now = time.time_ns() // 1_000_000
+    now = epoch_ms()
     if followed.seen != followed.seen_told and now - followed.seen_told_ms >= _SEEN_EVERY_MS:
         followed.seen_told, followed.seen_told_ms = followed.seen, now
         records[f"seen:{followed.view.table}"] = position_record(followed.seen, now)

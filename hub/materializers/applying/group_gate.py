@@ -8,7 +8,6 @@ which also notes the snapshot. Rows past it wait in memory, within bounds.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
@@ -18,6 +17,7 @@ from hub.materializers.applying.followed_view import AppliedView, StepPart
 from hub.materializers.snapshot_groups.barrier import GroupBarrier, MemberStanding
 from hub.materializers.snapshot_groups.group import CUT, GroupSnapshot, group_snapshot_of
 from hub.materializers.stores.store import ViewBatch
+from hub.times import epoch_ms
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +137,7 @@ class GroupGate:
             return
         self._reported_apart[barrier.name] = barrier.why
         log.warning("group %s: its views are applied as their rows come: %s", barrier.name, barrier.why)
-        since_ms = time.time_ns() // 1_000_000
+        since_ms = epoch_ms()
         records[f"{CUT}{barrier.name}"] = {"state": "apart", "why": barrier.why, "since_ms": since_ms}
 
 

@@ -34,6 +34,7 @@ from hub.materializers.versions.comparison import compare
 from hub.materializers.versions.version_records import compared_record
 from hub.materializers.versions.versions import Versions
 from hub.record import NewRecord, Positions
+from hub.times import epoch_ms
 
 log = logging.getLogger(__name__)
 
@@ -150,7 +151,7 @@ class LatencySampler:
         if self.writer is None:
             self.writer = self.cluster.writer()
         counted = {each.name: (each.latencies.counted, now_s) for each in due}
-        self.writer.append([each.latencies.record(time.time_ns() // 1_000_000) for each in due])
+        self.writer.append([each.latencies.record(epoch_ms()) for each in due])
         self.told |= counted
 
     def _news(self, store: StoreThread, now_s: float) -> bool:

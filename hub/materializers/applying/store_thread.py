@@ -41,6 +41,7 @@ from hub.materializers.versions.versions import Versions
 from hub.record import Positions
 from hub.runtime import Backoff
 from hub.schema_registry.client.registry_client import RegistryClient
+from hub.times import epoch_ms
 from hub.topics.tree.tree import LiveTree
 
 log = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ class StoreThread:
     schemas: RegistryClient
     reason: str | None = None
     state: StoreState = "starting"
-    since_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+    since_ms: int = field(default_factory=epoch_ms)
     store: ViewStore | None = None
     applier: Applier | None = None
     served: Mapping[str, str] = field(default_factory=dict)
@@ -80,7 +81,7 @@ class StoreThread:
     def __post_init__(self) -> None:
         self.latencies = Latencies(
             self.name,
-            time.time_ns() // 1_000_000,
+            epoch_ms(),
             lambda table: self.objectives.get(table.partition("@")[0]),
             self.settings.latency_replay_s,
         )
@@ -178,7 +179,7 @@ class StoreThread:
 
     def _say(self, state: StoreState, reason: str | None) -> None:
         if (state, reason) != (self.state, self.reason):
-            self.state, self.reason, self.since_ms = state, reason, time.time_ns() // 1_000_000
+            self.state, self.reason, self.since_ms = state, reason, epoch_ms()
 
     def _close(self) -> None:
         applier, store = self.applier, self.store
@@ -200,7 +201,7 @@ class StoreThread:
 def prune_history(store: Store, began_s: float) -> float:
     """Remove versions of rows that are over, a bounded number. Returns when to do it again, by
     ``time.monotonic``."""
-    removed = store.history.prune(time.time_ns() // 1_000_000, _PRUNE_ROWS)
+    removed = store.history.prune(epoch_ms(), _PRUNE_ROWS)
     now_s = time.monotonic()
     pause_s = _PRUNE_AGAIN_S if removed >= _PRUNE_ROWS else _PRUNE_EVERY_S
     return now_s + max(pause_s, _PRUNE_PAUSE * (now_s - began_s))

@@ -17,7 +17,7 @@ key.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import NamedTuple
 
 import orjson
@@ -25,12 +25,12 @@ import orjson
 from hub.materializers.definition.declared import LAST_EVENT_AT
 from hub.materializers.stores.store import StoreSnapshot
 from hub.record import NewRecord
+from hub.times import iso, ms_of
 
 # An expiry that does not show in the store is written again after this time: the view may be stopped, or the
 # topic of expiries was recreated.
 AGAIN_S = 300.0
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_FIRST_MS = round((datetime(1, 1, 1, tzinfo=UTC) - _EPOCH).total_seconds() * 1000)
+_FIRST_MS = ms_of(datetime.min)
 
 
 class ExpiredRow(NamedTuple):
@@ -47,9 +47,7 @@ def record(topic: str, due: ExpiredRow) -> NewRecord:
     b'{"cutoff":"2024-03-01T11:00:00.123Z"}'
     """
     # Before year 1 no calendar applies: use its start, which is still before the clock's time less any ttl.
-    at = _EPOCH + timedelta(milliseconds=max(due.last_ms, _FIRST_MS))
-    text = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return NewRecord(topic, due.key.encode(), orjson.dumps({"cutoff": text}))
+    return NewRecord(topic, due.key.encode(), orjson.dumps({"cutoff": iso(max(due.last_ms, _FIRST_MS))}))
 
 
 def among(cut: StoreSnapshot, until_ms: int, limit: int) -> list[ExpiredRow]:

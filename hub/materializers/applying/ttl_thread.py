@@ -25,6 +25,7 @@ from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.sql_view import SqlView
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.stores.store import ViewStore
+from hub.times import epoch_ms
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class Expirer:
         try:
             while not stop.wait(min(self.every_s, _FULL_PAGE_S)):
                 try:
-                    self.step(time.time_ns() // 1_000_000)
+                    self.step(epoch_ms())
                 except HubError as error:
                     log.warning("the check for expired rows failed and is repeated: %s", error.message)
                 except Exception:  # an internal error must not end the thread

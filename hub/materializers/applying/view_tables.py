@@ -4,7 +4,6 @@ and find those to be refilled."""
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
@@ -23,6 +22,7 @@ from hub.materializers.search.declared_indexes import noted_text_index
 from hub.materializers.stores.store import StoreRefused, ViewStore
 from hub.record import Record
 from hub.schema_registry.client.port import RegisteredSchema
+from hub.times import epoch_ms
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class ViewTables:
 
     def note_whole(self, followed: AppliedView, records: dict[str, Any]) -> None:
         """Note from time to time that the store has everything, in the store's ``records``."""
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = epoch_ms()
         if now_ms - followed.asked_whole_ms < _WHOLE_EVERY_MS:
             return
         followed.asked_whole_ms = now_ms
@@ -120,7 +120,7 @@ class ViewTables:
         end = self.log.end_offsets([view.changelog])
         if not whole or self.store.positions(view.table, "changelog").covers(end):
             return False
-        away_ms = time.time_ns() // 1_000_000 - int(whole["at_ms"])
+        away_ms = epoch_ms() - int(whole["at_ms"])
         kept_ms = tombstones_kept_ms(self.log, view.changelog)
         if kept_ms is None or away_ms <= kept_ms // 2:
             return False

@@ -24,6 +24,7 @@ from hub.materializers.spark.delta_stream import DeltaQuery
 from hub.materializers.spark.pyspark_types import SparkSession, StreamingQuery
 from hub.materializers.spark.sql_stream import SqlPlan, Swept
 from hub.record import Positions, lag_records
+from hub.times import epoch_ms
 
 log = logging.getLogger(__name__)
 
@@ -148,7 +149,7 @@ class BatchReports:
             Positions(),
             batch.input_rows,
             batch.batch_ms,
-            time.time_ns() // 1_000_000,
+            epoch_ms(),
             self._swept.dead,
             self._swept.late,
             read_at_ms=read_at_ms,

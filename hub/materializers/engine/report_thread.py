@@ -14,6 +14,7 @@ from hub.errors import HubError
 from hub.log import Writer
 from hub.materializers.progress.engine_reports import REPORT_EVERY_S, EngineReport
 from hub.runtime import repeating
+from hub.times import epoch_ms
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ class ReportThread:
         if views is None or (views == self._told and now_s - self._told_at_s < REPORT_EVERY_S):
             return
         try:
-            report = EngineReport(time.time_ns() // 1_000_000, views, self._folder, self._run)
+            report = EngineReport(epoch_ms(), views, self._folder, self._run)
             self._writer.append([report.record()])
         except HubError as error:
             if error.message != self._failed:

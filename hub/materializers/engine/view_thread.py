@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -61,6 +60,7 @@ from hub.materializers.isolation.thread_marks import isolation_message
 from hub.materializers.progress.records import EngineState, ViewState
 from hub.materializers.snapshot_groups.coordinator import Member
 from hub.materializers.spark.slots import WIDENS
+from hub.times import epoch_ms
 
 log = logging.getLogger(__name__)
 
@@ -276,7 +276,7 @@ class ViewThread:
             ViewState(
                 self.table,
                 state,
-                time.time_ns() // 1_000_000,
+                epoch_ms(),
                 reason or self._planner.trouble,
                 view.doc if view else "",
                 view.owner if view else "",

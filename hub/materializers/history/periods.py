@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from hub.errors import CallerError, Gone, PeerError
 from hub.materializers.types.avro_types import AvroType
+from hub.times import iso, parse_iso
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +53,16 @@ def period_at(view: str, periods: Sequence[HistoryPeriod], at_ms: int, now_ms: i
     require_history(view, periods)
     if at_ms > now_ms:
         raise CallerError(
-            f'view "{view}": {iso_of(at_ms)} is in the future', hint="name a time up to now", code="HUB-1492"
+            f'view "{view}": {iso(at_ms)} is in the future', hint="name a time up to now", code="HUB-1492"
         )
     kept = answerable(periods, now_ms)
     for each in kept:
         if each.begins_ms(now_ms) <= at_ms and (each.until_ms is None or at_ms < each.until_ms):
             return each
     begins = [each.begins_ms(now_ms) for each in kept]
-    since = f"its history begins at {iso_of(min(begins))}" if begins else "nothing is kept any more"
+    since = f"its history begins at {iso(min(begins))}" if begins else "nothing is kept any more"
     raise Gone(
-        f'view "{view}": {iso_of(at_ms)} is not kept: {since}',
+        f'view "{view}": {iso(at_ms)} is not kept: {since}',
         hint="ask for a later time, or raise `history` in the view's file for times to come",
         code="HUB-1491",
     )
@@ -82,32 +82,19 @@ class StoreReach:
         if self.until_ms is not None and at_ms <= self.until_ms:
             return
         if self.is_behind is not False:
-            reached = "an unknown time" if self.until_ms is None else iso_of(self.until_ms)
+            reached = "an unknown time" if self.until_ms is None else iso(self.until_ms)
             raise PeerError(
-                f'view "{view}": the store has its changes up to {reached}, not yet those of {iso_of(at_ms)}',
+                f'view "{view}": the store has its changes up to {reached}, not yet those of {iso(at_ms)}',
                 hint="ask again later; hub lag shows whether the view is running",
                 code="HUB-3099",
             )
 
 
-def iso_of(at_ms: int) -> str:
-    """Return a time as ISO 8601 in UTC.
-
-    >>> iso_of(0)
-    '1970-01-01T00:00:00.000Z'
-    """
-    try:
-        return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
-    except (ValueError, OverflowError, OSError):
-        return f"{at_ms} ms"
-
-
 def time_of(name: str, text: str) -> int:
     """Return the epoch milliseconds of a time in a request. Raises CallerError."""
     try:
-        moment = datetime.fromisoformat(text)
-        return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
-    except (ValueError, OverflowError):
+        return parse_iso(text)
+    except ValueError:
         raise CallerError(
             f'{name} "{text[:60]}" is not a time',
             hint="ISO 8601, such as 2026-01-31T14:03:00Z; in a URL write + as %2B",

@@ -9,10 +9,11 @@ from hub.config import Settings
 from hub.materializers.isolation import policy as isolation
 from hub.materializers.isolation.policy import IsolatedVersion
 from hub.materializers.isolation.processes import SharedProcess
-from hub.materializers.isolation.thread_marks import Key, epoch_ms, out_of_memory_kills, table_of_key
+from hub.materializers.isolation.thread_marks import Key, out_of_memory_kills, table_of_key
 from hub.materializers.progress.records import ViewState
 from hub.materializers.snapshot_groups.coordinator import RunningVersion
 from hub.materializers.versions.version_log import VersionLog
+from hub.times import epoch_ms
 
 
 class IsolatedProcess:

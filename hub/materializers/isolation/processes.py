@@ -33,7 +33,6 @@ from hub.materializers.isolation.thread_marks import (
     IsolatedMember,
     Key,
     ThreadMarks,
-    epoch_ms,
     isolation_message,
     out_of_memory_kills,
     table_of_key,
@@ -43,6 +42,7 @@ from hub.materializers.snapshot_groups.coordinator import RunningVersion
 from hub.materializers.versions.version_log import VersionLog
 from hub.runtime import die_with_parent
 from hub.supervisor import LOG_LIMIT_BYTES
+from hub.times import epoch_ms
 
 log = logging.getLogger(__name__)
 

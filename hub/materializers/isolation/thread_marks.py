@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from hub.materializers.definition.sql_view import SqlView
 from hub.materializers.isolation.policy import DiskState, IsolatedVersion, Phase
 from hub.materializers.snapshot_groups.coordinator import Member
 from hub.runtime import Backoff
+from hub.times import epoch_ms
 
 Key = tuple[Path, int | None]  # a view's file and the version's suffix
 FIRST_PAUSE_S, MOST_PAUSE_S, FACTOR = 5.0, 600.0, 3.0
@@ -129,10 +129,6 @@ def last_bytes(folder: Path) -> int:
         return max((int(path.name) for path in folder.iterdir() if path.name.isdecimal()), default=-1)
     except OSError:
         return -1
-
-
-def epoch_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def isolation_message(entry: IsolatedVersion, now: str) -> str:

@@ -11,10 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from hub.record import Record
+from hub.times import iso, parse_iso
 
 _UNIT_MS = {"second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000, "week": 604_800_000}
 _WINDOW = re.compile(
@@ -45,7 +45,7 @@ def late_event(record: Record) -> LateEvent | None:
         return None
     topic, event, watermark = (each.decode(errors="replace") for each in said if each is not None)
     try:
-        return LateEvent(topic, _ms(event), _ms(watermark))
+        return LateEvent(topic, parse_iso(event), parse_iso(watermark))
     except ValueError:
         return None
 
@@ -86,12 +86,3 @@ def needed_ms(events: Iterable[LateEvent], watermark_ms: int) -> int:
     """
     most = max((each.behind_ms for each in events), default=0)
     return -(-(watermark_ms + most + 1) // 60_000) * 60_000 if most else watermark_ms
-
-
-def iso(milliseconds: int) -> str:
-    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{milliseconds % 1000:03d}Z"
-
-
-def _ms(text: str) -> int:
-    return round(datetime.fromisoformat(text).timestamp() * 1000)

@@ -28,7 +28,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 import orjson
@@ -36,6 +36,7 @@ import orjson
 from hub.materializers.progress.records import PROGRESS_TOPIC, Progress
 from hub.metrics.histogram import SKEW_MS, Histogram, edges_with
 from hub.record import NewRecord, TopicPartition
+from hub.times import ms_of
 from hub.tracing import Trace
 
 PREFIX = "latency:"
@@ -339,6 +340,5 @@ def event_ms(told: object) -> int | None:
         except ValueError:
             return None
     if isinstance(told, datetime):
-        aware = told if told.tzinfo is not None else told.replace(tzinfo=UTC)
-        return round(aware.timestamp() * 1000)
+        return ms_of(told)
     return told if isinstance(told, int) and not isinstance(told, bool) and told >= 0 else None

@@ -22,6 +22,7 @@ from hub.log import Log, Writer
 from hub.materializers.progress.records import PROGRESS_TOPIC
 from hub.record import NewRecord
 from hub.runtime import repeating
+from hub.times import epoch_ms
 from hub.tracing import spans
 
 log = logging.getLogger(__name__)
@@ -82,7 +83,7 @@ class SpanCounts:
                 return False
             if self.writer is None:
                 self.writer = self.cluster.writer()
-            self.writer.append([record(self.service, counters, time.time_ns() // 1_000_000)])
+            self.writer.append([record(self.service, counters, epoch_ms())])
         except HubError as error:
             log.debug("counts of spans were not reported: %s", error.message)
             return False

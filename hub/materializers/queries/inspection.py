@@ -9,10 +9,10 @@ from typing import Any
 from sqlglot import exp
 
 from hub.errors import nearest
-from hub.materializers.queries.functions.kinds import epoch_ms
 from hub.materializers.queries.functions.values import interval_ms
 from hub.materializers.queries.parser import ParsedStatement, SqlError, placeholders_in
 from hub.materializers.queries.relations import Value
+from hub.times import parse_iso
 
 _DAY_MS = 86_400_000
 
@@ -155,7 +155,7 @@ def _constant_ms(node: Any, parameters: Mapping[str, Value], now_ms: int) -> int
         value = parameters.get(str(node.this))
     if isinstance(value, str):
         try:
-            return epoch_ms(value)
+            return parse_iso(value)
         except (ValueError, OverflowError):
             return None
     if isinstance(node, exp.Sub) and isinstance(node.expression, exp.Interval):

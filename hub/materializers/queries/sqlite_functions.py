@@ -21,8 +21,8 @@ from functools import lru_cache
 from typing import Any
 
 from hub.masking.values import hashed, partly
-from hub.materializers.queries.functions.kinds import epoch_ms
 from hub.materializers.stores.columns import from_sql
+from hub.times import parse_iso
 
 _DAY_MS = 86_400_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -283,8 +283,8 @@ FUNCTIONS: tuple[tuple[str, int, Callable[..., Any]], ...] = (
     ("hub_iso_date", 1, _quiet(lambda value: _iso_date(value) if _iso_date else None)),
     ("hub_whole", 1, _quiet(_matching(_WHOLE, int))),
     ("hub_floating", 1, _quiet(_matching(_NUMERAL, float))),
-    ("hub_epoch_ms", 1, _quiet(lambda text: epoch_ms(str(text)))),
-    ("hub_epoch_day", 1, _quiet(lambda text: epoch_ms(str(text)) // _DAY_MS)),
+    ("hub_epoch_ms", 1, _quiet(lambda text: parse_iso(str(text)))),
+    ("hub_epoch_day", 1, _quiet(lambda text: parse_iso(str(text)) // _DAY_MS)),
     ("hub_float_text", 1, _quiet(float_text)),
     ("hub_rounded", 1, _quiet(lambda value: round(value) if abs(value) <= 9.2e18 else None)),
     ("hub_rounded_decimal", 1, _quiet(lambda value: int(_rounded(value, 0)))),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from hub.materializers.stores.sql.tables import ViewTable
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.verification.verification_status import reported_verifications, shown
 from hub.materializers.versions.routes import recomputed, shown_versions
+from hub.times import epoch_ms
 
 
 def known_views(store: Store, told: Mapping[str, Any]) -> list[str]:
@@ -92,7 +92,7 @@ def _verifications(told: Mapping[str, Any], view: str) -> dict[str, dict[str, An
     reads = shows_keys(view)
     return {
         store: shown(proof, keys=reads)
-        for store, proof in reported_verifications(told, time.time_ns() // 1_000_000, only=view)
+        for store, proof in reported_verifications(told, epoch_ms(), only=view)
     }
 
 

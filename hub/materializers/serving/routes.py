@@ -3,7 +3,6 @@ from the store alone."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -58,8 +57,9 @@ from hub.materializers.stores.sql.text_search import FoundRow
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.stores.store import RowVersion
 from hub.materializers.verification.verification_status import rows_of
+from hub.quotas.shares import Shares
 from hub.record import Positions
-from hub.shares import Shares
+from hub.times import epoch_ms
 
 _LONGEST_WAIT_MS = 60_000
 # Limit of subscribers: each one queries the store after every apply.
@@ -126,7 +126,7 @@ class _Routes:
         """Show for every view and store whether its rows are the fold of its changelog, differences first.
         Differing keys are shown only to callers who may read the view."""
         told = self.newest(self.store.progress())
-        return _json({"views": rows_of(told, time.time_ns() // 1_000_000, sees_view, shows_keys)})
+        return _json({"views": rows_of(told, epoch_ms(), sees_view, shows_keys)})
 
     async def rows(
         self,

@@ -22,8 +22,8 @@ from hub.errors import HubError
 from hub.materializers.stores.sql.queries import ChangedRows, Filter
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.stores.store import RowVersion
+from hub.quotas.shares import Shares
 from hub.record import Positions
-from hub.shares import Shares
 
 log = logging.getLogger(__name__)
 

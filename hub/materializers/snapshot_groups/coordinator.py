@@ -38,6 +38,7 @@ from hub.materializers.snapshot_groups.group import (
     next_place,
 )
 from hub.record import NewRecord, Positions
+from hub.times import epoch_ms
 
 log = logging.getLogger(__name__)
 
@@ -297,7 +298,7 @@ class SnapshotGroups:
     writer: Writer
     most: int
     pause_s: float
-    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    now_ms: Callable[[], int] = epoch_ms
     running: Sequence[RunningVersion] = ()
     groups: dict[str, SnapshotGroup] = field(default_factory=dict)
 

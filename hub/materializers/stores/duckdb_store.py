@@ -42,6 +42,7 @@ from hub.materializers.stores.store import (
 from hub.materializers.stores.stored_row import RowShaper, columns_of, must_refill, newest_rows
 from hub.materializers.types.avro_types import AvroType
 from hub.record import Positions
+from hub.times import epoch_ms
 
 _LOCK_WAIT_S, _LOCK_PAUSE_S = 10.0, 0.05
 _MEMORY = "1GB"
@@ -198,7 +199,7 @@ class DuckStore:
         if _all(connection, f"SELECT 1 {gone} LIMIT 1", [batch.expire_below]):
             connection.execute(
                 f"UPDATE {table} SET _deleted = TRUE, _applied_at_ms = ? WHERE _version < ? AND NOT _deleted",
-                [time.time_ns() // 1_000_000, batch.expire_below],
+                [epoch_ms(), batch.expire_below],
             )
             self._move(connection, batch.view, "swept", Positions.of([("", 0, batch.expire_below)]))
 

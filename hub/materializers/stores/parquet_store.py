@@ -27,7 +27,6 @@ import os
 import re
 import shutil
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -55,6 +54,7 @@ from hub.materializers.stores.store import (
 from hub.materializers.stores.stored_row import RowShaper, columns_of, must_refill, newest_rows
 from hub.materializers.types.avro_types import AvroType
 from hub.record import Positions
+from hub.times import epoch_ms
 
 GRACE_S = 600.0
 _MEMORY = "1GB"
@@ -115,7 +115,7 @@ class ParquetStore:
                 made = Manifest(name, topic_id, types, list(indexes))
                 if found is not None:
                     made = replace(made, sequence=found.sequence, retired=found.retired)
-                    made = made.instead(found.files, (), _now_ms())
+                    made = made.instead(found.files, (), epoch_ms())
                 self._commit(made)
             elif (found.types, found.indexes, list(found.types)) != (types, list(indexes), list(types)):
                 made = replace(found, types=types, indexes=list(indexes))
@@ -205,7 +205,7 @@ class ParquetStore:
                 "(FORMAT parquet, COMPRESSION zstd)"
             )
             rows = pyarrow.parquet.read_metadata(path).num_rows
-        return made.instead(files, [File(name, kind, rows)], _now_ms())
+        return made.instead(files, [File(name, kind, rows)], epoch_ms())
 
     def _has_below(self, made: Manifest, below: int) -> bool:
         with self._database(made, made.files) as database:
@@ -222,7 +222,7 @@ class ParquetStore:
         Removes only files that the previous manifest lists as retired: that one is valid until this one is in
         place.
         """
-        before = _now_ms() - int(self.grace_s * 1000)
+        before = epoch_ms() - int(self.grace_s * 1000)
         last = self._found(made.view)
         old = [name for name, since in (last.retired if last else {}).items() if since <= before]
         for name in old:
@@ -367,7 +367,3 @@ def _sync(path: Path) -> None:
 
 def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -57,6 +57,7 @@ from hub.materializers.stores.store import (
 from hub.materializers.stores.stored_row import columns_of, must_refill, newest_by_key
 from hub.materializers.types.avro_types import AvroType
 from hub.record import Positions
+from hub.times import epoch_ms
 
 # Rows per statement; bounds memory and the time that the write lock is held between steps.
 _CHUNK = 10_000
@@ -149,7 +150,7 @@ class Store:
                 reshape(connection, made.table)
                 self._fit_text(connection, made, stored[2])
             served = self.catalog.served(connection, made.view) == name
-            self.history.writer.fit(connection, made, _now_ms(), fresh=fresh, served=served)
+            self.history.writer.fit(connection, made, epoch_ms(), fresh=fresh, served=served)
             self.catalog.define(connection, made)
         return fresh
 
@@ -168,7 +169,7 @@ class Store:
         """Remove a view: its rows, positions and progress."""
         with self._writing() as connection:
             table = self.catalog.table(connection, name).table
-            self.history.writer.release(connection, name, _now_ms())
+            self.history.writer.release(connection, name, epoch_ms())
             table.drop(connection, checkfirst=True)
             drop_text_tables(connection, table.name)
             self.catalog.forget(connection, name)
@@ -192,7 +193,7 @@ class Store:
         """Serve this version of ``view`` to readers from now on (None: the table of its own name)."""
         with self._writing() as connection:
             self.catalog.tables.mark(connection, f"{view}@", "served", number or 0)
-            self.history.writer.serve(connection, view, table_of(view, number), _now_ms())
+            self.history.writer.serve(connection, view, table_of(view, number), epoch_ms())
 
     def served(self, view: str) -> str:
         """Return the name of the table that readers of ``view`` get."""
@@ -215,7 +216,7 @@ class Store:
         """Write rows, positions and progress records (None: removed) of several views in one transaction.
         Raises StoreRefused when the database refuses a row, PeerError when it does not answer, NotFound.
         """
-        now_ms = _now_ms()
+        now_ms = epoch_ms()
         with self._writing() as connection:
             for batch in batches:
                 known = self.catalog.table(connection, batch.view)
@@ -368,10 +369,6 @@ class Store:
             positions = self.catalog.positions(connection, view, "changelog")
             rows = live_rows(connection, known)
             yield StoreSnapshot(known.topic_id, known.types, positions, swept, rows)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def noted_in_database(url: str) -> Stamp | None:

@@ -7,7 +7,6 @@ changelog, to one number; the number of a table is the sum over its rows, in any
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from operator import itemgetter
@@ -19,6 +18,7 @@ from hub.errors import CallerError
 from hub.materializers.stores.columns import Convert, json_text, plain_type, stored_alike, to_sql
 from hub.materializers.stores.store import RowVersion
 from hub.materializers.types.avro_types import AvroType
+from hub.times import epoch_ms
 
 HASH_BITS = 64
 # Columnar stores keep times in 64-bit microseconds: later times are stored as the last possible one.
@@ -109,7 +109,7 @@ def newest_by_key(
 
 def newest_rows(shaper: RowShaper, changes: Sequence[RowVersion]) -> list[tuple[Any, ...]]:
     """Return the newest row of each key, with values in the order of ``arrow.schema_of``."""
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = epoch_ms()
     return [
         (
             key,

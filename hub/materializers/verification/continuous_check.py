@@ -58,6 +58,7 @@ from hub.materializers.verification.verification_status import (
     record,
 )
 from hub.record import Positions, lag_records
+from hub.times import epoch_ms
 
 log = logging.getLogger(__name__)
 _ROWS = 500
@@ -89,7 +90,7 @@ class ContinuousVerifier:
     folder: Path
     share: float
     every_s: float
-    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    now_ms: Callable[[], int] = epoch_ms
     rest: Callable[[float], object] = time.sleep
     turns: dict[tuple[str, str], ViewTurn] = field(default_factory=dict)
     told: dict[str, Told] = field(default_factory=dict)

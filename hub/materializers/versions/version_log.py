@@ -37,6 +37,7 @@ from hub.materializers.versions.versions import (
     Versions,
 )
 from hub.record import NewRecord, Positions, Record
+from hub.times import epoch_ms
 
 log = logging.getLogger(__name__)
 
@@ -120,7 +121,7 @@ class VersionLog:
             raise HubError(f'view "{view}": {type(event).__name__} is decided elsewhere', code=UNDECIDED)
         with self.lock:
             before = self.state.get(view)
-            after = decide(before, event, view, time.time_ns() // 1_000_000)
+            after = decide(before, event, view, epoch_ms())
             if after is None or after == before:
                 return before
             self.writer.append([state_record(after)])
@@ -153,7 +154,7 @@ class VersionLog:
             if asked is not None:
                 self.tell(view, asked)
                 self.asked.pop(view, None)  # not before it is written
-            former, now_ms = state.former, time.time_ns() // 1_000_000
+            former, now_ms = state.former, epoch_ms()
             if (former is not None and (former.until_ms or 0) <= now_ms) or is_recompute_due(state, now_ms):
                 self.tell(view, TimePassed())
 

@@ -28,6 +28,7 @@ from hub.observability.cluster.connect import (
     without_password,
 )
 from hub.runtime import repeating
+from hub.times import epoch_ms
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +92,7 @@ class ConnectWorkers:
     urls: Sequence[str]
     ask: Ask = ask
     every_s: float = EVERY_S
-    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    now_ms: Callable[[], int] = epoch_ms
     heard: dict[str, WorkerAnswer] = field(default_factory=dict)
     drawn: tuple[list[WorkerAnswer], list[bool], Connect] | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)

@@ -22,6 +22,7 @@ from hub.log import LogDir, Placement
 from hub.observability.cluster.health import Health, health_of
 from hub.observability.cluster.processes import Process, ProcessList
 from hub.runtime import repeating
+from hub.times import epoch_ms
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ class HealthWatch:
     costs: ProcessList | None = None
     ask_dirs: Callable[[str, int, float], tuple[LogDir, ...]] = log_dirs
     every_s: float = EVERY_S
-    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    now_ms: Callable[[], int] = epoch_ms
     now_s: Callable[[], float] = time.monotonic
     _health: Health = field(default_factory=Health)
     _processes: tuple[Process, ...] = ()

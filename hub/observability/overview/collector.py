@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -40,6 +39,7 @@ from hub.observability.overview.overview import (
 from hub.observability.overview.reports import ViewReport, ViewSource, reports_of
 from hub.record import Positions, TopicPartition
 from hub.runtime import repeating
+from hub.times import epoch_ms
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class ClusterEnds(Protocol):
 
 
 def wall_clock_ms() -> int:
-    return time.time_ns() // 1_000_000
+    return epoch_ms()
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from hub.kafka.contact.watchdog import CUT_OFF_S
 from hub.observability import format
 from hub.observability.overview.overview import CutOff
 from hub.runtime import repeating
+from hub.times import epoch_ms
 
 READ_EVERY_S = 2.0
 
@@ -87,7 +87,7 @@ class ContactWatch:
             yield self
 
     def look(self) -> None:
-        self.known = tuple(notes(self.home, time.time_ns() // 1_000_000))
+        self.known = tuple(notes(self.home, epoch_ms()))
 
     def cut_off(self) -> tuple[CutOff, ...]:
         """Return the processes that have been cut off for at least ``cut_off_s``, by name."""

@@ -7,8 +7,8 @@ from io import StringIO
 from typing import Any
 
 from hub.csv_cells import in_cell
-from hub.observability.format import iso
 from hub.observability.series.reading import SeriesAnswer
+from hub.times import iso
 
 DIGITS = 6
 

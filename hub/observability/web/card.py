@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from hub.observability.format import UNKNOWN, count
+from hub.times import parse_iso
 
 # Mask of a row's version: the low bits count its events, the high bits the recomputations of its view
 # (materializers.dataframes).
@@ -122,7 +123,7 @@ def _provenance(source: str, event: Mapping[str, Any]) -> Provenance:
     timestamp = event.get("timestamp")
     if isinstance(timestamp, str):
         try:
-            timestamp = round(datetime.fromisoformat(timestamp).timestamp() * 1000)
-        except (ValueError, OverflowError):  # a year out of Python's range
+            timestamp = parse_iso(timestamp)
+        except ValueError:  # a year out of Python's range
             timestamp = None
     return Provenance(source, event["topic"], event["partition"], event["offset"], timestamp)

@@ -13,6 +13,7 @@ from typing import Any
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from hub import times
 from hub.caller import CALLER
 from hub.errors import NotFound
 from hub.observability import format
@@ -60,7 +61,7 @@ def _environment() -> Environment:
         format.bound,
         format.ago,
         format.clock,
-        format.iso,
+        times.iso,
         format.moment,
         format.size,
         svg.line,

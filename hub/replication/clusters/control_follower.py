@@ -20,6 +20,7 @@ from hub.replication.clusters.status_records import STATUS_TOPIC
 from hub.replication.maps.checkpoint import CONTROL_TOPIC
 from hub.replication.ownership.failover import Control
 from hub.runtime import Backoff
+from hub.times import epoch_ms
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -111,7 +112,7 @@ class ControlFollower(threading.Thread):
             reader.assign(Positions({tp: max(begins.get(tp), self._position.get(tp)) for tp, _ in ends}))
             while not self._halt.is_set() and not self._anew:
                 records = reader.poll(5_000, _POLL_S)
-                now_s, now_ms = time.monotonic(), int(time.time() * 1000)
+                now_s, now_ms = time.monotonic(), epoch_ms()
                 with self._news:
                     for record in records:
                         try:

@@ -6,7 +6,6 @@ executes the steps. The command line and the workers use the same two functions.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -31,6 +30,7 @@ from hub.replication.planning.steps import ClusterSide, CreateTargetTopic, Remem
 from hub.replication.planning.write_rights import WriteAcls, about_writing
 from hub.replication.rewriting.filter_history import FilterPeriod, FilterVersion, in_force
 from hub.replication.rewriting.rules_of_schema import shape_of
+from hub.times import epoch_ms
 from hub.topics.tree.steps import Caution
 
 
@@ -117,9 +117,7 @@ def planned(
     topics = carries(file, link, every, control)
     rules = link.mirror.acls.copy_
     here, there = _sides(link, topics, source, target, board)
-    rights = WriteAcls(
-        link.name, about_writing(here.acls, topics), int(time.time() * 1000), here.checks_access
-    )
+    rights = WriteAcls(link.name, about_writing(here.acls, topics), epoch_ms(), here.checks_access)
     record_rights = rules and topics and not rights.same_as(board.rights.get(link.name))
     subjects = {subject: each for (name, subject), each in board.subjects.items() if name == link.name}
     if topics:
@@ -294,7 +292,7 @@ def rules_from_now(
             place = checkpoint_partition(
                 link.name, number, target.kafka.topics()[CHECKPOINTS_TOPIC].partitions
             )
-            now_ms = int(time.time() * 1000)
+            now_ms = epoch_ms()
             written = []
             for tp, mark in sorted(due.items()):
                 if shard_of(*tp, link.mirror.shards) == number:

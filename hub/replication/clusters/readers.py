@@ -13,6 +13,7 @@ from hub.replication.clusters.control_state import ControlState
 from hub.replication.clusters.status_records import STATUS_TOPIC
 from hub.replication.clusters.written_state import WrittenState
 from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, CONTROL_TOPIC, MAP_TOPIC
+from hub.times import epoch_ms
 
 _POLL = 5_000
 
@@ -62,7 +63,7 @@ def _read_until(reader: Reader, ends: Positions, take: Callable[[Record], None],
 def read_control_state(reached: ClusterHandle, *, status: bool = True) -> ControlState:
     """Read the control state of a cluster once."""
     board = ControlState()
-    now_s, now_ms = time.monotonic(), int(time.time() * 1000)
+    now_s, now_ms = time.monotonic(), epoch_ms()
     read_to_end(
         reached,
         [CONTROL_TOPIC, STATUS_TOPIC] if status else [CONTROL_TOPIC],
@@ -209,7 +210,7 @@ class StatusReader:
         if record.topic == CHECKPOINTS_TOPIC:
             self._progress.apply(record)
         else:
-            self._board.apply(record, time.monotonic(), int(time.time() * 1000))
+            self._board.apply(record, time.monotonic(), epoch_ms())
 
     def close(self) -> None:
         if self._onward is not None:

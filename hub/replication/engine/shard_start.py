@@ -7,7 +7,6 @@ that do not begin where an engine would begin by itself.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -24,6 +23,7 @@ from hub.replication.maps.imported_copy import ImportedCopy, born_from, copied_o
 from hub.replication.maps.two_way_offset_map import foreign_ranges
 from hub.replication.ownership.links import Link
 from hub.replication.ownership.shards import Shard
+from hub.times import epoch_ms
 
 log = logging.getLogger(__name__)
 
@@ -209,7 +209,7 @@ class ShardStart:
         target_begins = self.target.kafka.beginning_offsets(topics)
         own = self.target.kafka.topics()[CHECKPOINTS_TOPIC].partitions
         place = checkpoint_partition(*self.shard, own)
-        now_ms = int(time.time() * 1000)
+        now_ms = epoch_ms()
         made: list[NewRecord] = []
         for tp in needed:
             facts = SeedFacts(

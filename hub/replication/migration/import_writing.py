@@ -4,7 +4,6 @@ groups.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from hub.errors import Conflict
@@ -19,6 +18,7 @@ from hub.replication.migration.import_plan import ImportedPartition, MirrorMaker
 from hub.replication.operations.group_carrier import Found, any_to_commit, mark_and_commit
 from hub.replication.ownership.links import Link
 from hub.replication.ownership.shards import Shard, shard_of
+from hub.times import epoch_ms
 
 _RUNS_A_RECORD = 10_000
 
@@ -86,7 +86,7 @@ def checkpoint_after(
         target_topic_id=target_topic_id,
         source_start=first.source,
         target_start=first.target,
-        committed_at_ms=int(time.time() * 1000),
+        committed_at_ms=epoch_ms(),
     )
 
 

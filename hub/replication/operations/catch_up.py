@@ -15,6 +15,7 @@ from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, Gap, 
 from hub.replication.operations.mirrored_clusters import MirroredClusters
 from hub.replication.ownership.links import Link
 from hub.replication.ownership.shards import Shard, shard_of
+from hub.times import epoch_ms
 
 _LOOK_EVERY_S = 0.5
 _QUIET_S = 1.0
@@ -138,7 +139,7 @@ def discard(world: MirroredClusters, away: str, lost: Sequence[tuple[Link, Check
 
 
 def _discarded(link: str, number: int, lost: Sequence[tuple[Checkpoint, int]], place: int) -> list[NewRecord]:
-    now_ms = int(time.time() * 1000)
+    now_ms = epoch_ms()
     made = []
     for mark, end in lost:
         gap = Gap(link, mark.topic, mark.partition, mark.topic_id, mark.source_next, end, "skipped", now_ms)

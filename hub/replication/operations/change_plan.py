@@ -4,7 +4,6 @@ writes nothing; the command line, the server and a drill show the same plan.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +18,7 @@ from hub.replication.ownership.links import Link
 from hub.replication.ownership.loss_report import LossReport
 from hub.replication.ownership.operation_steps import Kind, OwnershipChange, Tail
 from hub.replication.ownership.topic_state import TopicState
+from hub.times import epoch_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def plan_change(
     clusters: MirroredClusters, link: Link, kind: Kind, topics: Sequence[TopicState], tail: Tail = "replay"
 ) -> ChangePlan:
     """Return the plan. ``topics``: of ``chosen_topics``. Raises Conflict when the change cannot begin."""
-    names, at_ms = [each.topic for each in topics], int(time.time() * 1000)
+    names, at_ms = [each.topic for each in topics], epoch_ms()
     sides = MirroredClusters(clusters.file, clusters.clusters, frozenset(names))
     control, home = sides.control(), link.source
     old = control.owner(control.scope(home, names[0]) if names else home).acting
@@ -125,7 +125,7 @@ class ChangeOutcome:
 def carry_out(operator: Operator, operation: OwnershipChange) -> ChangeOutcome:
     """Do every step that is not done. Raises the error of a step; then resume or abort."""
     before = loss_report(operator.world, operation.home, operation.old, operation.new)
-    at_ms = int(time.time() * 1000)
+    at_ms = epoch_ms()
     done = operator.carry_on(operation)
     return ChangeOutcome(done, before if operation.kind == "failover" else None, at_ms)
 

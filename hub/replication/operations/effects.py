@@ -4,7 +4,6 @@ groups of both sides. Writes nothing.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Container, Mapping
 from dataclasses import replace
 
@@ -22,6 +21,7 @@ from hub.replication.ownership.links import Link, opposite
 from hub.replication.ownership.loss_report import LossReport, MirroredPartition, ReportedEnd, assess
 from hub.replication.ownership.operation_steps import scope_of
 from hub.replication.verification.comparable import complete_tables
+from hub.times import epoch_ms
 
 _STALE_MS = 30_000
 
@@ -172,7 +172,7 @@ def group_sides(
 
 def not_mirrored(world: MirroredClusters, home: str, old: str, new: str) -> dict[str, str]:
     """Return the topics of the change that workers cannot carry, with their last reported reasons."""
-    board, now_ms = read_control_state(world.clusters[new]), int(time.time() * 1000)
+    board, now_ms = read_control_state(world.clusters[new]), epoch_ms()
     found: dict[str, str] = {}
     for link in world.ways(home, old, new):
         carries = board.carries.get(link.name)

@@ -9,7 +9,6 @@ then to the old one when it is up.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -39,6 +38,7 @@ from hub.replication.ownership.operation_steps import FailoverStep, Kind, Owners
 from hub.replication.ownership.shards import Shard
 from hub.replication.ownership.topic_state import pause_key
 from hub.replication.verification.comparable import complete_tables
+from hub.times import epoch_ms
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class Operator:
             mirror=mirror,
             home=home,
             new=new,
-            now_ms=int(time.time() * 1000),
+            now_ms=epoch_ms(),
             old_is_up=self.world.is_up(old),
             tail=tail,
             topics=topics,
@@ -229,7 +229,7 @@ class Operator:
             case "place_groups":
                 self._place_groups(operation)
             case "take_ownership":
-                self.tell(operation, *failover.ownership(operation, int(time.time() * 1000)).records())
+                self.tell(operation, *failover.ownership(operation, epoch_ms()).records())
             case "drop_mirror":
                 # What moved by itself before keeps its maps, which its way home needs.
                 some = self.world.topics(home, new) if self.world.only or self.world.apart(home) else None
@@ -296,7 +296,7 @@ class Operator:
 
     def _declare_loss(self, operation: OwnershipChange) -> None:
         report = loss_report(self.world, operation.home, operation.old, operation.new)
-        now_ms = int(time.time() * 1000)
+        now_ms = epoch_ms()
         for topic in operation.topics or ("",):
             scope = scope_of(operation.home, topic)
             said = declared(scope, operation.epoch, report.of_topic(topic) if topic else report, now_ms)

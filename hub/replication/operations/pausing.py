@@ -5,7 +5,6 @@ Workers follow the records; the way back of a mirror obeys them too.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,6 +21,7 @@ from hub.replication.ownership.failover import Control
 from hub.replication.ownership.links import Link
 from hub.replication.ownership.operation_steps import OwnershipChange
 from hub.replication.ownership.topic_state import Action, check_accepts, pause_key
+from hub.times import epoch_ms
 from hub.topics.tree.tree import matches
 
 
@@ -57,7 +57,7 @@ def set_paused(
     clusters: MirroredClusters, link: Link, topics: Sequence[str], by: str, *, paused: bool
 ) -> None:
     """Pause or resume the topics alone, or without topics the mirror. ``by``: the person, for the status."""
-    now_ms = int(time.time() * 1000)
+    now_ms = epoch_ms()
     keys = [pause_key(link.name, topic) for topic in topics] or [link.name]
     records = [pause_record(key, by, now_ms, paused=paused) for key in keys]
     if not paused:

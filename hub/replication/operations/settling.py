@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from hub.replication.operations.mirrored_clusters import MirroredClusters
 from hub.replication.operations.tail_export import export_tails, write_report
 from hub.replication.ownership.links import Link
 from hub.replication.ownership.operation_steps import OwnershipChange, scope_of
+from hub.times import epoch_ms
 
 
 def export_tail(
@@ -56,5 +56,5 @@ def settle_tail(
             for scope in scopes
             if scope in state.declared
         }
-        now_ms, left = int(time.time() * 1000), [*declared.values()]
+        now_ms, left = epoch_ms(), [*declared.values()]
         write_report(Path(operation.export), operation, left, world.signer(), world.by, now_ms)

@@ -24,6 +24,7 @@ from hub.replication.maps.checkpoint import Checkpoint, Gap
 from hub.replication.maps.offset_map import OffsetMap
 from hub.replication.verification.local_records import ALL, Ranges
 from hub.replication.verification.verify import ComparedPartition, PartitionVerdict, Verifier
+from hub.times import epoch_ms
 
 log = logging.getLogger(__name__)
 
@@ -101,10 +102,10 @@ class ContinuousVerification:
             return None
         except HubError as error:
             self.close()
-            return self._found(replace(before, why=error.message, at_ms=int(time.time() * 1000)))
+            return self._found(replace(before, why=error.message, at_ms=epoch_ms()))
         if place in ends:
             self._ends[place] = ends[place]
-        found = after(before, mark, verdict, int(time.time() * 1000))
+        found = after(before, mark, verdict, epoch_ms())
         if found.differs_at is not None and before.differs_at is None:
             log.error(
                 "%s: %s partition %d differs at offset %d: %s", self.link, *place, found.differs_at, found.why

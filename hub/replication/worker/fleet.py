@@ -31,6 +31,7 @@ from hub.replication.worker.leases import due_moves, wanted_shards
 from hub.replication.worker.link_tasks import LinkTasks
 from hub.replication.worker.status_reports import StatusReports
 from hub.runtime import Backoff
+from hub.times import epoch_ms
 
 log = logging.getLogger(__name__)
 
@@ -325,7 +326,7 @@ class Fleet(threading.Thread):
 
     def _beat(self) -> None:
         holding = tuple(sorted({*self._runs, *self._chores, *self._ending}))
-        now_ms = int(time.time() * 1000)
+        now_ms = epoch_ms()
         beat = WorkerHeartbeat(
             self.worker,
             socket.gethostname(),

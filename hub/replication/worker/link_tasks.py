@@ -40,6 +40,7 @@ from hub.replication.verification.continuous_check import ContinuousVerification
 from hub.replication.verification.local_records import Ranges, born_at_target
 from hub.replication.worker.link_schemas import PLAN_EVERY_S, LinkSchemas
 from hub.runtime import Backoff
+from hub.times import epoch_ms
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +131,7 @@ class LinkTasks(threading.Thread):
     def _failed(self, message: str) -> None:
         log.warning("%s: %s", self.name, message)
         before = self.carries or LinkContents(self.link.name)
-        self.carries = replace(before, error=message, at_ms=int(time.time() * 1000))
+        self.carries = replace(before, error=message, at_ms=epoch_ms())
         self._close()
 
     def _close(self) -> None:
@@ -149,7 +150,7 @@ class LinkTasks(threading.Thread):
             self._progress = self._open_progress()
         self.schemas.follow()
         schemas_to = self.schemas.read_to
-        asked_at_ms = int(time.time() * 1000)
+        asked_at_ms = epoch_ms()
         made = planned(
             self.file,
             self.link,
@@ -169,7 +170,7 @@ class LinkTasks(threading.Thread):
             self._kept_short = True
         record_rights(made, self.target)
         failed = carry_out(made.made.steps, self.source, self.target, self.schemas.done)
-        found = made.carries(int(time.time() * 1000))
+        found = made.carries(epoch_ms())
         trouble = {**found.trouble, **{topic: error.message for topic, error in failed.items()}}
         topics = {name: topic for name, topic in found.topics.items() if name not in failed}
         self.schemas.settle(made)
@@ -322,7 +323,7 @@ class LinkTasks(threading.Thread):
 
         found = carrier.look(topics, table, marks, progress.of(self.link.name))
         if self._commit(found):
-            self.groups = carrier.status(found, progress, marks, int(time.time() * 1000), other)
+            self.groups = carrier.status(found, progress, marks, epoch_ms(), other)
         else:
             self._carry_groups()
 

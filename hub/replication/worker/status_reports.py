@@ -5,7 +5,6 @@ changes.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -17,6 +16,7 @@ from hub.replication.engine.shard_state import PartitionProgress
 from hub.replication.engine.shard_thread import ShardRun
 from hub.replication.ownership.shards import Shard, Watch, watch
 from hub.replication.worker.link_tasks import LinkTasks
+from hub.times import epoch_ms
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +133,7 @@ class StatusReports:
             round(meter.records.see(now_s, each.records), 1),
             round(meter.bytes.see(now_s, each.bytes), 1),
             each.committed_at_ms,
-            int(time.time() * 1000),
+            epoch_ms(),
             stuck.restarts,
             each.source_heard_at_ms,
         )
@@ -159,7 +159,7 @@ def _overdue(carries: LinkContents, for_s: float) -> LinkContents:
         f"its topics and groups were not looked at for more than {HUNG_S:.0f} s: a cluster or "
         "registry hardly answers"
     )
-    return replace(carries, error=error, at_ms=int(time.time() * 1000))
+    return replace(carries, error=error, at_ms=epoch_ms())
 
 
 class WatchdogState(NamedTuple):

@@ -39,6 +39,7 @@ from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.ownership.link_definitions import definitions
 from hub.replication.ownership.links import checked, links
 from hub.replication.worker.fleet import Fleet
+from hub.times import epoch_ms
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +87,7 @@ class Worker:
         """Create the fleets. ``since_ms``: modification time of the file, epoch milliseconds; None: now."""
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:4]}"
         every = links(file)
-        defined = definitions(file, int(time.time() * 1000) if since_ms is None else since_ms)
+        defined = definitions(file, epoch_ms() if since_ms is None else since_ms)
         targets = {link.target for link in every.values()}
         self.listeners = {
             name: ControlFollower(reached, status=name in targets) for name, reached in clusters.items()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
 
 from hub.errors import CallerError
+from hub.times import parse_iso
 
 _AGO = re.compile(r"(\d{1,6})\s*(s|m|min|h|d)")
 _MS = {"s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -18,7 +18,6 @@ def time_ms(text: str, now_ms: int, hint: str) -> int:
     if ago is not None:
         return now_ms - int(ago[1]) * _MS[ago[2]]
     try:
-        found = datetime.fromisoformat(text)
-        return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
-    except (ValueError, OverflowError):
+        return parse_iso(text)
+    except ValueError:
         raise CallerError(f'"{text[:40]}" is not a place in the log', hint=hint) from None

@@ -12,7 +12,6 @@ values.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from hub.errors import CallerError, Conflict, HubError, NotFound, nearest
 from hub.log import Log, Writer, ensure_topic
 from hub.record import NewRecord, Record, TopicPartition
 from hub.schema_registry.client.port import SchemaRegistry
+from hub.times import epoch_ms
 from hub.topics.dead_letters import actions
 from hub.topics.dead_letters import reader as reads
 from hub.topics.dead_letters.event_builder import EventBuilder, Repair
@@ -65,7 +65,7 @@ class DeadLetters:
     registry: SchemaRegistry
     declared_key: Callable[[str], str | None] = lambda topic: None
     replication_factor: int = 1
-    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    now_ms: Callable[[], int] = epoch_ms
     refuses: Callable[[str], HubError | None] = lambda topic: None
     reader: DeadLetterReader = field(init=False)
 

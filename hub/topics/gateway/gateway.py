@@ -31,6 +31,7 @@ from hub.kafka.connection import AWAY, BARRED
 from hub.record import NewRecord, TopicPartition
 from hub.schema_registry.client.port import SchemaRegistry
 from hub.schema_registry.contracts.rules import RuleRefused
+from hub.times import epoch_ms
 from hub.topics.gateway.admission import Admission, Slot, spent_events
 from hub.topics.gateway.gateway_sender import GatewaySender
 from hub.topics.gateway.idempotency import FoundRequest, mark
@@ -64,7 +65,6 @@ log = logging.getLogger(__name__)
 _MOST_ENCODED_BYTES = 2 * MOST_REQUEST_BYTES
 _WORKERS = 4
 _TOPIC_AGE_S = 10.0
-
 
 # Return why no record may be written to a topic now, None if writing is allowed. Must not block for long, nor
 # raise.
@@ -186,7 +186,7 @@ class Gateway:
         form, lines, key_field = request.form, request.lines, request.key_field
         records = records_of(request.body, lines=lines, form=form, key_field=key_field)
         count, key = spent_events(request.topic, len(records)), request.idempotency_key
-        now_ms = int(time.time() * 1000)
+        now_ms = epoch_ms()
         found = None if key is None else self.repeated.in_log(request.topic, key, print_, count, now_ms)
         span = _begun(request, count)
 

@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from itertools import islice
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ from hub.caller import TooMany
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError, nearest
 from hub.record import Headers
 from hub.schema_registry.formats.exact_json import dumped, loaded
+from hub.times import ms_of
 from hub.topics.tree.key_fields import at_path
 
 MOST_RECORD_BYTES = 1 << 20
@@ -34,7 +35,6 @@ IDEMPOTENCY_HEADER = "hub.idempotency"
 _LINE = re.compile(rb"[^\n]+")
 _MOST_GUESSES = 200  # fields compared with the key's name for a hint
 _LATEST_MS = 253_402_300_799_999  # the end of the year 9999
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _RECORD_FIELDS = ("partition_id", "headers", "key", "value", "timestamp", "original_size")
 _DATA_FIELDS = (
     "type",
@@ -300,7 +300,7 @@ def timestamp_of(given: Any) -> int | None:
         except ValueError:
             moment = None
         if moment is not None and moment.tzinfo is not None:
-            milliseconds = (moment - _EPOCH) // timedelta(milliseconds=1)
+            milliseconds = ms_of(moment)
     if milliseconds is None or not 0 <= milliseconds <= _LATEST_MS:
         raise Unprocessable(
             f"timestamp: {_shortened(given)} is not a time of the years 1970 to 9999",

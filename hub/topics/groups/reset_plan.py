@@ -11,11 +11,11 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final, Literal
 
 from hub.errors import CallerError, Conflict
 from hub.record import Positions, TopicPartition
+from hub.times import iso
 from hub.topics.browse.times import time_ms
 from hub.topics.tree.confirmed_plans import plan_digest, require_same_plan
 
@@ -41,8 +41,7 @@ class ResetTarget:
             case "shift":
                 return f"{self.number:+d}"
             case "time":
-                at = datetime.fromtimestamp(self.number / 1000, UTC)
-                return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+                return iso(self.number)
             case _:
                 return self.form
 

@@ -33,6 +33,7 @@ from hub.errors import Conflict, HubError
 from hub.formats.fields import known_fields
 from hub.log import Log, WriterFenced, ensure_topic, whole
 from hub.record import NewRecord
+from hub.times import epoch_ms
 
 log = logging.getLogger(__name__)
 
@@ -165,7 +166,7 @@ def read(cluster: Log) -> Holder | None:
 
 
 def _acquired(cluster: Log, command: str, say: Callable[[str], None], beat_s: float, dead_s: float) -> Hold:
-    me = Holder(uuid.uuid4().hex, _who(), command, time.time_ns() // 1_000_000)
+    me = Holder(uuid.uuid4().hex, _who(), command, epoch_ms())
     for _ in range(_TRIES):
         before = _free_or_dead(cluster, say, beat_s, dead_s)
         at_s = time.monotonic()

@@ -283,7 +283,8 @@ def test_the_client_brings_nothing_of_the_server_along() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     ours, _, light = done.stdout.partition("|")
     assert all(
-        name.startswith(("hub.client", "hub.errors", "hub.record", "hub.tracing")) for name in ours.split()
+        name.startswith(("hub.client", "hub.errors", "hub.record", "hub.times", "hub.tracing"))
+        for name in ours.split()
     )
     heavy = {"httpx2", "websockets", "fastapi", "pyspark", "confluent_kafka", "sqlalchemy", "pydantic"}
     assert not heavy & set(light.split())

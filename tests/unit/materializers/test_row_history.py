@@ -24,7 +24,7 @@ from hub.cli import app
 from hub.errors import CallerError, Gone, HubError
 from hub.log import MemoryCluster
 from hub.materializers.history.causes import BatchRange, causes
-from hub.materializers.history.periods import StoreReach, iso_of
+from hub.materializers.history.periods import StoreReach
 from hub.materializers.queries.answering.service import QueryService
 from hub.materializers.queries.executor import QueryExecutor
 from hub.materializers.queries.http import routes as query_routes
@@ -36,6 +36,7 @@ from hub.materializers.serving.routes import create_router
 from hub.materializers.serving.watcher import Watcher
 from hub.materializers.stores.sql_store import Store
 from hub.record import Positions
+from hub.times import iso
 from hub.topics.browse.bounded_read import FoundMessages, MessageQuery
 
 
@@ -147,7 +148,7 @@ def client(store: Store) -> Iterator[TestClient]:
 
 def test_rows_history_and_diff_over_http(client: TestClient) -> None:
     assert client.get("/views/v/a", params={"as_of": "yesterday"}).status_code == 400
-    one, two = iso(1), iso(2)
+    one, two = moment(1), moment(2)
     assert client.get("/views/v/a", params={"as_of": one}).json()["n"] == 1
     assert client.get("/views/v/a", params={"as_of": two}).json()["n"] == 2
     assert client.get("/views/v/b", params={"as_of": one}).json()["city"] == "Rome"
@@ -188,7 +189,7 @@ def test_commands_ask_for_the_times_that_they_are_given(
         assert done.exit_code == 0, done.output
         return json.loads(done.stdout)
 
-    one, two = iso(1), iso(2)
+    one, two = moment(1), moment(2)
     assert said("get", "v", "a", "--as-of", one)["n"] == 1
     assert said("get", "v", "a")["n"] == 2
     assert said("diff", "v", "a", "--from", one, "--to", two) == [{"field": "n", "old": 1, "new": 2}]
@@ -201,8 +202,8 @@ def test_masks_and_filters_of_rows_hide_the_past_too(client: TestClient) -> None
     token = CALLER.set(caller_of(rules, "ana"))
     try:
         assert "Oslo" not in client.get("/views/v/a/history").text
-        assert "Oslo" not in client.get("/views/v/a/diff", params={"from": iso(1)}).text
-        assert "Oslo" not in client.get("/views/v/a", params={"as_of": iso(1)}).text
+        assert "Oslo" not in client.get("/views/v/a/diff", params={"from": moment(1)}).text
+        assert "Oslo" not in client.get("/views/v/a", params={"as_of": moment(1)}).text
     finally:
         CALLER.reset(token)
 
@@ -214,7 +215,7 @@ def test_sql_reads_rows_of_a_time_beside_those_of_now(client: TestClient, store:
         running = RunningQuery(float("inf"))
         return queries.run(parse(sql), parameters, running, now_ms=ago(99)).rows
 
-    one = iso(1)
+    one = moment(1)
     assert rows(f"SELECT key, n FROM v FOR SYSTEM_TIME AS OF TIMESTAMP '{one}' ORDER BY key") == [
         ["a", 1],
         ["b", 5],
@@ -241,7 +242,7 @@ def test_sql_waits_for_no_time_that_the_store_may_lack(store: Store, tmp_path: P
     app.include_router(query_routes.create_router(service))
 
     def status(at_ms: int) -> int:
-        sql = f"SELECT n FROM V FOR SYSTEM_TIME AS OF TIMESTAMP '{iso_of(at_ms)}'"
+        sql = f"SELECT n FROM V FOR SYSTEM_TIME AS OF TIMESTAMP '{iso(at_ms)}'"
         return int(http.post("/query", json={"sql": sql}).status_code)
 
     with TestClient(app) as http:
@@ -255,8 +256,8 @@ def ago(step: int) -> int:
     return at(step) - 3_900_000
 
 
-def iso(step: int) -> str:
-    return iso_of(ago(step))
+def moment(step: int) -> str:
+    return iso(ago(step))
 
 
 class NoSchemas:

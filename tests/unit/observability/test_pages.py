@@ -29,6 +29,7 @@ from hub.observability.web import svg
 from hub.observability.web.card import card, field_of
 from hub.observability.web.page import render
 from hub.observability.web.pages.monitor.completeness_times import minute
+from hub.times import iso
 
 NOW = 1_790_000_000_000
 HTML = {"accept": "text/html"}
@@ -300,7 +301,7 @@ def test_an_overview_of_very_many_topics_leads_to_their_page(client: TestClient,
 
 @pytest.mark.parametrize("at_ms", [1_790_000_000_000_000, -(2**63), 2**63 - 1])
 def test_times_that_no_date_can_say_break_no_page(at_ms: int) -> None:
-    said = [format.moment(at_ms, 1_790_000_000_000), format.iso(at_ms), format.clock(at_ms), minute(at_ms)]
+    said = [format.moment(at_ms, 1_790_000_000_000), iso(at_ms), format.clock(at_ms), minute(at_ms)]
     assert all(str(at_ms) in each for each in said)
     row = {
         "_sources": {"o": {"topic": "t", "partition": 0, "offset": 1, "timestamp": "+56789-01-01T00:00:00Z"}}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,6 +23,7 @@ from hub.formats.verdicts import require_readable
 from hub.materializers.spark import checkpoint_corruption
 from hub.materializers.spark.delta.state import noted_version
 from hub.materializers.types.source_formats import without_defaults
+from hub.times import epoch_ms
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ class CheckpointFolder:
 
     def set_aside(self, checkpoint: Path, why: str) -> None:
         """Move a corrupt checkpoint to quarantine."""
-        checkpoint_corruption.set_aside(checkpoint, self.quarantine, self.table, why, _now_ms())
+        checkpoint_corruption.set_aside(checkpoint, self.quarantine, self.table, why, epoch_ms())
         log.error(
             "view %s: its checkpoint is corrupt: %s; it is kept in %s", self.table, why, self.quarantine
         )
@@ -108,7 +108,7 @@ class CheckpointFolder:
 
         Otherwise a disk that corrupts everything would have the view rebuilt forever.
         """
-        times, most = checkpoint_corruption.lately(self.quarantine, _now_ms()), self.damaged_rebuilds
+        times, most = checkpoint_corruption.lately(self.quarantine, epoch_ms()), self.damaged_rebuilds
         if most and len(times) >= most:
             until = datetime.fromtimestamp((times[-most] + checkpoint_corruption.LATELY_MS) / 1000, UTC)
             raise PeerError(
@@ -158,7 +158,3 @@ def _with_resolution(note: dict[str, Any]) -> dict[str, Any]:
         return note
     plain = {name: without_defaults(schema) for name, schema in note["latest"].items()}
     return {**note, "latest": plain, "resolves": True}
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

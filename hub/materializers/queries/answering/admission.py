@@ -13,7 +13,7 @@ import anyio
 import anyio.to_thread
 
 from hub.errors import PeerError
-from hub.shares import ASKER, Shares
+from hub.quotas.shares import ASKER, Shares
 
 AT_ONCE, WAITING = 4, 32
 T = TypeVar("T")

@@ -24,6 +24,7 @@ from hub.materializers.queries.running import (
     take_rows,
 )
 from hub.materializers.queries.topic_rows import DEFAULT_EVENTS, MOST_EVENTS, ScannedRange, TopicTables
+from hub.times import epoch_ms
 
 DEFAULT_ROWS = 1_000
 LONGEST_MS = 60_000
@@ -95,7 +96,7 @@ class QueryCall:
         self._body = body
         self._since_ms = since_ms
         self._not_yet = not_yet
-        self._now_ms = time.time_ns() // 1_000_000
+        self._now_ms = epoch_ms()
 
     def describe(self) -> Compiled:
         """Return the statement's columns and what its parameters have to be; no row is read. Blocks."""

@@ -27,7 +27,6 @@ from hub.materializers.queries.answering.calls import (
     no_common_snapshot,
 )
 from hub.materializers.queries.executor import QueryExecutor
-from hub.materializers.queries.functions.kinds import epoch_ms
 from hub.materializers.queries.inspection import tables_of, times_of
 from hub.materializers.queries.parser import ParsedStatement, parse, without_literals
 from hub.materializers.queries.push.service import PushQueries
@@ -38,16 +37,17 @@ from hub.materializers.queries.statements.grammar import CreateView, DropView, h
 from hub.materializers.queries.statements.service import Statements
 from hub.materializers.queries.topic_rows import ScannedRange, TopicTables
 from hub.materializers.serving.descriptions import no_rows_yet
-from hub.materializers.serving.history.as_of import now_ms, require_reached
+from hub.materializers.serving.history.as_of import require_reached
 from hub.materializers.serving.read_your_writes import CatchingUp
 from hub.materializers.serving.token_waits import wait_for
 from hub.materializers.serving.watcher import Watcher
 from hub.materializers.snapshot_groups.in_store import CommonSnapshot
 from hub.materializers.stores.sql_store import Store
 from hub.quotas.kinds import Quota
+from hub.quotas.shares import Shares
 from hub.quotas.spending import spend, timed
 from hub.record import Positions
-from hub.shares import Shares
+from hub.times import epoch_ms, parse_iso
 
 _LOOK_S = 0.25
 # Poll interval of a query that requires a common snapshot, when no apply is reported.
@@ -164,7 +164,7 @@ class QueryService:
             views = await self.gate.run(partial(self.queries.views_of, statement))
             reads_all(views=views)
             await wait_for(self.store, self.watcher, views, token, deadline)
-        if times := times_of(statement, body.parameters, now_ms()):
+        if times := times_of(statement, body.parameters, epoch_ms()):
             await self.gate.run(partial(self._require_times, times))
 
     def _require_times(self, times: Iterable[tuple[str, int]]) -> None:
@@ -233,7 +233,7 @@ def since_of_text(text: str | None) -> int | None:
     if text is None:
         return None
     try:
-        return epoch_ms(text)
+        return parse_iso(text)
     except (ValueError, OverflowError):
         raise CallerError(
             f'since "{text[:40]}" is not a time',

@@ -9,24 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 from sqlglot import exp
 
 from hub.materializers.queries.writer import Piece, SqlWriter, made
+from hub.times import parse_iso
 
 NUMBERS = ("long", "double", "decimal")
 DAY_MS = 86_400_000
 _LARGEST = 2**63
-
-
-def epoch_ms(text: str) -> int:
-    """Return the epoch milliseconds of an ISO 8601 time; UTC without a zone. Raises ValueError."""
-    moment = datetime.fromisoformat(text.strip())
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    return since.days * DAY_MS + since.seconds * 1_000 + since.microseconds // 1_000
 
 
 def fitted(w: SqlWriter, piece: Piece, kind: str, node: Any) -> Piece:
@@ -51,9 +43,9 @@ def read_literal(w: SqlWriter, value: str, kind: str, node: Any) -> Piece:
     """Read a literal or parameter as the other operand's kind. Raises SqlError."""
     try:
         if kind == "timestamp":
-            return Piece(whole(w, epoch_ms(value)), kind)
+            return Piece(whole(w, parse_iso(value)), kind)
         if kind == "date":
-            return Piece(whole(w, epoch_ms(value) // DAY_MS), kind)
+            return Piece(whole(w, parse_iso(value) // DAY_MS), kind)
         if kind == "long":
             return Piece(whole(w, int(value)), kind)
         if kind in ("double", "decimal"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -29,6 +28,7 @@ from hub.materializers.stores.sql_store import Store
 from hub.quotas.kinds import Quota
 from hub.quotas.spending import Hold, hold
 from hub.record import Positions
+from hub.times import epoch_ms
 
 # Each holds a connection to Kafka and a thread.
 MOST_OPEN = 200
@@ -101,7 +101,7 @@ class PushQueries:
     def _prepared(
         self, push: PushStatement, parameters: dict[str, Value], last_event_id: str | None, take: TakeRows
     ) -> OpenPush:
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = epoch_ms()
         if views := self.queries.views_of(push.statement):
             reads_all(views=views)
             _require_keys(views[0])

@@ -14,8 +14,8 @@ from typing import Any, Literal
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from hub.materializers.queries.functions.kinds import epoch_ms
 from hub.materializers.queries.parser import ParsedStatement, SqlError, error_at, parse, tokens_of
+from hub.times import parse_iso
 
 CODE = "HUB-1465"
 KEY_COLUMN = "_hub_key"
@@ -82,7 +82,7 @@ def _start(text: str, token: Token) -> Start:
     if word in ("beginning", "now") and token.token_type != TokenType.STRING:
         return "beginning" if word == "beginning" else "now"
     try:
-        return epoch_ms(token.text)
+        return parse_iso(token.text)
     except (ValueError, OverflowError):
         raise _refused(
             text, f'FROM "{token.text[:40]}" is not a time', token, "FROM BEGINNING, FROM NOW, or ISO 8601"

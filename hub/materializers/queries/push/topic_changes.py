@@ -26,6 +26,7 @@ from hub.materializers.queries.running import QueryAnswer, RunningQuery, TakeRow
 from hub.materializers.queries.topic_rows import TopicTables
 from hub.materializers.serving.subscription_events import SubscriptionEvent
 from hub.record import Positions, Record
+from hub.times import epoch_ms
 
 T = TypeVar("T")
 Run = Callable[[Callable[[], T]], Awaitable[T]]
@@ -85,7 +86,7 @@ class TopicChanges:
 
     def _run(self, table: EventTable) -> QueryAnswer:
         running = RunningQuery(time.monotonic() + _PAGE_S)
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = epoch_ms()
         return self.queries.run(
             self.push.statement, self.parameters, running, now_ms=now_ms, events=[table], take=self.take
         )

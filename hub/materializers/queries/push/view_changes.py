@@ -23,6 +23,7 @@ from hub.materializers.serving.subscription_events import SubscriptionEvent, Sub
 from hub.materializers.serving.subscriptions import subscribe
 from hub.materializers.serving.watcher import Watcher
 from hub.materializers.stores.sql_store import Store
+from hub.times import epoch_ms
 
 T = TypeVar("T")
 Run = Callable[[Callable[[], T]], Awaitable[T]]
@@ -88,7 +89,7 @@ class ViewChanges:
     def _rows(self, keys: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Return the query's rows by key. Blocks. Raises SqlError, PeerError."""
         running = RunningQuery(time.monotonic() + _PAGE_S)
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = epoch_ms()
         answer = self.queries.run(
             with_keys(self.push, keys), self.parameters, running, now_ms=now_ms, take=self.take
         )

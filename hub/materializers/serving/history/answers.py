@@ -12,8 +12,8 @@ from typing import Any
 from hub.masking.shape import SeenShape
 from hub.materializers.history.causes import Causes, EventPlace
 from hub.materializers.history.changes import field_changes
-from hub.materializers.history.periods import iso_of
 from hub.materializers.history.timeline import RowChange, StoredVersion
+from hub.times import iso
 
 Show = Callable[[EventPlace], Mapping[str, Any]]
 
@@ -46,7 +46,7 @@ def change_body(change: RowChange, key: str, shape: SeenShape, show: Show) -> di
         kind = "created" if before is None else "deleted" if after is None else "changed"
     version = change.after
     return {
-        "at": iso_of(change.at_ms),
+        "at": iso(change.at_ms),
         "at_ms": change.at_ms,
         "applied_at_ms": None if version is None else version.applied_at_ms,
         "kind": kind,

@@ -5,7 +5,6 @@ The store answers for a time only if it has all changes of that time: those of t
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,13 +16,10 @@ from hub.materializers.stores.sql.queries import Filter
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.stores.store import RowVersion
 from hub.record import Positions, TopicPartition
+from hub.times import epoch_ms
 
 # Versions of a row that are searched for a write.
 _MOST_VERSIONS = 1_000
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def as_of_time(store: Store, view: str, text: str, newest: Newest) -> int:
@@ -43,7 +39,7 @@ def as_of_time(store: Store, view: str, text: str, newest: Newest) -> int:
 
 def require_reached(store: Store, view: str, at_ms: int, newest: Newest) -> None:
     """Raise PeerError if the store may lack changes of a view at a time that is not in the future."""
-    if at_ms <= now_ms():
+    if at_ms <= epoch_ms():
         stored = store.progress()
         reached = store.positions(store.served(view), "changelog")
         reach_of(stored, newest(stored), view, reached).require(view, at_ms)
@@ -69,13 +65,13 @@ def row_as_of(store: Store, view: str, key: str, text: str, newest: Newest) -> R
     if is_token(text):
         return _row_after(store, view, key, Positions.parse(text))
     at_ms = as_of_time(store, view, text, newest)
-    return store.history.row_at(view, key, at_ms, now_ms())
+    return store.history.row_at(view, key, at_ms, epoch_ms())
 
 
 def _row_after(store: Store, view: str, key: str, token: Positions) -> RowVersion:
     """Return the version of a row that a write made. Raises CallerError unless a version ends exactly at
     it."""
-    now = now_ms()
+    now = epoch_ms()
     changes = store.history.timeline(view, key, now, now, None, _MOST_VERSIONS)
     having = [
         each for each in changes if each.after is not None and row_covers(each.after.row.sources, token)
@@ -116,8 +112,8 @@ def rows_as_of(
     ``after``. Blocks."""
     history = store.history
     if order:
-        return history.ordered_at(view, at_ms, now_ms(), conditions, limit, order, after)
-    found = history.select_at(view, at_ms, now_ms(), conditions, limit, after)
+        return history.ordered_at(view, at_ms, epoch_ms(), conditions, limit, order, after)
+    found = history.select_at(view, at_ms, epoch_ms(), conditions, limit, after)
     return [(row, (row.key,)) for row in found]
 
 

@@ -14,14 +14,15 @@ from hub.caller import seen_view
 from hub.errors import CallerError
 from hub.masking.shape import SeenShape
 from hub.materializers.history.changes import field_changes
-from hub.materializers.history.periods import answerable, iso_of, time_of
+from hub.materializers.history.periods import answerable, time_of
 from hub.materializers.history.timeline import Cursor
 from hub.materializers.progress.view_states import Newest
 from hub.materializers.serving.history.answers import change_body
-from hub.materializers.serving.history.as_of import now_ms, require_reached, row_as_of
+from hub.materializers.serving.history.as_of import require_reached, row_as_of
 from hub.materializers.serving.history.events import EventReader, Messages
 from hub.materializers.serving.pull_query import limit_of, only
 from hub.materializers.stores.sql_store import Store
+from hub.times import epoch_ms, iso
 
 MOST_CHANGES = 100
 # Events that one answer reads from the log.
@@ -55,7 +56,7 @@ class _HistoryRoutes:
         only(query, ("from", "to", "limit", "after", "events"), "GET /views/{view}/{key}/history")
         limit = limit_of(query.get("limit") or "20", MOST_CHANGES)
         after = Cursor.parse(query["after"]) if query.get("after") else None
-        now = now_ms()
+        now = epoch_ms()
         from_ms = time_of("from", query["from"]) if query.get("from") else 0
         to_ms = min(now, time_of("to", query["to"])) if query.get("to") else now
         reads = query.get("events") != "false"
@@ -66,7 +67,7 @@ class _HistoryRoutes:
         self, view: str, key: str, span: tuple[int, int], after: Cursor | None, limit: int, *, reads: bool
     ) -> dict[str, Any]:
         shape = shape_by_key(view)
-        now = now_ms()
+        now = epoch_ms()
         require_reached(self.store, view, span[1] if span[1] < now - 1_000 else 0, self.newest)
         changes = self.store.history.timeline(view, key, span[1], now, after, limit + 1)
         changes = [each for each in changes if each.at_ms >= span[0] or each.kind == "known"]
@@ -77,7 +78,7 @@ class _HistoryRoutes:
         return {
             "view": view,
             "key": key,
-            "kept_from": iso_of(min(each.begins_ms(now) for each in kept)) if kept else None,
+            "kept_from": iso(min(each.begins_ms(now) for each in kept)) if kept else None,
             "changes": [each for each in bodies if each is not None],
             "next": page[-1].cursor if len(changes) > limit else None,
         }
@@ -90,7 +91,7 @@ class _HistoryRoutes:
             raise CallerError(
                 f'view "{view}": a diff needs `from`', hint="?from=2026-01-31T14:03:00Z&to=…", code="HUB-1002"
             )
-        work = partial(self._diff, view, key, query["from"], query.get("to") or iso_of(now_ms()))
+        work = partial(self._diff, view, key, query["from"], query.get("to") or iso(epoch_ms()))
         return _json(await anyio.to_thread.run_sync(work))
 
     def _diff(self, view: str, key: str, begin: str, end: str) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from hub.kafka.protocol.broker_client import (
     TopicMetadata,
 )
 from hub.record import TopicPartition
+from hub.times import epoch_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,7 @@ class SystemClock:
         return time.monotonic()
 
     def epoch_ms(self) -> int:
-        return int(time.time() * 1000)
+        return epoch_ms()
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from fnmatch import translate
 
 from hub.errors import CallerError
+from hub.times import parse_iso
 
 MINUTE_MS = 60_000
 _LATEST_MS = 253_370_764_800_000  # in the year 9999, the last year of a datetime
@@ -40,11 +41,10 @@ def at_of(text: str) -> int:
     try:
         if number := re.fullmatch(r"(\d{1,15})|(\d{1,19})ms", text):
             return int(number[1] or number[2])
-        at = datetime.fromisoformat(text)
-        at_ms = round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+        at_ms = parse_iso(text)
         if at_ms >= 0:
             return at_ms
-    except (ValueError, OverflowError):
+    except ValueError:
         pass
     raise CallerError(f'"{text[:40]}" is not a time', hint="write 2026-01-31T12:30Z, or milliseconds")
 

@@ -10,7 +10,7 @@ import pytest
 
 from hub.caller import TooMany
 from hub.materializers.queries.answering.admission import QueryGate
-from hub.shares import AGAIN_S, ASKER, Shares
+from hub.quotas.shares import AGAIN_S, ASKER, Shares
 
 
 @contextmanager
