@@ -6,7 +6,7 @@ its statement counts as taken. A statement that cannot be translated is reported
 what to write instead, and the others go on. Nothing is written here: the result is a set of files and a
 report.
 
-    statements.py     [core] a text as statements and words
+    statements.py     [core] a text as statements and tokens
     column_types.py   [core] types of columns, as Spark, Avro, JSON Schema and Protobuf have them
     relations.py      [core] streams and tables that a statement may read
     functions.py      [core] how a function is written in Spark
@@ -14,6 +14,6 @@ report.
     report.py         [core] the outcome of each statement
     project_files.py  [core] the files that are made, merged with those of the project
     checking.py       [shell] a copy of the project in which every made file is checked
-    made_views.py     [shell] the file of a view, checked
+    made_files.py     [shell] the files of views and topics, checked
     ksql/             the statements of ksqlDB       flink/   those of Flink SQL
 """

@@ -93,8 +93,8 @@ class ProjectCopy:
         try:
             yield
         except ConfigError as error:
-            said = error.message.replace(f"{self.folder}/", "")
-            raise NotTranslated(f"{error.code}: {said}", error.hint or "write the view by hand") from None
+            message = error.message.replace(f"{self.folder}/", "")
+            raise NotTranslated(f"{error.code}: {message}", error.hint or "write the view by hand") from None
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hub.importing.report import NotTranslated
-from hub.importing.statements import StatementReader, Word
+from hub.importing.statements import StatementReader, Token
 from hub.materializers.types.ddl import of_ddl
 
 _SPARK: Mapping[str, str] = {
@@ -71,9 +71,9 @@ class ColumnType:
         return self.name
 
 
-def type_of(words: Sequence[Word], own: Mapping[str, ColumnType]) -> ColumnType:
+def type_of(tokens: Sequence[Token], own: Mapping[str, ColumnType]) -> ColumnType:
     """Read a type. ``own``: those of CREATE TYPE, by upper-case name. Raises NotTranslated."""
-    reader = StatementReader("", words)
+    reader = StatementReader("", tokens)
     found = read_type(reader, own)
     if not reader.ended:
         raise NotTranslated(f'"{reader.shown()}" is not expected behind a type', "remove it")
@@ -85,23 +85,23 @@ def read_type(reader: StatementReader, own: Mapping[str, ColumnType]) -> ColumnT
     name = reader.next().text.upper()
     if name in ("ARRAY", "MULTISET"):
         reader.need("<")
-        found = ColumnType("array", (read_type(reader, own),))
+        column_type = ColumnType("array", (read_type(reader, own),))
         reader.need(">")
     elif name == "MAP":
         reader.need("<")
         key = read_type(reader, own)
         reader.need(",")
-        found = ColumnType("map", (key, read_type(reader, own)))
+        column_type = ColumnType("map", (key, read_type(reader, own)))
         reader.need(">")
     elif name in ("STRUCT", "ROW"):
-        found = _struct(reader, own)
+        column_type = _struct(reader, own)
     elif name in ("DECIMAL", "NUMERIC", "DEC"):
-        found = ColumnType("decimal", args=(_arguments(reader) or (10, 0)))
+        column_type = ColumnType("decimal", args=(_arguments(reader) or (10, 0)))
     elif name in own:
         return own[name]
     elif name in _SPARK:
         _arguments(reader)
-        found = ColumnType(_SPARK[name])
+        column_type = ColumnType(_SPARK[name])
     else:
         raise NotTranslated(
             f"the type {name} does not exist in the hub",
@@ -111,7 +111,7 @@ def read_type(reader: StatementReader, own: Mapping[str, ColumnType]) -> ColumnT
         return ColumnType("timestamp")
     if not reader.take("NOT NULL"):
         reader.take("NULL")
-    return found
+    return column_type
 
 
 def _arguments(reader: StatementReader) -> tuple[int, ...]:
@@ -203,15 +203,17 @@ def _message(name: str, columns: Mapping[str, ColumnType], indent: str) -> list[
         if inner.name == "struct":
             own = f"{column.title().replace('_', '')}Value"
             lines += _message(own, dict(zip(inner.names, inner.parts, strict=True)), indent + "  ")
-            said = own
+            field_type = own
         elif inner.name == "map" and inner.parts[1].name in _PROTO:
-            said = f"map<{_PROTO[inner.parts[0].name]}, {_PROTO[inner.parts[1].name]}>"
+            field_type = f"map<{_PROTO[inner.parts[0].name]}, {_PROTO[inner.parts[1].name]}>"
         elif inner.name in _PROTO:
-            said = _PROTO[inner.name]
+            field_type = _PROTO[inner.name]
         else:
             raise NotTranslated(
                 f"Protobuf has no type for {column} {type_.ddl}",
                 "register the .proto file that the topic has",
             )
-        lines.append(f"{indent}  {'repeated ' if type_.name == 'array' else ''}{said} {column} = {number};")
+        lines.append(
+            f"{indent}  {'repeated ' if type_.name == 'array' else ''}{field_type} {column} = {number};"
+        )
     return [*lines, indent + "}"]

@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol
 
-from sqlglot import exp, parse_one, parser, tokens
+from sqlglot import exp, parse_one, parser
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import SqlglotError
+from sqlglot.tokens import Tokenizer as SqlTokenizer
 
 from hub.importing.column_types import ColumnType, type_of
 from hub.importing.functions import FunctionTable, rule_of
 from hub.importing.relations import Catalog
 from hub.importing.report import NotTranslated, Translation
-from hub.importing.statements import Word, words_of
+from hub.importing.statements import Token, tokenize
 
 _KEPT = ("CAST", "TRY_CAST", "EXTRACT")
 _FIELDS = exp.PropertyEQ
@@ -38,7 +39,7 @@ DEEPEST = 40
 class ImportedSql(Dialect):
     """The expressions of ksqlDB and Flink: SQL in which every function is just a name."""
 
-    class Tokenizer(tokens.Tokenizer):
+    class Tokenizer(SqlTokenizer):
         IDENTIFIERS: ClassVar = ["`", '"']
 
     class Parser(parser.Parser):
@@ -67,8 +68,8 @@ def parsed(text: str) -> exp.Expr:
     try:
         tree = parse_one(f"SELECT {text}", dialect=ImportedSql)
     except (SqlglotError, RecursionError) as error:
-        said = str(error).splitlines()[0].partition(". Line")[0]
-        raise NotTranslated(f"`{text[:60]}` cannot be parsed: {said[:120]}", "check its syntax") from None
+        reason = str(error).splitlines()[0].partition(". Line")[0]
+        raise NotTranslated(f"`{text[:60]}` cannot be parsed: {reason[:120]}", "check its syntax") from None
     if not isinstance(tree, exp.Select) or len(tree.expressions) != 1:
         raise NotTranslated(f"`{text[:60]}` is not one expression", "check its brackets")
     found = tree.expressions[0].pop()
@@ -76,19 +77,19 @@ def parsed(text: str) -> exp.Expr:
     return found
 
 
-def plain_text(words: Sequence[Word]) -> str:
-    """Return words as SQL that the parser reads: names in lower case, ``->`` of structs as ``.``."""
+def plain_text(tokens: Sequence[Token]) -> str:
+    """Return tokens as SQL that the parser reads: names in lower case, ``->`` of structs as ``.``."""
     parts = []
-    for word in words:
-        match word.kind:
+    for token in tokens:
+        match token.kind:
             case "string":
-                parts.append("'" + word.text.replace("'", "''") + "'")
+                parts.append("'" + token.text.replace("'", "''") + "'")
             case "quoted":
-                parts.append("`" + word.text + "`")
+                parts.append("`" + token.text + "`")
             case "word":
-                parts.append(word.text.lower())
+                parts.append(token.text.lower())
             case _:
-                parts.append({"->": ".", "=>": "->"}.get(word.text, word.text))
+                parts.append({"->": ".", "=>": "->"}.get(token.text, token.text))
     return " ".join(parts).replace(" . ", ".")
 
 
@@ -101,13 +102,13 @@ class ExpressionTranslator:
     """Rewrites expressions of one query. Differences are added to the translation."""
 
     def __init__(
-        self, names: Resolves, functions: FunctionTable, catalog: Catalog, said: Translation
+        self, names: Resolves, functions: FunctionTable, catalog: Catalog, translation: Translation
     ) -> None:
-        self.names, self.functions, self.catalog, self.said = names, functions, catalog, said
+        self.names, self.functions, self.catalog, self.translation = names, functions, catalog, translation
 
-    def of(self, words: Sequence[Word]) -> exp.Expr:
-        """Translate the words of an expression. Raises NotTranslated."""
-        return self.rewritten(parsed(plain_text(words)))
+    def of(self, tokens: Sequence[Token]) -> exp.Expr:
+        """Translate the tokens of an expression. Raises NotTranslated."""
+        return self.rewritten(parsed(plain_text(tokens)))
 
     def rewritten(self, node: exp.Expr) -> exp.Expr:
         if _depth(node) > DEEPEST:
@@ -147,13 +148,13 @@ class ExpressionTranslator:
             if kinds == {"whole"}:
                 return _marked(exp.IntDiv(this=node.this, expression=node.expression), "whole")
             if "fraction" not in kinds:
-                self.said.differ(_DIVISION)
+                self.translation.differ(_DIVISION)
         if isinstance(node, exp.Add | exp.Sub | exp.Mul | exp.Div) and len(kinds) == 1:
             return _marked(node, kinds.pop())
         return _marked(node, "fraction") if "fraction" in kinds else node
 
     def _cast(self, node: exp.Cast) -> exp.Expr:
-        made = type_of(words_of(node.to.sql(ImportedSql)), self.catalog.types)
+        made = type_of(tokenize(node.to.sql(ImportedSql)), self.catalog.types)
         inner = self._rewritten(node.this)
         cast = exp.Cast(this=inner, to=exp.DataType.build(made.ddl, dialect="spark"))
         return _marked(cast, _KINDS_OF_TYPES.get(made.name, ""))
@@ -176,14 +177,14 @@ class ExpressionTranslator:
             name += "" if node.expressions.pop().this else "_or_null"
         rule = rule_of(self.functions, name)
         if rule.differs:
-            self.said.differ(f"{name.upper()}: {rule.differs}")
+            self.translation.differ(f"{name.upper()}: {rule.differs}")
         if any("_unit(" in form for form in rule.forms) and node.expressions:
             node.expressions[0] = exp.Var(this=node.expressions[0].name)
         arguments = [self._rewritten(each) for each in node.expressions]
         if rule.first:
             arguments.insert(0, parsed(rule.first))
         if any("event_order" in form for form in rule.forms) and self.names.order_note:
-            self.said.differ(f"{name.upper()}: {self.names.order_note}")
+            self.translation.differ(f"{name.upper()}: {self.names.order_note}")
         kind = "text" if rule.text else "whole" if name in _WHOLE else ""
         if name in _AS_ARGUMENT and arguments:
             kind = _kind(arguments[0])

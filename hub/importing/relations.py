@@ -50,6 +50,17 @@ class Relation:
         return {**self.source, **({} if how == default else {"as": how})}
 
 
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """A relation that a statement declares over a topic. ``topic``: its name. ``node``: its keys in
+    topics.yaml. ``schema``: (file's ending, text), None without one."""
+
+    relation: Relation
+    topic: str
+    node: Mapping[str, Any]
+    schema: tuple[str, str] | None
+
+
 @dataclass
 class Catalog:
     """Declarations of earlier statements. ``types``: of CREATE TYPE, by upper-case name."""

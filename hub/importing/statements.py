@@ -1,6 +1,6 @@
-"""[core] A text as statements, and a statement as words: the heads of statements are read from these.
+"""[core] A text as statements, and a statement as tokens: the heads of statements are read from these.
 
-Words outside of quotes keep their case here. Strings are in single quotes, with ``''`` for one; names may be
+Tokens outside of quotes keep their case here. Strings are in single quotes, with ``''`` for one; names may be
 in backticks or double quotes.
 """
 
@@ -13,7 +13,7 @@ from typing import Literal
 
 from hub.importing.report import NotTranslated
 
-WordKind = Literal["word", "quoted", "string", "number", "symbol"]
+TokenKind = Literal["word", "quoted", "string", "number", "symbol"]
 _PARTS = re.compile(
     r"""(?P<space>\s+|--[^\n]*|/\*.*?\*/)
     |(?P<string>'(?:[^']|'')*')
@@ -28,11 +28,11 @@ MOST_CHARACTERS = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
-    """A word of a statement. ``text``: of strings and quoted names without quotes; ``start`` and ``end`` are
+class Token:
+    """A token of a statement. ``text``: of strings and quoted names without quotes; ``start`` and ``end`` are
     offsets in the statement's text."""
 
-    kind: WordKind
+    kind: TokenKind
     text: str
     start: int
     end: int
@@ -44,40 +44,40 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One statement. ``line``: where its first word is in the file, from 1."""
+    """One statement. ``line``: where its first token is in the file, from 1."""
 
     text: str
     line: int
-    words: tuple[Word, ...]
+    tokens: tuple[Token, ...]
 
 
-def words_of(text: str) -> list[Word]:
-    """Return the words of a text, without comments."""
-    found = []
+def tokenize(text: str) -> list[Token]:
+    """Return the tokens of a text, without comments."""
+    tokens = []
     for match in _PARTS.finditer(text):
-        kind, said = match.lastgroup, match.group()
+        kind, content = match.lastgroup, match.group()
         if kind == "space" or kind is None:
             continue
         if kind in ("string", "quoted"):
-            said = said[1:-1].replace(said[0] * 2, said[0])
-        found.append(Word(kind, said, match.start(), match.end()))  # type: ignore[arg-type]
-    return found
+            content = content[1:-1].replace(content[0] * 2, content[0])
+        tokens.append(Token(kind, content, match.start(), match.end()))  # type: ignore[arg-type]
+    return tokens
 
 
 def statements_of(text: str) -> list[Statement]:
     """Split a text at its semicolons; a text without one at its end is a statement, too."""
     found: list[Statement] = []
-    held: list[Word] = []
-    for word in [*words_of(text), Word("symbol", ";", len(text), len(text))]:
-        if word.kind == "symbol" and word.text == ";":
+    held: list[Token] = []
+    for token in [*tokenize(text), Token("symbol", ";", len(text), len(text))]:
+        if token.kind == "symbol" and token.text == ";":
             if held:
                 start, end = held[0].start, held[-1].end
                 line = text.count("\n", 0, start) + 1
                 part = text[start:end]
-                found.append(Statement(part, line, tuple(words_of(part))))
+                found.append(Statement(part, line, tuple(tokenize(part))))
             held = []
         else:
-            held.append(word)
+            held.append(token)
     return found
 
 
@@ -89,26 +89,26 @@ def substituted(statement: Statement, variables: dict[str, str]) -> Statement:
             f"the variable ${{{unknown[0]}}} is not defined", f"DEFINE {unknown[0]} = '…' before it"
         )
     text = _VARIABLE.sub(lambda found: variables.get(found[1].lower(), found[0]), statement.text)
-    return Statement(text, statement.line, tuple(words_of(text)))
+    return Statement(text, statement.line, tuple(tokenize(text)))
 
 
 class StatementReader:
-    """A cursor over the words of a statement."""
+    """A cursor over the tokens of a statement."""
 
-    def __init__(self, text: str, words: Sequence[Word]) -> None:
-        self.text, self.words, self.at = text, words, 0
+    def __init__(self, text: str, tokens: Sequence[Token]) -> None:
+        self.text, self.tokens, self.at = text, tokens, 0
 
     @property
     def ended(self) -> bool:
-        return self.at >= len(self.words)
+        return self.at >= len(self.tokens)
 
     def peek(self, ahead: int = 0) -> str:
-        """Return a word in upper case; "" for texts, quoted names and the end."""
+        """Return a token in upper case; "" for texts, quoted names and the end."""
         at = self.at + ahead
-        return self.words[at].upper if at < len(self.words) else ""
+        return self.tokens[at].upper if at < len(self.tokens) else ""
 
     def take(self, *texts: str) -> bool:
-        """Pass the next words if they are one of these phrases; return whether they were."""
+        """Pass the next tokens if they are one of these phrases; return whether they were."""
         for text in texts:
             parts = text.split()
             if all(self.peek(n) == part for n, part in enumerate(parts)):
@@ -121,39 +121,39 @@ class StatementReader:
             raise NotTranslated(f'"{self.shown()}" where {text} is expected', f"write {text} there")
 
     def shown(self) -> str:
-        return "the end" if self.ended else self.words[self.at].text[:40]
+        return "the end" if self.ended else self.tokens[self.at].text[:40]
 
-    def next(self) -> Word:
+    def next(self) -> Token:
         if self.ended:
             raise NotTranslated("the statement ends too early", "complete it")
         self.at += 1
-        return self.words[self.at - 1]
+        return self.tokens[self.at - 1]
 
     def name(self) -> str:
         """Return a name: in lower case, except in quotes."""
-        word = self.next()
-        if word.kind not in ("word", "quoted"):
-            raise NotTranslated(f'"{word.text[:40]}" where a name is expected', "write a name there")
-        return word.text.lower() if word.kind == "word" else word.text
+        token = self.next()
+        if token.kind not in ("word", "quoted"):
+            raise NotTranslated(f'"{token.text[:40]}" where a name is expected', "write a name there")
+        return token.text.lower() if token.kind == "word" else token.text
 
-    def until(self, *stops: str, angles: bool = False) -> list[Word]:
-        """Return the words up to one of these phrases outside of brackets, or up to the end.
+    def until(self, *stops: str, angles: bool = False) -> list[Token]:
+        """Return the tokens up to one of these phrases outside of brackets, or up to the end.
 
         ``angles``: < and > are brackets, too.
         """
         opens, closes = ("([<", ")]>") if angles else ("([", ")]")
-        found: list[Word] = []
+        found: list[Token] = []
         depth = cases = 0
         while not self.ended:
-            word = self.words[self.at]
+            token = self.tokens[self.at]
             if depth == 0 and cases == 0 and self._stands_at(stops):
                 break
-            if word.kind == "symbol":
-                depth += (word.text in opens) - (word.text in closes)
+            if token.kind == "symbol":
+                depth += (token.text in opens) - (token.text in closes)
                 if depth < 0:
                     break
-            cases += (word.upper == "CASE") - (word.upper == "END" and cases > 0)
-            found.append(word)
+            cases += (token.upper == "CASE") - (token.upper == "END" and cases > 0)
+            found.append(token)
             self.at += 1
         return found
 
@@ -163,7 +163,7 @@ class StatementReader:
         self.at = here
         return found
 
-    def lists(self, *, angles: bool = False) -> Iterator[list[Word]]:
+    def lists(self, *, angles: bool = False) -> Iterator[list[Token]]:
         """Yield the parts between the commas of ``( … )``, and pass the brackets."""
         self.need("(")
         while not self.take(")"):
@@ -176,17 +176,19 @@ class StatementReader:
         """Return ``( name = 'value', … )``, names in lower case."""
         found = {}
         for part in self.lists():
-            at = next((n for n, word in enumerate(part) if word.text == "=" and word.kind == "symbol"), None)
+            at = next(
+                (n for n, token in enumerate(part) if token.text == "=" and token.kind == "symbol"), None
+            )
             if at is None:
                 raise NotTranslated("an option of WITH has no value", "write NAME = 'value'")
-            name = "".join(word.text for word in part[:at])
-            found[name.lower()] = "".join(word.text for word in part[at + 1 :])
+            name = "".join(token.text for token in part[:at])
+            found[name.lower()] = "".join(token.text for token in part[at + 1 :])
         return found
 
 
-def split_words(words: Sequence[Word], separator: str = ",") -> list[list[Word]]:
-    """Split words at a symbol outside of brackets."""
-    reader = StatementReader("", words)
+def split_tokens(tokens: Sequence[Token], separator: str = ",") -> list[list[Token]]:
+    """Split tokens at a symbol outside of brackets."""
+    reader = StatementReader("", tokens)
     found = []
     while not reader.ended:
         found.append(reader.until(separator))
@@ -195,6 +197,6 @@ def split_words(words: Sequence[Word], separator: str = ",") -> list[list[Word]]
     return found
 
 
-def sql_of(words: Sequence[Word], text: str) -> str:
-    """Return the text that words stand for."""
-    return text[words[0].start : words[-1].end] if words else ""
+def sql_of(tokens: Sequence[Token], text: str) -> str:
+    """Return the text that tokens stand for."""
+    return text[tokens[0].start : tokens[-1].end] if tokens else ""

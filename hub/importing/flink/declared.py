@@ -8,9 +8,9 @@ from typing import Any
 
 from hub.importing.column_types import ColumnType, avro_schema, read_type
 from hub.importing.flink.windows import duration_of
-from hub.importing.relations import AHEAD, EVENT_TIME, Catalog, Column, Relation
+from hub.importing.relations import AHEAD, EVENT_TIME, Catalog, Column, Declaration, Relation
 from hub.importing.report import NotTranslated, Translation
-from hub.importing.statements import StatementReader, Word, sql_of
+from hub.importing.statements import StatementReader, Token, sql_of
 
 _METADATA = {"timestamp": "_timestamp", "partition": "_partition", "offset": "_offset", "topic": "_topic"}
 _SINKS: Mapping[str, str] = {
@@ -24,16 +24,6 @@ _SINKS: Mapping[str, str] = {
 
 
 @dataclass
-class DeclaredTable:
-    """A declared table. ``topic`` "": it has none. ``schema``: (file's ending, text), None without one."""
-
-    relation: Relation
-    topic: str
-    node: dict[str, Any]
-    schema: tuple[str, str] | None
-
-
-@dataclass
 class _TableColumns:
     physical: dict[str, ColumnType] = field(default_factory=dict)
     computed: dict[str, str] = field(default_factory=dict)
@@ -43,14 +33,16 @@ class _TableColumns:
     delay: str = ""
 
 
-def declared(reader: StatementReader, name: str, catalog: Catalog, said: Translation) -> DeclaredTable:
+def read_declaration(
+    reader: StatementReader, name: str, catalog: Catalog, translation: Translation
+) -> Declaration:
     """Read what follows the name of a CREATE TABLE. Raises NotTranslated."""
     columns = _columns(reader, catalog)
     if reader.take("COMMENT"):
         reader.next()
     if reader.take("PARTITIONED BY"):
         list(reader.lists())
-        said.note("PARTITIONED BY: Kafka partitions by the record's key")
+        translation.note("PARTITIONED BY: Kafka partitions by the record's key")
     reader.need("WITH")
     options = reader.options()
     if reader.take("LIKE"):
@@ -66,59 +58,59 @@ def declared(reader: StatementReader, name: str, catalog: Catalog, said: Transla
         raise NotTranslated("it has not one topic", "name one: 'topic' = 'shop.orders'")
     for each in ("scan.startup.mode",):
         if options.get(each, "earliest-offset") not in ("earliest-offset", "group-offsets"):
-            said.differ(
+            translation.differ(
                 f"{each} = {options[each]}: a view reads from the start; restrict the events in WHERE"
             )
-    source, schema, is_table = _format(name, topic, options, columns, said)
-    relation = _relation(name, connector, source, columns, is_table, said)
+    source, schema, is_table = _format(name, topic, options, columns, translation)
+    relation = _relation(name, connector, source, columns, is_table, translation)
     node: dict[str, Any] = {"config": {"cleanup.policy": "compact"}} if connector == "upsert-kafka" else {}
-    said.note("`hub topic plan` compares the topic of today with topics.yaml")
-    return DeclaredTable(relation, topic, node, schema)
+    translation.note("`hub topic plan` compares the topic of today with topics.yaml")
+    return Declaration(relation, topic, node, schema)
 
 
 def _columns(reader: StatementReader, catalog: Catalog) -> _TableColumns:
-    found = _TableColumns()
+    columns = _TableColumns()
     for part in reader.lists(angles=True):
-        _column(StatementReader(reader.text, part), found, catalog)
-    return found
+        _column(StatementReader(reader.text, part), columns, catalog)
+    return columns
 
 
-def _column(reader: StatementReader, found: _TableColumns, catalog: Catalog) -> None:
+def _column(reader: StatementReader, columns: _TableColumns, catalog: Catalog) -> None:
     if reader.take("WATERMARK FOR"):
-        found.time = reader.next().text
+        columns.time = reader.next().text
         reader.need("AS")
-        found.delay = _delay(reader.until("\0"), found.time)
+        columns.delay = _delay(reader.until("\0"), columns.time)
         return
     if reader.take("CONSTRAINT"):
         reader.next()
     if reader.take("PRIMARY KEY"):
-        found.key = [part[0].text for part in reader.lists()]
+        columns.key = [part[0].text for part in reader.lists()]
         return
     name = reader.next().text
     if reader.take("AS"):
-        found.computed[name] = sql_of(reader.until("COMMENT"), reader.text)
+        columns.computed[name] = sql_of(reader.until("COMMENT"), reader.text)
         return
     type_ = read_type(reader, catalog.types)
     if reader.take("METADATA"):
         source = reader.next().text if reader.take("FROM") else name
-        found.metadata[name] = source.removeprefix("value.")
+        columns.metadata[name] = source.removeprefix("value.")
     elif reader.take("PRIMARY KEY"):
-        found.key = [name]
-        found.physical[name] = type_
+        columns.key = [name]
+        columns.physical[name] = type_
     else:
-        found.physical[name] = type_
+        columns.physical[name] = type_
 
 
-def _delay(words: Sequence[Word], time: str) -> str:
-    if len(words) == 1:
+def _delay(tokens: Sequence[Token], time: str) -> str:
+    if len(tokens) == 1:
         return "0 seconds"
-    if len(words) > 3 and words[0].text == time and words[1].text == "-":
-        return duration_of(words[2:])
+    if len(tokens) > 3 and tokens[0].text == time and tokens[1].text == "-":
+        return duration_of(tokens[2:])
     raise NotTranslated("a WATERMARK of this form", "WATERMARK FOR ts AS ts - INTERVAL '5' SECOND")
 
 
 def _format(
-    name: str, topic: str, options: Mapping[str, str], columns: _TableColumns, said: Translation
+    name: str, topic: str, options: Mapping[str, str], columns: _TableColumns, translation: Translation
 ) -> tuple[dict[str, Any], tuple[str, str] | None, bool]:
     """Return (keys of the source, schema, whether the events are changes of a table's rows)."""
     form = options.get("value.format") or options.get("format") or ""
@@ -134,7 +126,7 @@ def _format(
             False,
         )
     if form == "avro-confluent":
-        said.differ("the schema is made of the columns; keep the registry's if there is one")
+        translation.differ("the schema is made of the columns; keep the registry's if there is one")
         record = "".join(part.title() for part in name.split("_"))
         return source, ("avsc", avro_schema(record, columns.physical)), False
     if form == "debezium-json":
@@ -152,7 +144,7 @@ def _relation(
     source: dict[str, Any],
     columns: _TableColumns,
     is_table: bool,
-    said: Translation,
+    translation: Translation,
 ) -> Relation:
     read = {each: Column(each, of) for each, of in columns.physical.items()}
     read |= {each: Column(text) for each, text in columns.computed.items()}
@@ -160,7 +152,7 @@ def _relation(
     for each, of in columns.metadata.items():
         if of not in _METADATA:
             unreadable[each] = f"the SQL of a view does not see the {of} of a record"
-            said.differ(f"the column {each} of the {of} is left out")
+            translation.differ(f"the column {each} of the {of} is left out")
         else:
             read[each] = Column(_METADATA[of])
     if (is_table or connector == "upsert-kafka") and not columns.key:
@@ -172,7 +164,7 @@ def _relation(
     if event_time is not None and columns.time:
         source = {**source, "event_time": event_time, "watermark": columns.delay}
         if event_time != EVENT_TIME:
-            said.differ(AHEAD)
+            translation.differ(AHEAD)
     return Relation(
         name,
         "stream",

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hub.importing.checking import ProjectCopy
-from hub.importing.flink.declared import declared
+from hub.importing.flink.declared import read_declaration
 from hub.importing.flink.queries import QueryWriter, ViewQuery
-from hub.importing.made_views import put_view
+from hub.importing.made_files import put_topic, put_view
 from hub.importing.project_files import ProjectFiles
 from hub.importing.relations import Catalog, Relation
 from hub.importing.report import NotTranslated, StatementReport, Translation, refused, taken
@@ -74,72 +74,64 @@ class FlinkImport:
         return [self._taken(each) for each in statements]
 
     def _taken(self, statement: Statement) -> StatementReport:
-        said = Translation()
+        translation = Translation()
         made, relations = dict(self.files.made), dict(self.catalog.relations)
         try:
-            self._take(StatementReader(statement.text, statement.words), said)
+            self._take(StatementReader(statement.text, statement.tokens), translation)
         except NotTranslated as error:
             self.files.undo(made)
             self.catalog.relations = relations
             return refused(statement.line, statement.text, error)
-        return taken(statement.line, statement.text, said)
+        return taken(statement.line, statement.text, translation)
 
-    def _take(self, reader: StatementReader, said: Translation) -> None:
+    def _take(self, reader: StatementReader, translation: Translation) -> None:
         if reader.take("CREATE TABLE", "CREATE TEMPORARY TABLE"):
-            self._table(reader, said)
+            self._table(reader, translation)
         elif reader.take("CREATE VIEW", "CREATE TEMPORARY VIEW", "CREATE OR REPLACE VIEW"):
-            self._view(reader, said)
+            self._view(reader, translation)
         elif reader.take("INSERT INTO", "INSERT OVERWRITE"):
-            self._insert(reader, said)
+            self._insert(reader, translation)
         elif reader.take("DROP"):
-            self._drop(reader, said)
+            self._drop(reader, translation)
         elif reader.take("SET", "RESET"):
-            self._set(reader, said)
+            self._set(reader, translation)
         else:
             for phrase, instead in _OTHERS.items():
                 if reader.take(phrase):
                     raise NotTranslated(f"{phrase} declares nothing that could be a file", instead)
             raise NotTranslated(f'"{reader.shown()}" begins no statement that is known', "check its spelling")
 
-    def _table(self, reader: StatementReader, said: Translation) -> None:
+    def _table(self, reader: StatementReader, translation: Translation) -> None:
         reader.take("IF NOT EXISTS")
         name = _name(reader)
         if reader.peek() == "AS":
             raise NotTranslated("CREATE TABLE AS has no connector", "CREATE VIEW AS SELECT")
-        found = declared(reader, name, self.catalog, said)
-        self.catalog.relations[name] = found.relation
-        self.targets[name] = _Target(found.relation, found.topic)
+        declaration = read_declaration(reader, name, self.catalog, translation)
+        self.catalog.relations[name] = declaration.relation
+        self.targets[name] = _Target(declaration.relation, declaration.topic)
         if name in self.filled:
-            said.differ(
-                f"INSERT INTO makes it a view; events that others write into {found.topic} are not in it"
+            topic = declaration.topic
+            translation.differ(
+                f"INSERT INTO makes it a view; events that others write into {topic} are not in it"
             )
             return
-        node = dict(found.node)
-        if found.schema is not None:
-            path = f"schemas/{found.topic}-value.{found.schema[0]}"
-            if self.files.text(path) is None:
-                self.files.made[path] = found.schema[1]
-                said.made.append(path)
-            node["schema"] = path
-        if self.files.add_topic(found.topic, node):
-            said.made.append(f"topics.yaml: {found.topic}")
-        else:
-            said.note(f"topics.yaml has {found.topic} already: it stays as it is")
-        self.copy.check_files(self.files)
+        put_topic(self.files, self.copy, declaration, translation)
 
-    def _view(self, reader: StatementReader, said: Translation) -> None:
+    def _view(self, reader: StatementReader, translation: Translation) -> None:
         reader.take("IF NOT EXISTS")
         name = _name(reader)
         names = tuple(part[0].text for part in reader.lists()) if reader.peek() == "(" else ()
         if reader.take("COMMENT"):
             reader.next()
         reader.need("AS")
-        query = self._query(reader, QueryWriter(self.catalog, said, tuple(each.lower() for each in names)))
+        query = self._query(
+            reader, QueryWriter(self.catalog, translation, tuple(each.lower() for each in names))
+        )
         view = _view_name(name)
-        self._put(view, query, f"From Flink SQL: CREATE VIEW {name}.", said)
+        self._put(view, query, f"From Flink SQL: CREATE VIEW {name}.", translation)
         self.catalog.relations[name] = query.relation(name, view)
 
-    def _insert(self, reader: StatementReader, said: Translation) -> None:
+    def _insert(self, reader: StatementReader, translation: Translation) -> None:
         name = _name(reader)
         if reader.peek() == "(":
             raise NotTranslated("INSERT INTO with a list of columns", "select all columns of the target")
@@ -153,20 +145,20 @@ class FlinkImport:
             raise NotTranslated(f"a second INSERT INTO {name}", "one INSERT INTO with UNION ALL")
         names = tuple(_view_name(each) for each in target.relation.columns)
         key = tuple(_view_name(each) for each in target.relation.key)
-        query = self._query(reader, QueryWriter(self.catalog, said, names, key))
-        said.differ(f'the rows are in the topic "views.{view}", not in "{target.topic}", as Avro')
-        self._put(view, query, f"From Flink SQL: INSERT INTO {name}.", said)
+        query = self._query(reader, QueryWriter(self.catalog, translation, names, key))
+        translation.differ(f'the rows are in the topic "views.{view}", not in "{target.topic}", as Avro')
+        self._put(view, query, f"From Flink SQL: INSERT INTO {name}.", translation)
         self.catalog.relations[name] = query.relation(name, view)
 
     @staticmethod
     def _query(reader: StatementReader, writer: QueryWriter) -> ViewQuery:
-        return writer.written(reader.text, reader.words[reader.at :])
+        return writer.written(reader.text, reader.tokens[reader.at :])
 
-    def _put(self, view: str, query: ViewQuery, doc: str, said: Translation) -> None:
-        put_view(self.files, self.copy, view, query.sql, query.sources, query.key, {"doc": doc}, said)
+    def _put(self, view: str, query: ViewQuery, doc: str, translation: Translation) -> None:
+        put_view(self.files, self.copy, view, query.sql, query.sources, query.key, {"doc": doc}, translation)
         self.views.add(view)
 
-    def _drop(self, reader: StatementReader, said: Translation) -> None:
+    def _drop(self, reader: StatementReader, translation: Translation) -> None:
         reader.take("TEMPORARY")
         kind = reader.next().upper
         reader.take("IF EXISTS")
@@ -175,9 +167,9 @@ class FlinkImport:
             raise NotTranslated(
                 f"DROP {kind} {name}: no statement before this one makes it", "remove its file"
             )
-        said.differ("its files stay; only later statements no longer see it")
+        translation.differ("its files stay; only later statements no longer see it")
 
-    def _set(self, reader: StatementReader, said: Translation) -> None:
+    def _set(self, reader: StatementReader, translation: Translation) -> None:
         name = reader.next().text
         while not reader.ended and reader.peek() not in ("", "="):
             name += reader.next().text
@@ -185,11 +177,11 @@ class FlinkImport:
             raise NotTranslated(
                 f"the setting {name} has no meaning in the hub", "settings: docs/reference/settings.md"
             )
-        said.note(_SETTINGS[name])
+        translation.note(_SETTINGS[name])
 
 
 def _of_a_set(statement: Statement) -> Statement | None:
-    """Return a statement without the words of a statement set around it; None for nothing but these."""
+    """Return a statement without the keywords of a statement set around it; None for nothing but these."""
     text = re.sub(
         r"^(EXECUTE\s+STATEMENT\s+SET\s+)?BEGIN(\s+STATEMENT\s+SET)?\b\s*",
         "",
@@ -199,22 +191,22 @@ def _of_a_set(statement: Statement) -> Statement | None:
     if re.fullmatch(r"(END|BEGIN\s+STATEMENT\s+SET|)", text.strip(), re.IGNORECASE):
         return None
     found = statements_of(text)
-    return Statement(text, statement.line, found[0].words) if found else None
+    return Statement(text, statement.line, found[0].tokens) if found else None
 
 
 def _filled_by(statement: Statement) -> str | None:
-    words = statement.words
-    if len(words) > 3 and words[0].upper == "INSERT" and words[3].upper != "VALUES":
-        return words[2].text
+    tokens = statement.tokens
+    if len(tokens) > 3 and tokens[0].upper == "INSERT" and tokens[3].upper != "VALUES":
+        return tokens[2].text
     return None
 
 
 def _name(reader: StatementReader) -> str:
     """Return the last part of a name, in its own case."""
-    word = reader.next()
+    token = reader.next()
     while reader.take("."):
-        word = reader.next()
-    return word.text
+        token = reader.next()
+    return token.text
 
 
 def _view_name(name: str) -> str:

@@ -16,7 +16,7 @@ from hub.importing.flink.functions import FLINK_AGGREGATES, FLINK_FUNCTIONS
 from hub.importing.flink.windows import TableWindow, grouped_windows, without_windows
 from hub.importing.relations import Catalog, Column, Kind, Relation
 from hub.importing.report import NotTranslated, Translation
-from hub.importing.statements import Word, sql_of
+from hub.importing.statements import Token, sql_of
 from hub.materializers.definition.sql_text import SPARK
 from hub.materializers.sql_rules.unsupported import unsupported
 
@@ -62,16 +62,16 @@ class QueryWriter:
     """Writes one query. ``names``: of the columns of the target, () without one. ``key``: of the target."""
 
     catalog: Catalog
-    said: Translation
+    translation: Translation
     names: tuple[str, ...] = ()
     key: tuple[str, ...] = ()
     sources: dict[str, dict[str, Any]] = field(default_factory=dict)
     windows: Mapping[str, TableWindow] = field(default_factory=dict)
 
-    def written(self, text: str, words: Sequence[Word]) -> ViewQuery:
+    def written(self, text: str, tokens: Sequence[Token]) -> ViewQuery:
         """Return the view's SELECT. Raises NotTranslated."""
-        plain, self.windows = without_windows(words)
-        found = unsupported(SPARK.tokenize(sql_of(words, text)), view=True)
+        plain, self.windows = without_windows(tokens)
+        found = unsupported(SPARK.tokenize(sql_of(tokens, text)), view=True)
         if found is not None and not found.what.startswith(_WINDOW_KINDS):
             raise NotTranslated(found.what, found.hint)
         tree = grouped_windows(_parsed(_text(plain)))
@@ -87,7 +87,9 @@ class QueryWriter:
         key = self._place(tops) if simple else self._key_of(tops[0])
         inner = all(_is_inner(join) for each in tops for join in each.args.get("joins") or ())
         kind: Kind = "stream" if simple and streams and inner else "table"
-        translator = ExpressionTranslator(_Anything(_types(tree)), FLINK_FUNCTIONS, self.catalog, self.said)
+        translator = ExpressionTranslator(
+            _Anything(_types(tree)), FLINK_FUNCTIONS, self.catalog, self.translation
+        )
         columns = [each.alias_or_name for each in tops[0].expressions]
         sql = translator.rewritten(tree).sql("spark", normalize_functions=False, pretty=True)
         return ViewQuery(sql, self.sources, columns, key, kind)
@@ -205,7 +207,7 @@ class QueryWriter:
             name = self.names[number] if self.names else own or f"expr_{number}"
             if not _NAME.fullmatch(name):
                 plain = re.sub(r"\W+", "_", name.lower()).strip("_") or f"expr_{number}"
-                self.said.differ(f'the column "{name}" is called {plain}')
+                self.translation.differ(f'the column "{name}" is called {plain}')
                 name = plain
             if name != each.alias_or_name:
                 inner = each.this if isinstance(each, exp.Alias) else each
@@ -226,7 +228,9 @@ class QueryWriter:
                     start == (got.this if isinstance(got, exp.Alias) else got) for got in select.expressions
                 ):
                     select.expressions.append(exp.alias_(start, "window_start"))
-                self.said.differ("a window's row is seen while it grows; in Flink it comes once, at the end")
+                self.translation.differ(
+                    "a window's row is seen while it grows; in Flink it comes once, at the end"
+                )
 
     def _place(self, tops: Sequence[exp.Select]) -> list[str]:
         """Return the key of a projection: that of its table, or the place of the events."""
@@ -261,7 +265,7 @@ class QueryWriter:
             if select.args.get("laterals"):
                 select.expressions.append(exp.column("item_number"))
                 key.append("item_number")
-        self.said.differ(f"the view has one row of each event, by {', '.join(key)}")
+        self.translation.differ(f"the view has one row of each event, by {', '.join(key)}")
         return key
 
     def _key_of(self, select: exp.Select) -> list[str]:
@@ -284,16 +288,16 @@ class QueryWriter:
         )
 
 
-def _text(words: Sequence[Word]) -> str:
+def _text(tokens: Sequence[Token]) -> str:
     parts = []
-    for word in words:
-        match word.kind:
+    for token in tokens:
+        match token.kind:
             case "string":
-                parts.append("'" + word.text.replace("'", "''") + "'")
+                parts.append("'" + token.text.replace("'", "''") + "'")
             case "quoted":
-                parts.append(f"`{word.text}`")
+                parts.append(f"`{token.text}`")
             case _:
-                parts.append(word.text)
+                parts.append(token.text)
     return " ".join(parts).replace(" . ", ".")
 
 
@@ -301,9 +305,9 @@ def _parsed(text: str) -> exp.Expr:
     try:
         tree = parse_one(text, dialect=ImportedSql)
     except (SqlglotError, RecursionError) as error:
-        said = str(error).splitlines()[0].partition(". Line")[0]
+        reason = str(error).splitlines()[0].partition(". Line")[0]
         raise NotTranslated(
-            f"the query cannot be parsed: {said[:160]}", "write this part in another form"
+            f"the query cannot be parsed: {reason[:160]}", "write this part in another form"
         ) from None
     if not isinstance(tree, exp.Select | exp.SetOperation):
         raise NotTranslated("it is not a SELECT", "SELECT … FROM a table")

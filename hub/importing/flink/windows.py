@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from hub.importing.expressions import parsed
 from hub.importing.report import NotTranslated
-from hub.importing.statements import StatementReader, Word
+from hub.importing.statements import StatementReader, Token
 
 _KINDS = ("TUMBLE", "HOP", "SESSION", "CUMULATE")
 _UNITS = ("MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY")
@@ -40,10 +40,10 @@ def window_call(kind: str, time: exp.Expr, lengths: Sequence[str]) -> exp.Expr:
     )
 
 
-def without_windows(words: Sequence[Word]) -> tuple[list[Word], dict[str, TableWindow]]:
-    """Return the words with each window function replaced by its table, and the windows by table."""
-    reader = StatementReader("", words)
-    found: list[Word] = []
+def without_windows(tokens: Sequence[Token]) -> tuple[list[Token], dict[str, TableWindow]]:
+    """Return the tokens with each window function replaced by its table, and the windows by table."""
+    reader = StatementReader("", tokens)
+    found: list[Token] = []
     windows: dict[str, TableWindow] = {}
     while not reader.ended:
         here = reader.at
@@ -60,11 +60,11 @@ def without_windows(words: Sequence[Word]) -> tuple[list[Word], dict[str, TableW
             found.append(table)
             continue
         reader.at = here + 1
-        found.append(words[here])
+        found.append(tokens[here])
     return found, windows
 
 
-def _window(reader: StatementReader, kind: str) -> tuple[Word, TableWindow]:
+def _window(reader: StatementReader, kind: str) -> tuple[Token, TableWindow]:
     if kind == "CUMULATE":
         raise _CUMULATE
     parts = []
@@ -74,7 +74,8 @@ def _window(reader: StatementReader, kind: str) -> tuple[Word, TableWindow]:
     if len(parts) < 3 or parts[0][0].upper != "TABLE":
         raise NotTranslated(f"{kind} of this form", f"{kind}(TABLE t, DESCRIPTOR(time), INTERVAL …)")
     time = next(
-        (word for word in parts[1] if word.kind in ("word", "quoted") and word.upper != "DESCRIPTOR"), None
+        (token for token in parts[1] if token.kind in ("word", "quoted") and token.upper != "DESCRIPTOR"),
+        None,
     )
     if time is None:
         raise NotTranslated(f"{kind} has no DESCRIPTOR(time)", "name the column of the time")
@@ -84,10 +85,10 @@ def _window(reader: StatementReader, kind: str) -> tuple[Word, TableWindow]:
     return parts[0][1], TableWindow(kind, time.text, tuple(lengths))
 
 
-def duration_of(words: Sequence[Word]) -> str:
+def duration_of(tokens: Sequence[Token]) -> str:
     """Return ``INTERVAL '10' MINUTES`` as ``10 minutes``. Raises NotTranslated."""
-    if len(words) >= 3 and words[0].upper == "INTERVAL":
-        return _duration(words[1].text, words[2].upper)
+    if len(tokens) >= 3 and tokens[0].upper == "INTERVAL":
+        return _duration(tokens[1].text, tokens[2].upper)
     raise NotTranslated("the length of a window must be an INTERVAL", "INTERVAL '10' MINUTE")
 
 

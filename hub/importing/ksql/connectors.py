@@ -20,7 +20,7 @@ _CONVERTERS = {
 _PREFIXES = ("topic.prefix", "database.server.name")
 
 
-def connector(name: str, options: Mapping[str, str], said: Translation) -> dict[str, Any]:
+def connector(name: str, options: Mapping[str, str], translation: Translation) -> dict[str, Any]:
     """Return the entry of a connector. Raises NotTranslated."""
     config = dict(options)
     java_class = config.pop("connector.class", "")
@@ -39,10 +39,10 @@ def connector(name: str, options: Mapping[str, str], said: Translation) -> dict[
         if is_secret_key(key) and not value.startswith("${"):
             variable = re.sub(r"[^A-Z0-9]+", "_", f"{name}_{key.rpartition('.')[2]}".upper())
             config[key] = f"${{{variable}}}"
-            said.differ(f"{key} is not copied: set the variable {variable} where the worker runs")
+            translation.differ(f"{key} is not copied: set the variable {variable} where the worker runs")
     if config:
         found["config"] = config
-    said.note("`hub connector plan` compares it with Kafka Connect")
+    translation.note("`hub connector plan` compares it with Kafka Connect")
     return found
 
 

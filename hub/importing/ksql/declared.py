@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hub.importing.column_types import ColumnType, avro_schema, json_schema, protobuf_schema, read_type
-from hub.importing.relations import EVENT_TIME, Catalog, Column, Kind, Relation
+from hub.importing.relations import EVENT_TIME, Catalog, Column, Declaration, Kind, Relation
 from hub.importing.report import NotTranslated, Translation
-from hub.importing.statements import StatementReader, Word
+from hub.importing.statements import StatementReader, Token
 
 _SCHEMAS = {"AVRO": "avsc", "JSON_SR": "json", "PROTOBUF": "proto"}
 _KNOWN = {
@@ -25,17 +25,6 @@ _DELIMITERS = {"SPACE": " ", "TAB": "\t"}
 
 
 @dataclass
-class Declared:
-    """A declared relation. ``node``: of its topic in topics.yaml. ``schema``: (file's ending, text), None
-    without one."""
-
-    relation: Relation
-    topic: str
-    node: dict[str, Any]
-    schema: tuple[str, str] | None
-
-
-@dataclass
 class _Columns:
     """``value``: types by the field of the event. ``names``: fields by the column's name in queries."""
 
@@ -45,58 +34,66 @@ class _Columns:
     headers: list[str] = field(default_factory=list)
 
 
-def declared(reader: StatementReader, kind: Kind, name: str, catalog: Catalog, said: Translation) -> Declared:
+def read_declaration(
+    reader: StatementReader, kind: Kind, name: str, catalog: Catalog, translation: Translation
+) -> Declaration:
     """Read what follows the name of a CREATE with columns. Raises NotTranslated."""
     columns = _columns(reader, catalog) if reader.peek() == "(" else _Columns()
     reader.need("WITH")
     options = reader.options()
     unknown = sorted(set(options) - _KNOWN)
     if unknown:
-        said.differ(f"the option {unknown[0].upper()} has no meaning in the hub")
+        translation.differ(f"the option {unknown[0].upper()} has no meaning in the hub")
     form = (options.get("value_format") or options.get("format") or "").upper()
     if not form:
         form = "JSON"
-        said.differ("no value_format is stated: JSON is assumed")
+        translation.differ("no value_format is stated: JSON is assumed")
     topic = options.get("kafka_topic", name.upper())
-    source, read, schema = _value(name, topic, form, columns, options, said)
-    keys = _keys(columns.key, (options.get("key_format") or options.get("format") or "KAFKA").upper(), said)
+    source, read, schema = _value(name, topic, form, columns, options, translation)
+    keys = _keys(
+        columns.key, (options.get("key_format") or options.get("format") or "KAFKA").upper(), translation
+    )
     complete = bool(columns.value) or form not in _SCHEMAS
     if not complete:
-        said.differ("the columns are those of the registry's schema: a query must name those that it reads")
-    time, event_time = _time(options, read, said)
+        translation.differ(
+            "the columns are those of the registry's schema: a query must name those that it reads"
+        )
+    time, event_time = _time(options, read, translation)
     unreadable = dict.fromkeys(columns.headers, "the SQL of a view does not see the headers of a record")
     for each in columns.headers:
-        said.differ(f"the column {each} of the headers is left out")
+        translation.differ(f"the column {each} of the headers is left out")
     windowed = "window_type" in options
     if windowed:
         unreadable |= dict.fromkeys(keys, "the key of a windowed topic has the window's bytes in it")
-        said.differ("the keys of a windowed topic are bytes with the window: they cannot be read as text")
+        translation.differ(
+            "the keys of a windowed topic are bytes with the window: they cannot be read as text"
+        )
     relation = Relation(
         name, kind, source, {**keys, **read}, tuple(keys), complete, time, event_time, unreadable=unreadable
     )
-    node = _node(kind, options, said)
-    return Declared(replace(relation, partitions=node.get("partitions")), topic, node, schema)
+    node = _node(kind, options, translation)
+    return Declaration(replace(relation, partitions=node.get("partitions")), topic, node, schema)
 
 
 def _columns(reader: StatementReader, catalog: Catalog) -> _Columns:
-    found = _Columns()
+    columns = _Columns()
     reader.need("(")
     while not reader.take(")"):
-        word = reader.next()
+        token = reader.next()
         type_ = read_type(reader, catalog.types)
         if reader.take("PRIMARY KEY", "KEY"):
-            found.key[column_name(word)] = type_
+            columns.key[column_name(token)] = type_
         elif reader.take("HEADERS") or reader.take("HEADER"):
-            found.headers.append(column_name(word))
+            columns.headers.append(column_name(token))
             if reader.peek() == "(":
                 list(reader.lists())
         else:
-            found.value[word.text] = type_
-            found.names[column_name(word)] = word.text
+            columns.value[token.text] = type_
+            columns.names[column_name(token)] = token.text
         if not reader.take(","):
             reader.need(")")
             break
-    return found
+    return columns
 
 
 def _value(
@@ -105,14 +102,14 @@ def _value(
     form: str,
     columns: _Columns,
     options: Mapping[str, str],
-    said: Translation,
+    translation: Translation,
 ) -> tuple[dict[str, Any], dict[str, Column], tuple[str, str] | None]:
     """Return (keys of the source, columns, schema) of a value's format."""
     if form in _SCHEMAS:
         read = {each: Column(quoted(of), columns.value[of]) for each, of in columns.names.items()}
         if not read:
             return {"topic": topic}, {}, None
-        said.differ(f"the {form} schema is made of the columns; keep the registry's if there is one")
+        translation.differ(f"the {form} schema is made of the columns; keep the registry's if there is one")
         full = options.get("value_avro_schema_full_name") or options.get("value_schema_full_name")
         record = full or "".join(part.title() for part in re.split(r"\W+|_", name)) or "Value"
         makers = {"AVRO": avro_schema, "JSON_SR": json_schema, "PROTOBUF": protobuf_schema}
@@ -135,7 +132,9 @@ def _value(
         read[each], kinds[event_field] = _json_times(*as_read) if form == "JSON" else as_read
     source["schema"] = kinds
     if form == "JSON":
-        said.note("the fields of the events must be spelled as in the statement; ksqlDB ignores their case")
+        translation.note(
+            "the fields of the events must be spelled as in the statement; ksqlDB ignores their case"
+        )
     return source, read, None
 
 
@@ -148,30 +147,30 @@ def _json_times(column: Column, ddl: str) -> tuple[Column, str]:
     return column, ddl
 
 
-def _keys(columns: Mapping[str, ColumnType], form: str, said: Translation) -> dict[str, Column]:
+def _keys(columns: Mapping[str, ColumnType], form: str, translation: Translation) -> dict[str, Column]:
     """Return the columns of the record's key, which a view reads as text in ``_key``."""
-    found = {}
+    keys = {}
     for number, (name, type_) in enumerate(columns.items()):
         text = "_key"
         if form == "DELIMITED" and len(columns) > 1:
             text = f"split(_key, ',')[{number}]"
         elif len(columns) > 1:
             text = f"get_json_object(_key, '$.{name.upper()}')"
-            said.differ("the key must be JSON with names in upper case, as ksqlDB writes it")
+            translation.differ("the key must be JSON with names in upper case, as ksqlDB writes it")
         elif form in ("JSON", "JSON_SR") and type_.name == "string":
             text = "replace(_key, '\"', '')"
         if form in ("AVRO", "PROTOBUF", "JSON_SR"):
-            said.differ(f"a view reads keys as text: a key in {form} must be written as text")
+            translation.differ(f"a view reads keys as text: a key in {form} must be written as text")
         elif form == "KAFKA" and type_.name not in ("string", "binary"):
-            said.differ(
+            translation.differ(
                 f"a view reads keys as text: the key {name} must be written as text, not as Kafka's bytes"
             )
-        found[name] = Column(text if type_.name == "string" else f"CAST({text} AS {type_.ddl})", type_)
-    return found
+        keys[name] = Column(text if type_.name == "string" else f"CAST({text} AS {type_.ddl})", type_)
+    return keys
 
 
 def _time(
-    options: Mapping[str, str], read: Mapping[str, Column], said: Translation
+    options: Mapping[str, str], read: Mapping[str, Column], translation: Translation
 ) -> tuple[str, str | None]:
     """Return (expression of ROWTIME, column that can have a watermark)."""
     name = options.get("timestamp", "").strip("`").lower()
@@ -182,7 +181,7 @@ def _time(
         raise NotTranslated(f'timestamp = "{name}" is not a column of the value', "name one of them")
     form = options.get("timestamp_format")
     if form:
-        said.differ("check timestamp_format: Spark has another syntax for some parts")
+        translation.differ("check timestamp_format: Spark has another syntax for some parts")
         text = form.replace("'", "''")
         return f"to_timestamp({column.expression}, '{text}')", None
     if column.type is not None and column.type.name == "bigint":
@@ -190,13 +189,15 @@ def _time(
     return column.expression, None if "(" in column.expression else column.expression
 
 
-def _node(kind: Kind, options: Mapping[str, str], said: Translation) -> dict[str, Any]:
+def _node(kind: Kind, options: Mapping[str, str], translation: Translation) -> dict[str, Any]:
     """Return the topic's own keys of topics.yaml."""
     node: dict[str, Any] = {}
     if "partitions" in options:
         node["partitions"] = _number(options, "partitions")
     else:
-        said.note("no partitions are stated: `hub topic plan` compares the topic of today with topics.yaml")
+        translation.note(
+            "no partitions are stated: `hub topic plan` compares the topic of today with topics.yaml"
+        )
     if "replicas" in options and options["replicas"] != "-1":
         node["replication_factor"] = _number(options, "replicas")
     if "retention_ms" in options:
@@ -207,9 +208,9 @@ def _node(kind: Kind, options: Mapping[str, str], said: Translation) -> dict[str
     return node
 
 
-def column_name(word: Word) -> str:
+def column_name(token: Token) -> str:
     """Return the name of a column in queries: in lower case, except in quotes."""
-    return word.text.lower() if word.kind == "word" else word.text
+    return token.text.lower() if token.kind == "word" else token.text
 
 
 def quoted(name: str) -> str:

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 from hub.importing.checking import ProjectCopy
 from hub.importing.column_types import read_type
 from hub.importing.ksql.connectors import connector
-from hub.importing.ksql.declared import column_name, declared, quoted
+from hub.importing.ksql.declared import column_name, quoted, read_declaration
 from hub.importing.ksql.names import PLACE, plain_name
 from hub.importing.ksql.query import query_of
 from hub.importing.ksql.views import ViewSelect, ViewWriter
-from hub.importing.made_views import put_view
+from hub.importing.made_files import put_topic, put_view
 from hub.importing.project_files import ProjectFiles
 from hub.importing.relations import Catalog, Column, Kind, Relation
 from hub.importing.report import NotTranslated, StatementReport, Translation, refused, taken
-from hub.importing.statements import Statement, StatementReader, statements_of, substituted, words_of
+from hub.importing.statements import Statement, StatementReader, statements_of, substituted, tokenize
 
 # Statements that declare nothing, with what does the same in the hub.
 _OTHERS: Mapping[str, str] = {
@@ -74,21 +74,21 @@ class KsqlImport:
         return [self._taken(each) for each in statements]
 
     def _taken(self, statement: Statement) -> StatementReport:
-        said = Translation()
+        translation = Translation()
         made, relations = dict(self.files.made), dict(self.catalog.relations)
         try:
             whole = substituted(statement, self.variables)
-            self._take(StatementReader(whole.text, whole.words), said)
+            self._take(StatementReader(whole.text, whole.tokens), translation)
         except NotTranslated as error:
             self.files.undo(made)
             self.catalog.relations = relations
             return refused(statement.line, statement.text, error)
-        return taken(statement.line, statement.text, said)
+        return taken(statement.line, statement.text, translation)
 
-    def _take(self, reader: StatementReader, said: Translation) -> None:
+    def _take(self, reader: StatementReader, translation: Translation) -> None:
         for phrase, action in self._actions().items():
             if reader.take(phrase):
-                action(reader, said)
+                action(reader, translation)
                 return
         for phrase, instead in _OTHERS.items():
             if reader.take(phrase):
@@ -113,54 +113,45 @@ class KsqlImport:
 
     # ---- CREATE
 
-    def _create(self, reader: StatementReader, said: Translation) -> None:
+    def _create(self, reader: StatementReader, translation: Translation) -> None:
         reader.take("OR REPLACE")
         is_source = reader.take("SOURCE")
-        word = reader.next().upper
-        if word not in ("STREAM", "TABLE"):
+        keyword = reader.next().upper
+        if keyword not in ("STREAM", "TABLE"):
             raise NotTranslated(
-                f"CREATE {word} is not a statement of ksqlDB", "CREATE STREAM or CREATE TABLE"
+                f"CREATE {keyword} is not a statement of ksqlDB", "CREATE STREAM or CREATE TABLE"
             )
-        kind: Kind = "stream" if word == "STREAM" else "table"
+        kind: Kind = "stream" if keyword == "STREAM" else "table"
         reader.take("IF NOT EXISTS")
         name = reader.name()
         if reader.peek() == "(" or (reader.peek() == "WITH" and not _is_query(reader)):
-            self._declare(reader, kind, name, said)
+            self._declare(reader, kind, name, translation)
             if is_source and kind == "table":
                 relation = self.catalog.relations[name]
-                self._view(f"{name}_rows", f"SELECT * FROM `{name}`", {}, f"The rows of {name}.", said)
+                self._view(f"{name}_rows", f"SELECT * FROM `{name}`", {}, f"The rows of {name}.", translation)
                 self.catalog.relations[name] = relation
             return
         options = reader.options() if reader.take("WITH") else {}
         reader.need("AS")
-        start = reader.words[reader.at].start if not reader.ended else len(reader.text)
-        doc = f"From ksqlDB: CREATE {word} {name}."
-        self._view(name, reader.text[start:], options, doc, said, kind)
+        start = reader.tokens[reader.at].start if not reader.ended else len(reader.text)
+        doc = f"From ksqlDB: CREATE {keyword} {name}."
+        self._view(name, reader.text[start:], options, doc, translation, kind)
 
-    def _declare(self, reader: StatementReader, kind: Kind, name: str, said: Translation) -> None:
-        found = declared(reader, kind, name, self.catalog, said)
+    def _declare(self, reader: StatementReader, kind: Kind, name: str, translation: Translation) -> None:
+        declaration = read_declaration(reader, kind, name, self.catalog, translation)
         if not reader.ended:
             raise NotTranslated(f'"{reader.shown()}" is not expected behind WITH (…)', "remove it")
         if name in self.fed:
-            self._declare_fed(name, found.relation, found.topic, said)
+            self._declare_fed(name, declaration.relation, declaration.topic, translation)
             return
-        self.catalog.relations[name] = found.relation
-        node = dict(found.node)
-        if found.schema is not None:
-            path = f"schemas/{found.topic}-value.{found.schema[0]}"
-            if self.files.text(path) is None:
-                self.files.made[path] = found.schema[1]
-                said.made.append(path)
-            node["schema"] = path
-        if self.files.add_topic(found.topic, node):
-            said.made.append(f"topics.yaml: {found.topic}")
-        else:
-            said.note(f"topics.yaml has {found.topic} already: it stays as it is")
-        self.copy.check_files(self.files)
+        self.catalog.relations[name] = declaration.relation
+        put_topic(self.files, self.copy, declaration, translation)
 
-    def _declare_fed(self, name: str, relation: Relation, topic: str, said: Translation) -> None:
+    def _declare_fed(self, name: str, relation: Relation, topic: str, translation: Translation) -> None:
         """Declare a stream that INSERT INTO feeds: it becomes a view."""
-        said.differ(f"INSERT INTO makes it a view; events that others write into {topic} are not in it")
+        translation.differ(
+            f"INSERT INTO makes it a view; events that others write into {topic} are not in it"
+        )
         names = [*relation.columns, *PLACE, "rowtime"]
         view = plain_name(name)
         self.views[name] = _Made(view, f"From ksqlDB: CREATE STREAM {name}.", columns=tuple(names))
@@ -175,12 +166,12 @@ class KsqlImport:
         text: str,
         options: Mapping[str, str],
         doc: str,
-        said: Translation,
+        translation: Translation,
         kind: Kind | None = None,
     ) -> None:
-        query = query_of(text, words_of(text))
+        query = query_of(text, tokenize(text))
         time = options.get("timestamp", "").strip("`").lower()
-        select = ViewWriter(query, self.catalog, said).written(with_topic=name in self.fed, time=time)
+        select = ViewWriter(query, self.catalog, translation).written(with_topic=name in self.fed, time=time)
         if kind is not None and select.kind != kind:
             raise NotTranslated(
                 f"the query makes a {select.kind}, not a {kind}",
@@ -192,19 +183,19 @@ class KsqlImport:
             made.more["indexes"] = select.indexes
         if options.get("partitions", "").isdigit():
             made.more["partitions"] = int(options["partitions"])
-        _tell_options(view, options, said)
-        self._put(made, said)
+        _note_unused_options(view, options, translation)
+        self._put(made, translation)
         self.views[name] = made
         self.catalog.relations[name] = select.relation(view)
 
-    def _put(self, made: _Made, said: Translation) -> None:
+    def _put(self, made: _Made, translation: Translation) -> None:
         """Write the view's file, and check it. Raises NotTranslated."""
         sql = "\nUNION ALL\n".join(each.sql(made.columns) for each in made.selects)
         sources = {name: source for each in made.selects for name, source in each.sources.items()}
         more = {"doc": made.doc, **made.more}
-        put_view(self.files, self.copy, made.name, sql, sources, made.selects[0].key, more, said)
+        put_view(self.files, self.copy, made.name, sql, sources, made.selects[0].key, more, translation)
 
-    def _insert(self, reader: StatementReader, said: Translation) -> None:
+    def _insert(self, reader: StatementReader, translation: Translation) -> None:
         name = reader.name()
         if reader.peek() in ("(", "VALUES"):
             raise NotTranslated(
@@ -217,9 +208,11 @@ class KsqlImport:
         made = self.views.get(name)
         if made is None:
             raise NotTranslated(f"{name} is a table", "INSERT INTO takes a stream")
-        start = reader.words[reader.at].start if not reader.ended else len(reader.text)
+        start = reader.tokens[reader.at].start if not reader.ended else len(reader.text)
         text = reader.text[start:]
-        select = ViewWriter(query_of(text, words_of(text)), self.catalog, said).written(with_topic=True)
+        select = ViewWriter(query_of(text, tokenize(text)), self.catalog, translation).written(
+            with_topic=True
+        )
         if select.kind != "stream" or any(
             each not in (*made.columns, "item_number") for each in select.selected
         ):
@@ -229,29 +222,29 @@ class KsqlImport:
                 "give the columns of the SELECT the names of the stream's: … AS name",
             )
         changed = replace(made, selects=[*made.selects, select])
-        self._put(changed, said)
+        self._put(changed, translation)
         self.views[name] = changed
 
     # ---- others
 
-    def _type(self, reader: StatementReader, said: Translation) -> None:
+    def _type(self, reader: StatementReader, translation: Translation) -> None:
         reader.take("IF NOT EXISTS")
         name = reader.next().text.upper()
         reader.need("AS")
         self.catalog.types[name] = read_type(reader, self.catalog.types)
-        said.note("columns of this type have its fields")
+        translation.note("columns of this type have its fields")
 
-    def _connector(self, reader: StatementReader, said: Translation) -> None:
+    def _connector(self, reader: StatementReader, translation: Translation) -> None:
         reader.take("IF NOT EXISTS")
         name = reader.name()
         reader.need("WITH")
-        if not self.files.add_connector(name, connector(name, reader.options(), said)):
-            said.note(f"connectors.yaml has {name} already: it stays as it is")
+        if not self.files.add_connector(name, connector(name, reader.options(), translation)):
+            translation.note(f"connectors.yaml has {name} already: it stays as it is")
             return
         self.copy.check_files(self.files)
-        said.made.append(f"connectors.yaml: {name}")
+        translation.made.append(f"connectors.yaml: {name}")
 
-    def _drop(self, reader: StatementReader, said: Translation) -> None:
+    def _drop(self, reader: StatementReader, translation: Translation) -> None:
         kind = reader.next().upper
         reader.take("IF EXISTS")
         name = reader.name()
@@ -264,7 +257,9 @@ class KsqlImport:
             )
         made = self.views.get(name)
         if made is None:
-            said.differ("its topic and schema stay in the files; only later statements no longer see it")
+            translation.differ(
+                "its topic and schema stay in the files; only later statements no longer see it"
+            )
         else:
             readers = [
                 each.name for each in self.views.values() if each is not made and _reads(each, made.name)
@@ -273,10 +268,10 @@ class KsqlImport:
                 raise NotTranslated(f"{name} is read by {', '.join(readers)}", "drop these first")
             self.files.made.pop(f"views/{made.name}.yaml", None)
             del self.views[name]
-            said.note(f"views/{made.name}.yaml is not made")
+            translation.note(f"views/{made.name}.yaml is not made")
         del self.catalog.relations[name]
 
-    def _alter(self, reader: StatementReader, said: Translation) -> None:
+    def _alter(self, reader: StatementReader, translation: Translation) -> None:
         name = reader.name()
         relation = self.catalog.relation(name)
         if relation.view is not None:
@@ -284,49 +279,49 @@ class KsqlImport:
         added: dict[str, Column] = {}
         while reader.take("ADD"):
             reader.take("COLUMN")
-            word = reader.next()
-            added[column_name(word)] = Column(quoted(word.text), read_type(reader, self.catalog.types))
+            token = reader.next()
+            added[column_name(token)] = Column(quoted(token.text), read_type(reader, self.catalog.types))
             reader.take(",")
         source = dict(relation.source)
         if "schema" in source:
             new = {of.expression.strip("`"): of.type.ddl for of in added.values() if of.type is not None}
             source["schema"] = {**source["schema"], **new}
         else:
-            said.differ("add the columns to the schema's file, too")
+            translation.differ("add the columns to the schema's file, too")
         self.catalog.relations[name] = replace(relation, source=source, columns={**relation.columns, **added})
 
-    def _define(self, reader: StatementReader, said: Translation) -> None:
+    def _define(self, reader: StatementReader, translation: Translation) -> None:
         name = reader.name()
         reader.need("=")
         self.variables[name] = reader.next().text
-        said.note("its value stands in the statements")
+        translation.note("its value stands in the statements")
 
-    def _undefine(self, reader: StatementReader, said: Translation) -> None:
+    def _undefine(self, reader: StatementReader, translation: Translation) -> None:
         self.variables.pop(reader.name(), None)
-        said.note("statements behind it no longer have its value")
+        translation.note("statements behind it no longer have its value")
 
-    def _set(self, reader: StatementReader, said: Translation) -> None:
+    def _set(self, reader: StatementReader, translation: Translation) -> None:
         name = reader.next().text
         value = reader.next().text if reader.take("=") else ""
         if name not in _SETTINGS:
             raise NotTranslated(
                 f"the setting {name} has no meaning in the hub", "settings: docs/reference/settings.md"
             )
-        said.note(_SETTINGS[name])
+        translation.note(_SETTINGS[name])
         if value == "latest":
-            said.differ("latest: a view also has the events of before; restrict them in WHERE")
+            translation.differ("latest: a view also has the events of before; restrict them in WHERE")
         if value == "at_least_once":
-            said.differ("at_least_once: the hub counts each event once")
+            translation.differ("at_least_once: the hub counts each event once")
 
 
 def _fed_by(statement: Statement) -> str | None:
     """Return the stream that an INSERT INTO … SELECT feeds, as a name in the catalog."""
-    words = statement.words
-    if len(words) < 4 or [each.upper for each in words[:2]] != ["INSERT", "INTO"]:
+    tokens = statement.tokens
+    if len(tokens) < 4 or [each.upper for each in tokens[:2]] != ["INSERT", "INTO"]:
         return None
-    if words[3].upper == "VALUES" or words[3].text == "(":
+    if tokens[3].upper == "VALUES" or tokens[3].text == "(":
         return None
-    return words[2].text.lower() if words[2].kind == "word" else words[2].text
+    return tokens[2].text.lower() if tokens[2].kind == "word" else tokens[2].text
 
 
 def _is_query(reader: StatementReader) -> bool:
@@ -339,14 +334,14 @@ def _is_query(reader: StatementReader) -> bool:
     return found
 
 
-def _tell_options(view: str, options: Mapping[str, str], said: Translation) -> None:
+def _note_unused_options(view: str, options: Mapping[str, str], translation: Translation) -> None:
     if "kafka_topic" in options:
-        said.differ(f'the rows are in the topic "views.{view}", not in "{options["kafka_topic"]}"')
+        translation.differ(f'the rows are in the topic "views.{view}", not in "{options["kafka_topic"]}"')
     form = options.get("value_format") or options.get("format")
     if form and form.upper() != "AVRO":
-        said.differ(f"rows in the topic are Avro, not {form.upper()}")
+        translation.differ(f"rows in the topic are Avro, not {form.upper()}")
     if "replicas" in options:
-        said.note("replicas: replication_factor in hub.yaml")
+        translation.note("replicas: replication_factor in hub.yaml")
 
 
 def _reads(made: _Made, view: str) -> bool:

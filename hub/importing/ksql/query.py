@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from hub.importing.report import NotTranslated
-from hub.importing.statements import StatementReader, Word, split_words
+from hub.importing.statements import StatementReader, Token, split_tokens
 
 _CLAUSES = (
     "FROM",
@@ -41,7 +41,7 @@ class SelectItem:
     """An item of the SELECT list. ``star``: the relation whose columns are all selected, "" for every one;
     None otherwise."""
 
-    words: tuple[Word, ...]
+    tokens: tuple[Token, ...]
     alias: str | None = None
     star: str | None = None
 
@@ -55,7 +55,7 @@ class Joined:
     how: str = ""
     within: tuple[str, str] | None = None
     grace: str | None = None
-    on: tuple[Word, ...] = ()
+    on: tuple[Token, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,22 +76,22 @@ class KsqlQuery:
     items: list[SelectItem] = field(default_factory=list)
     relations: list[Joined] = field(default_factory=list)
     window: WindowClause | None = None
-    where: tuple[Word, ...] = ()
-    group: list[list[Word]] = field(default_factory=list)
-    partition: list[list[Word]] = field(default_factory=list)
-    having: tuple[Word, ...] = ()
+    where: tuple[Token, ...] = ()
+    group: list[list[Token]] = field(default_factory=list)
+    partition: list[list[Token]] = field(default_factory=list)
+    having: tuple[Token, ...] = ()
     emit: str = ""
     limit: bool = False
 
 
-def query_of(text: str, words: Sequence[Word]) -> KsqlQuery:
+def query_of(text: str, tokens: Sequence[Token]) -> KsqlQuery:
     """Read a query. Raises NotTranslated."""
-    reader = StatementReader(text, words)
+    reader = StatementReader(text, tokens)
     query = KsqlQuery()
     reader.need("SELECT")
     if reader.take("DISTINCT"):
         raise NotTranslated("ksqlDB has no SELECT DISTINCT", "GROUP BY the columns")
-    query.items = [_item(part) for part in split_words(reader.until("FROM"))]
+    query.items = [_item(part) for part in split_tokens(reader.until("FROM"))]
     reader.need("FROM")
     query.relations = [_relation(reader)]
     while reader.peek() in ("INNER", "JOIN", "LEFT", "RIGHT", "FULL", "OUTER", "CROSS"):
@@ -123,28 +123,33 @@ def _clauses(reader: StatementReader, query: KsqlQuery) -> None:
             return
 
 
-def _several(words: Sequence[Word]) -> list[list[Word]]:
+def _several(tokens: Sequence[Token]) -> list[list[Token]]:
     """Return the expressions of GROUP BY, which may stand in brackets together."""
-    if len(words) > 2 and words[0].text == "(" and words[-1].text == ")" and len(split_words(words)) == 1:
-        return split_words(words[1:-1])
-    return split_words(words)
+    if (
+        len(tokens) > 2
+        and tokens[0].text == "("
+        and tokens[-1].text == ")"
+        and len(split_tokens(tokens)) == 1
+    ):
+        return split_tokens(tokens[1:-1])
+    return split_tokens(tokens)
 
 
-def _item(words: Sequence[Word]) -> SelectItem:
-    if words and words[-1].text == "*" and (len(words) == 1 or words[-2].text == "."):
-        return SelectItem(tuple(words), star=words[0].text.lower() if len(words) > 1 else "")
-    if len(words) > 2 and words[-2].upper == "AS":
-        return SelectItem(tuple(words[:-2]), _name(words[-1]))
-    if len(words) > 1 and words[-1].kind in ("word", "quoted") and words[-1].upper not in _NO_ALIAS:
-        before = words[-2]
+def _item(tokens: Sequence[Token]) -> SelectItem:
+    if tokens and tokens[-1].text == "*" and (len(tokens) == 1 or tokens[-2].text == "."):
+        return SelectItem(tuple(tokens), star=tokens[0].text.lower() if len(tokens) > 1 else "")
+    if len(tokens) > 2 and tokens[-2].upper == "AS":
+        return SelectItem(tuple(tokens[:-2]), _name(tokens[-1]))
+    if len(tokens) > 1 and tokens[-1].kind in ("word", "quoted") and tokens[-1].upper not in _NO_ALIAS:
+        before = tokens[-2]
         ends = before.kind in ("string", "number", "quoted") or before.text in (")", "]")
         if ends or (before.kind == "word" and before.upper not in _NOT_BEFORE_ALIAS):
-            return SelectItem(tuple(words[:-1]), _name(words[-1]))
-    return SelectItem(tuple(words))
+            return SelectItem(tuple(tokens[:-1]), _name(tokens[-1]))
+    return SelectItem(tuple(tokens))
 
 
-def _name(word: Word) -> str:
-    return word.text.lower()
+def _name(token: Token) -> str:
+    return token.text.lower()
 
 
 def _relation(reader: StatementReader) -> Joined:
@@ -156,7 +161,7 @@ def _relation(reader: StatementReader) -> Joined:
         not reader.ended
         and reader.peek()
         not in (
-            *(word for clause in (*_CLAUSES, *_JOINS) for word in clause.split()[:1]),
+            *(keyword for clause in (*_CLAUSES, *_JOINS) for keyword in clause.split()[:1]),
             "WITHIN",
             "ON",
         )

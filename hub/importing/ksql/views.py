@@ -65,8 +65,8 @@ class ViewSelect:
 class ViewWriter:
     """Writes the SELECT of one query."""
 
-    def __init__(self, query: KsqlQuery, catalog: Catalog, said: Translation) -> None:
-        self.query, self.catalog, self.said = query, catalog, said
+    def __init__(self, query: KsqlQuery, catalog: Catalog, translation: Translation) -> None:
+        self.query, self.catalog, self.translation = query, catalog, translation
         if query.limit:
             raise NotTranslated("LIMIT: the view of a stream does not end", "leave it out")
         self.joined = [(each, catalog.relation(each.name)) for each in query.relations]
@@ -76,8 +76,8 @@ class ViewWriter:
         self.sources: dict[str, dict[str, Any]] = {}
         self.names.window = self._window_call(query.window) if query.window is not None else ""
         functions = KSQL_FUNCTIONS if self.first.kind == "stream" else KSQL_TABLE_FUNCTIONS
-        self.translator = ExpressionTranslator(self.names, functions, catalog, said)
-        self.groups = [self._text(words) for words in query.group]
+        self.translator = ExpressionTranslator(self.names, functions, catalog, translation)
+        self.groups = [self._text(tokens) for tokens in query.group]
         self.names.groups = self.groups
         self.where = [self._text(query.where)] if query.where else []
         self.lateral = ""
@@ -110,8 +110,8 @@ class ViewWriter:
             selected, lines, self.sources, columns, key, kind, windowed, self._indexes(selected)
         )
 
-    def _text(self, words: Any) -> str:
-        return spark_text(self.translator.of(words))
+    def _text(self, tokens: Any) -> str:
+        return spark_text(self.translator.of(tokens))
 
     # ---- FROM
 
@@ -135,7 +135,7 @@ class ViewWriter:
         if relation.kind == "table":
             beside_stream = self.first.kind == "stream"
             if beside_stream:
-                self.said.differ(
+                self.translation.differ(
                     f"{relation.name} is read whole in each batch: thousands of rows, not millions"
                 )
             return relation.read_as("static" if beside_stream else "table")
@@ -157,7 +157,7 @@ class ViewWriter:
             return None
         if relation.event_time is None:
             if within is None and self.query.window is not None and self.query.window.kind != "session":
-                self.said.differ(
+                self.translation.differ(
                     "no event is too late, and the state of each window is kept: its time has no watermark"
                 )
                 return None
@@ -165,9 +165,9 @@ class ViewWriter:
                 f"the time of {relation.name} has another type than TIMESTAMP: it has no watermark",
                 f"CREATE STREAM {relation.name}_timed AS SELECT * FROM {relation.name}; and read that",
             )
-        self.said.differ(_BATCHES)
+        self.translation.differ(_BATCHES)
         if relation.event_time != EVENT_TIME and relation.view is None:
-            self.said.differ(AHEAD)
+            self.translation.differ(AHEAD)
         return grace
 
     def _interval(self, each: Joined, relation: Relation) -> list[str]:
@@ -181,7 +181,7 @@ class ViewWriter:
             for alias, of in (self.names.relations[0], (each.alias, relation))
         )
         if each.how != "JOIN":
-            self.said.differ(f"a row without partner comes {each.grace or _GRACE} after WITHIN")
+            self.translation.differ(f"a row without partner comes {each.grace or _GRACE} after WITHIN")
         before, after = (f"INTERVAL {text.upper()}" for text in each.within)
         return [f"{right} BETWEEN {left} - {before} AND {left} + {after}"]
 
@@ -219,11 +219,11 @@ class ViewWriter:
         return found
 
     def _item(self, item: SelectItem, number: int) -> tuple[str, str, ColumnType | None]:
-        tree = parsed(plain_text(item.words))
+        tree = parsed(plain_text(item.tokens))
         parts = name_parts(tree)
         name = item.alias or (parts[-1] if parts else f"ksql_col_{number}")
         if not _NAME.fullmatch(name):
-            self.said.differ(f'the column "{name}" is called {plain_name(name)}')
+            self.translation.differ(f'the column "{name}" is called {plain_name(name)}')
             name = plain_name(name)
         if isinstance(tree, exp.Anonymous) and tree.name.lower() == "explode":
             return self._exploded(tree, name)
@@ -257,7 +257,7 @@ class ViewWriter:
         if "rowtime" not in selected:
             times = [spark_text(self.names.of_relation(alias, of.time)) for alias, of in streams]
             found["rowtime"] = times[0] if len(times) == 1 else f"greatest({', '.join(times)})"
-        self.said.differ(f"the view has one row of each event, by {', '.join(self.place)}")
+        self.translation.differ(f"the view has one row of each event, by {', '.join(self.place)}")
         return found
 
     # ---- GROUP BY
@@ -267,9 +267,11 @@ class ViewWriter:
         if not relation.time or relation.kind == "table":
             raise NotTranslated(f"a window over {relation.name}, which is a table", "a window takes a stream")
         if window.kind == "session":
-            self.said.differ(f"a session is a row {window.grace or _GRACE} after its gap, not while it grows")
+            self.translation.differ(
+                f"a session is a row {window.grace or _GRACE} after its gap, not while it grows"
+            )
         if window.retention:
-            self.said.note("RETENTION: the rows of all windows are kept; `ttl` is for entity views")
+            self.translation.note("RETENTION: the rows of all windows are kept; `ttl` is for entity views")
         time = spark_text(self.names.of_relation(alias, relation.time))
         name = "session_window" if window.kind == "session" else "window"
         lengths = [window.size, *([window.advance] if window.advance else [])]
@@ -298,9 +300,9 @@ class ViewWriter:
                 name = next(each for each, text in selected.items() if text == f"{self.names.window}.{end}")
                 columns[name] = ColumnType("timestamp")
             groups.append(self.names.window)
-            self.said.differ("the start and end of a window are timestamps")
+            self.translation.differ("the start and end of a window are timestamps")
             if self.query.emit == "final":
-                self.said.differ(
+                self.translation.differ(
                     "EMIT FINAL: a window's row is seen while it grows; its last state is the same"
                 )
         return [f"GROUP BY {', '.join(groups)}"]
@@ -336,11 +338,11 @@ class ViewWriter:
         if not self.query.partition:
             return []
         found = []
-        for words in self.query.partition:
-            text = self._text(words)
+        for tokens in self.query.partition:
+            text = self._text(tokens)
             if (name := next((each for each, of in selected.items() if of == text), None)) is not None:
                 found.append(name)
-        self.said.differ(
+        self.translation.differ(
             "PARTITION BY: the view has an index over the column; its changelog's key stays the event's"
         )
         return found
