@@ -164,7 +164,7 @@ async def compose(
     add_dead_letters(app, settings, cluster, registry, refuses)
     news = StoreWatch(cluster)
     watcher = await add_views(app, settings, cluster, news, opened)
-    add_history(app, watcher.store, news.over, cluster, node)
+    add_history(app, watcher.store, news.over, cluster, node, opened)
     await run_in_threadpool(open_masks, settings, access, node, watcher.store, news.over)
     contact = opened.enter_context(ContactWatch(settings.home, settings.kafka_cut_off_s).running())
     service = await add_queries(app, settings, cluster, registry, watcher, news, opened)

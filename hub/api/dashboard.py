@@ -309,9 +309,11 @@ def _by_topic(positions: Positions) -> dict[str, dict[str, int]]:
 
 
 def own_families(app: FastAPI, project: Path, home: Path) -> Iterator[Metric]:
-    """Yield the series of the access log, and of processes that leave notes in the home folder."""
+    """Yield the series of the access log and of histories, and of processes that leave notes in the home
+    folder."""
     yield from getattr(app.state, "access_log_families", tuple)()
-    now_ms = epoch_ms()
+    yield from getattr(app.state, "history_families", tuple)()
+    now_ms = time.time_ns() // 1_000_000
     yield from outbox_note.families(outbox_note.read_note(home, now_ms))
     yield from lake_note.families(lake_note.read_note(home, now_ms))
     yield from sinks_note.families(sinks_note.known_rows(project, home, now_ms))

@@ -10,6 +10,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ from hub.lake.note import LakeNote, read_note
 from hub.materializers.progress.view_states import Newest
 from hub.materializers.queries.saved_queries import load_queries, readable
 from hub.materializers.serving.history import routes as history_routes
+from hub.materializers.serving.history.answering import RowsOfThePast
+from hub.materializers.serving.history.sizes import HistorySizes
 from hub.materializers.serving.watcher import Watcher
 from hub.materializers.stores.sql_store import Store
 from hub.observability.cluster.health_watch import HealthWatch
@@ -134,11 +137,19 @@ def add_pages(
 
 
 def add_history(
-    app: FastAPI, store: Store, newest: Newest, cluster: KafkaCluster, node: RegistryNode
+    app: FastAPI,
+    store: Store,
+    newest: Newest,
+    cluster: KafkaCluster,
+    node: RegistryNode,
+    opened: AsyncExitStack,
 ) -> None:
-    """Add the routes of histories before that of rows by key, which would match first."""
+    """Add the routes of histories before that of rows by key, which would match first. Measure their sizes
+    until ``opened`` is closed."""
+    app.state.history_families = opened.enter_context(HistorySizes(store).running()).families
+    past = RowsOfThePast(store, newest, Browser(cluster, NodeSchemas(node)))
     routes, others = app.router.routes, len(app.router.routes)
-    app.include_router(history_routes.create_router(store, newest, Browser(cluster, NodeSchemas(node))))
+    app.include_router(history_routes.create_router(past))
     routes[:] = routes[others:] + routes[:others]
 
 
@@ -162,6 +173,7 @@ def page_sources(
         tree=lambda: visible_tree(tree.topics()),
         lag=lambda: visible_rows(monitor.rows() or lag_rows(collector.overview())),
         unmeasured=lambda: "" if monitor.round_s is None else monitor.error,
+        history=RowsOfThePast(parts.store, parts.newest, Browser(cluster, NodeSchemas(parts.registry))),
         views=StoreFacts(parts.store, parts.newest, settings.search_timeout_s),
         mirrors=parts.mirrors.known,
         completeness=lambda: visible_counts(parts.completeness()),

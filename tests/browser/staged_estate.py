@@ -39,6 +39,7 @@ from hub.observability.overview.collector import Collector, wall_clock_ms
 from hub.observability.series.reading import HasSeries
 from hub.observability.web.pages.estate import LakeTableLine, NodeSchemas, PageSources
 from hub.observability.web.pages.monitor.mirrors import MirrorFacts
+from hub.observability.web.pages.row_history import HasHistory
 from hub.observability.web.routes.all_pages import create_router, nowhere
 from hub.record import NewRecord
 from hub.schema_registry.codecs.wire_format import encode, parsed
@@ -163,6 +164,7 @@ class StagedEstate(StagedHub):
     unmeasured: str | None = None
     lake: LakeTableLine = field(default_factory=LakeTableLine)
     series: HasSeries | None = None
+    history: HasHistory | None = None
 
     def estate(self) -> PageSources:
         if self.node is None:
@@ -198,6 +200,7 @@ class StagedEstate(StagedHub):
             latency=lambda: self.latency,
             lake=lambda _topic: self.lake,
             series=self.series,
+            history=self.history,
         )
 
     def app(self) -> FastAPI:

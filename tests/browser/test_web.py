@@ -7,6 +7,7 @@ One server and one browser for all of them.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,18 +17,30 @@ from browser.conftest import Opener
 from browser.staged_estate import HOSTILE, LATE, ORDERS, StagedEstate, estate, late
 from browser.staged_hub import VIEW, served, visit
 from browser.staged_ledger import StagedLedger
+from history_contract import declare
 from playwright.sync_api import expect
 
 from hub.alerts.model.alert_state import AlertingState
+from hub.materializers.history.periods import iso_of
 from hub.materializers.queries.answering.service import QueryService
 from hub.materializers.queries.executor import QueryExecutor
 from hub.materializers.queries.http.routes import create_router as query_routes
 from hub.materializers.queries.topic_rows import TopicTables
+from hub.materializers.serving.history.answering import RowsOfThePast
 from hub.materializers.serving.watcher import Watcher
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.stores.store import RowVersion, ViewBatch
 from hub.observability.web.pages.estate import LakeTableLine, NodeSchemas
 from hub.record import Positions
+from hub.topics.browse.bounded_read import FoundMessages, MessageQuery
+
+NOW_MS = time.time_ns() // 1_000_000
+
+
+def iso(step: int) -> str:
+    """Return a time some minutes ago."""
+    return iso_of(NOW_MS - 600_000 + step * 1_000)
+
 
 PAGES = {
     "overview": "/",
@@ -37,6 +50,8 @@ PAGES = {
     "subject": f"/schemas/{ORDERS}-value",
     "views": "/views",
     "view": f"/views/{VIEW}?key=C-1003",
+    "history of a row": f"/views/{VIEW}?key=H-1&as_of={iso(5)}",
+    "history of no row": f"/views/{VIEW}?key=none&as_of=2020-01-01T00:00:00Z",
     "view with a search": f"/views/{VIEW}?q=ada+oslo",
     "view with a wrong search": f"/views/{VIEW}?q=-ada",
     "lag": "/lag",
@@ -77,6 +92,29 @@ class Schemas(NodeSchemas):
         return []
 
 
+def history_of_a_row(store: Store) -> RowsOfThePast:
+    """Keep 23 versions of a row: the last is a delete, and the fourth has a hostile text."""
+    declare(store, VIEW)
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE hub_history_periods SET from_ms = from_ms - 1800000")
+    versions = []
+    for n in range(1, 24):
+        values = None if n == 23 else {"city": HOSTILE if n == 4 else "Oslo", "n": n}
+        sources = {"o": {"topic": ORDERS, "partition": 0, "offset": n - 1}}
+        versions.append(RowVersion("H-1", n, 0, n, values, sources, NOW_MS - 600_000 + n * 1_000))
+    reached = Positions.of([(f"views.{VIEW}", 0, 23)])
+    progress = {"committed_at_ms": NOW_MS, "changelog": {"0": 23}, "sources": {}}
+    store.apply([ViewBatch(VIEW, versions, reached, Positions())], {f"progress:{VIEW}": progress})
+    return RowsOfThePast(store, dict, UnreadLog())
+
+
+class UnreadLog:
+    """A log that the page links to and does not read."""
+
+    def find(self, wanted: MessageQuery) -> FoundMessages:
+        raise AssertionError(wanted)
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StagedEstate]:
     folder: Path = tmp_path_factory.mktemp("web")
@@ -89,6 +127,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StagedEstate]:
     reached = Positions.of([("views.people", 0, 3)])
     store.apply([ViewBatch("people", rows, reached, Positions.of([("web.visits", 0, 3)]))], {})
     queries = QueryExecutor(store)
+    hub.history = history_of_a_row(store)
     app = hub.app()
     assert hub.node is not None
     topics = TopicTables(hub.cluster, Schemas(hub.node))  # type: ignore[arg-type]
@@ -152,6 +191,42 @@ def test_rows_of_a_view_are_searched_without_scripts(site: StagedEstate, open_pa
         ("nobody", "search-nothing", "No row has these words."),
     ):
         page.goto(f"{site.url}/views/{VIEW}?q={words}")
+        expect(page.get_by_test_id(part)).to_contain_text(says)
+
+
+def test_a_row_shows_its_history_and_its_state_of_a_time_without_scripts(
+    site: StagedEstate, open_page: Opener
+) -> None:
+    page = open_page(f"{site.url}/views/{VIEW}", width=390, java_script_enabled=False)
+    expect(page.get_by_test_id("timeline")).to_have_count(0)
+    page.get_by_test_id("history-key").fill("H-1")
+    page.locator("#history").get_by_role("button", name="Show").click()
+    changes = page.get_by_test_id("timeline").locator("li")
+    expect(changes).to_have_count(20)
+    expect(changes.first.locator(".pill")).to_have_text("deleted")
+    expect(changes.nth(1)).to_contain_text("n 21 → 22")
+    expect(changes.nth(1)).not_to_contain_text("city")  # it did not change
+    event = changes.nth(1).get_by_role("link", name=f"{ORDERS}:0:21")
+    expect(event).to_have_attribute("href", f"/topics/{ORDERS}?partition=0&from=21&limit=1")
+    page.get_by_test_id("history-next").click()
+    expect(changes).to_have_count(3)
+    expect(changes.last.locator(".pill")).to_have_text("created")
+    expect(page.get_by_test_id("history-next")).to_have_count(0)
+    # As of the time of a change, and of a time that is picked.
+    changes.first.get_by_role("link").first.click()
+    row = page.get_by_test_id("as-of-row")
+    expect(row.locator("dd").last).to_have_text("3")
+    expect(row).not_to_contain_text("_version")
+    page.get_by_test_id("history-as-of").fill(iso(4).removesuffix("Z"))
+    page.locator("#history").get_by_role("button", name="Show").click()
+    expect(row).to_contain_text(HOSTILE)
+    for asked, part, says in (
+        (f"key=H-1&as_of={iso(23)}", "as-of-nothing", "did not exist"),
+        ("key=H-1&as_of=2020-01-01T00:00", "as-of-trouble", "not kept"),
+        ("key=nobody", "history-nothing", "No change"),
+        ("key=H-1&changes_after=x", "history-trouble", "cursor"),
+    ):
+        page.goto(f"{site.url}/views/{VIEW}?{asked}")
         expect(page.get_by_test_id(part)).to_contain_text(says)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,8 +34,11 @@ from hub.materializers.queries.parser import parse
 from hub.materializers.queries.running import RunningQuery
 from hub.materializers.queries.topic_rows import TopicTables
 from hub.materializers.serving.history import routes as history_routes
+from hub.materializers.serving.history.answering import RowsOfThePast
+from hub.materializers.serving.history.sizes import HistorySizes
 from hub.materializers.serving.routes import create_router
 from hub.materializers.serving.watcher import Watcher
+from hub.materializers.stores.sql.history_reads import HistorySize, RowHistory
 from hub.materializers.stores.sql_store import Store
 from hub.record import Positions
 from hub.times import iso
@@ -85,6 +90,26 @@ def test_swaps_rollbacks_and_rebuilds_keep_what_readers_got(store: Store) -> Non
     assert len(removed) == 3 and not store.history.periods("v")
 
 
+def test_a_saved_store_answers_for_times_before_its_views_were_computed_again(
+    store: Store, tmp_path: Path
+) -> None:
+    shift(store)
+    begins = store.history.periods("v")[0].from_ms
+    batch(store, "v", [("a", 1, {"city": "Oslo", "n": 1}, begins + 1)])
+    files = [contextlib.closing(sqlite3.connect(tmp_path / name)) for name in ("saved.db", "store.db")]
+    with files[0] as saved, files[1] as live:
+        live.backup(saved)
+    restored = Store(f"sqlite:///{tmp_path / 'saved.db'}")
+    declare(restored, topic="the restored cluster's changelog")
+    again = restored.history.periods("v")[-1].from_ms
+    batch(restored, "v", [("a", 9, {"city": "Bergen", "n": 9}, again + 1)])
+    values = [restored.history.row_at("v", "a", at_ms, again + 9) for at_ms in (begins + 1, again + 1)]
+    assert [each and (each.values or {})["city"] for each in values] == ["Oslo", "Bergen"]
+    with pytest.raises(Gone):
+        restored.history.row_at("v", "a", begins - 1, again + 9)
+    restored.close()
+
+
 def test_without_history_nothing_is_kept_and_the_error_says_how(store: Store) -> None:
     batch(store, "v", [("a", 1, {"city": "Oslo", "n": 1}, at(1))])
     declare(store, history=None)
@@ -120,6 +145,37 @@ def test_the_events_of_a_change_are_exact_only_if_their_count_says_so() -> None:
     assert causes((1, None), (2, None), BatchRange(None, None)).precision == "unknown"
 
 
+def test_sizes_of_histories_are_series_and_unknown_ones_have_no_sample(store: Store) -> None:
+    batch(store, "v", [("a", 1, {"city": "Oslo", "n": 1}, at(1)), ("a", 2, {"city": "Oslo", "n": 2}, at(2))])
+    declare(store, "w", history=None)
+    now = [0.0]
+    sizes = HistorySizes(store, lambda: now[0])
+    assert samples(sizes) == {}  # not measured yet
+    sizes.measure()
+    found = samples(sizes)
+    assert found["hub_view_history_versions", "v"] == 2
+    assert found.get(("hub_view_history_bytes", "v"), 1) > 0
+    assert {view for _, view in found} == {"v"}
+    now[0] = 60.0 * 3 + 1
+    assert samples(sizes) == {}  # too old
+    sizes.measure()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RowHistory, "sizes", broken)
+        with pytest.raises(OSError, match="away"):
+            sizes.measure()
+    assert samples(sizes) == {}
+
+
+def samples(sizes: HistorySizes) -> dict[tuple[str, str], float]:
+    return {
+        (each.name, each.labels["view"]): each.value for family in sizes.families() for each in family.samples
+    }
+
+
+def broken(_: RowHistory) -> list[HistorySize]:
+    raise OSError("the store is away")
+
+
 def test_a_store_that_is_behind_answers_nothing_about_times_it_may_lack() -> None:
     StoreReach(100, True).require("v", 100)
     StoreReach(100, False).require("v", 101)
@@ -140,7 +196,7 @@ def client(store: Store) -> Iterator[TestClient]:
     app = FastAPI()
     app.add_exception_handler(HubError, on_hub_error)
     store.apply([], {"progress:v": COMMITTED})
-    app.include_router(history_routes.create_router(store, dict, NoMessages()))
+    app.include_router(history_routes.create_router(RowsOfThePast(store, dict, NoMessages())))
     app.include_router(create_router(store, Watcher(store), 1_000))
     with TestClient(app) as made:
         yield made
@@ -196,14 +252,17 @@ def test_commands_ask_for_the_times_that_they_are_given(
     assert [each["kind"] for each in said("history", "v", "a", "--to", one)["changes"]] == ["created"]
 
 
-def test_masks_and_filters_of_rows_hide_the_past_too(client: TestClient) -> None:
+def test_masks_and_filters_of_rows_hide_the_past_too(client: TestClient, store: Store) -> None:
     facts = KnownFacts(views={"v": ViewFacts(dict.fromkeys(("city", "n"), ()), (), ())})
     rules = rules_of(facts, [{"fields": ["city"], "views": ["v"], "as": "hashed"}], ana={})
     token = CALLER.set(caller_of(rules, "ana"))
     try:
         assert "Oslo" not in client.get("/views/v/a/history").text
-        assert "Oslo" not in client.get("/views/v/a/diff", params={"from": moment(1)}).text
-        assert "Oslo" not in client.get("/views/v/a", params={"as_of": moment(1)}).text
+        assert "Oslo" not in client.get("/views/v/a/diff", params={"from": iso(1)}).text
+        assert "Oslo" not in client.get("/views/v/a", params={"as_of": iso(1)}).text
+        past = RowsOfThePast(store, dict, NoMessages())  # as the view's page asks
+        for found in (past.changes("v", "a", ""), past.row_as_of("v", "a", iso(1))):
+            assert found and "Oslo" not in str(found)
     finally:
         CALLER.reset(token)
 

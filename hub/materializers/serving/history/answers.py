@@ -12,8 +12,8 @@ from typing import Any
 from hub.masking.shape import SeenShape
 from hub.materializers.history.causes import Causes, EventPlace
 from hub.materializers.history.changes import field_changes
-from hub.materializers.history.timeline import RowChange, StoredVersion
-from hub.times import iso
+from hub.materializers.history.periods import iso_of
+from hub.materializers.history.timeline import RowChange, StoredRow
 
 Show = Callable[[EventPlace], Mapping[str, Any]]
 
@@ -24,12 +24,12 @@ _PRECISION = {
 }
 
 
-def seen_values(key: str, version: StoredVersion | None, shape: SeenShape) -> dict[str, Any] | None:
-    """Return the fields of a version as the caller sees them; None if it sees no row. Raises MaskRefused for
-    a refused field."""
-    if version is None or version.row.values is None:
+def seen_row(key: str, row: StoredRow | None, shape: SeenShape) -> dict[str, Any] | None:
+    """Return the fields of a row as the caller sees them; None if it sees no row. Raises MaskRefused for a
+    refused field."""
+    if row is None or row.values is None:
         return None
-    values: dict[str, Any] = dict(version.row.values)
+    values: dict[str, Any] = dict(row.values)
     if shape.rows and not shape.admits({"key": key, **values}):
         return None
     shape.refused_columns(values)
@@ -38,7 +38,9 @@ def seen_values(key: str, version: StoredVersion | None, shape: SeenShape) -> di
 
 def change_body(change: RowChange, key: str, shape: SeenShape, show: Show) -> dict[str, Any] | None:
     """Return a change for an answer; None if the caller sees nothing of it. ``show`` returns an event."""
-    before, after = seen_values(key, change.before, shape), seen_values(key, change.after, shape)
+    before, after = (
+        seen_row(key, None if each is None else each.row, shape) for each in (change.before, change.after)
+    )
     kind = change.kind
     if before is None and after is None:
         return None

@@ -38,8 +38,10 @@ def as_of_time(store: Store, view: str, text: str, newest: Newest) -> int:
 
 
 def require_reached(store: Store, view: str, at_ms: int, newest: Newest) -> None:
-    """Raise PeerError if the store may lack changes of a view at a time that is not in the future."""
-    if at_ms <= epoch_ms():
+    """Raise PeerError if the store may lack changes of a view at a time that is not in the future. A view
+    without a history has another error.
+    """
+    if at_ms <= now_ms() and store.history.periods(view):
         stored = store.progress()
         reached = store.positions(store.served(view), "changelog")
         reach_of(stored, newest(stored), view, reached).require(view, at_ms)

@@ -26,6 +26,7 @@ from hub.observability.web.pages.monitor.completeness import CountedTopics
 from hub.observability.web.pages.monitor.connector import ConnectorDetail
 from hub.observability.web.pages.monitor.mirrors import MirrorFacts
 from hub.observability.web.pages.monitor.sinks import SinkLine
+from hub.observability.web.pages.row_history import HasHistory
 from hub.quotas.usage import UsagePage
 from hub.record import TopicPartition
 from hub.schema_registry.compat.compatibility import Incompatibility
@@ -212,6 +213,7 @@ class PageSources:
     latency: Callable[[], Sequence[LatencyRow]] = tuple
     lake: Callable[[str], LakeTableLine] = lambda _topic: LakeTableLine()
     series: HasSeries | None = None
+    history: HasHistory | None = None
     usage: Callable[[], UsagePage] = lambda: UsagePage((), False, True)
     now_ms: Callable[[], int] = wall_clock_ms
 

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from hub.errors import HubError, NotFound, nearest
 from hub.observability.overview.overview import RUNNING, BatchSummary, Overview, ViewLine
+from hub.observability.web.pages.row_history import RowHistoryPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class ViewPage:
     ``stores``, ``versions``: as in ``GET /views`` and ``GET /view-versions``. ``text``: the served version's
     file. ``text_index``: fields and language of text searches; None without. ``batches``: the last
     observed ones, newest first. ``missing``: parts that could not be read, and why. ``recomputed``: result
-    of the last recomputation from the sources for comparison.
+    of the last recomputation from the sources for comparison. ``history``: None for a view without one.
     """
 
     line: ViewLine
@@ -76,6 +77,7 @@ class ViewPage:
     recomputed: Mapping[str, Any] | None = None
     text_index: Mapping[str, Any] | None = None
     search: TextSearchPart | None = None
+    history: RowHistoryPart | None = None
 
 
 def searched(
