@@ -313,7 +313,7 @@ def own_families(app: FastAPI, project: Path, home: Path) -> Iterator[Metric]:
     folder."""
     yield from getattr(app.state, "access_log_families", tuple)()
     yield from getattr(app.state, "history_families", tuple)()
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = epoch_ms()
     yield from outbox_note.families(outbox_note.read_note(home, now_ms))
     yield from lake_note.families(lake_note.read_note(home, now_ms))
     yield from sinks_note.families(sinks_note.known_rows(project, home, now_ms))

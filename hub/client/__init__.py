@@ -13,8 +13,9 @@
 One core without sockets, two thin shells around it::
 
     calls.py       [core] a call as a generator of requests: retries, tokens, pages
-    requests.py    [core] requests, replies, headers and pauses as values
+    requests.py    [core] requests, events, replies, headers and pauses as values
     answers.py     [core] pages, results and positions from replies
+    history.py     [core] rows of the past: changes of a row, and its difference between two times
     produce_bodies.py [core] bodies of produce requests
     changes.py     [core] typed changes, folded into rows; where to resume, which were delivered already
     receipts.py    [core] acknowledged events, counted for the completeness check
@@ -33,11 +34,11 @@ from hub.client.answers import Column, Page, Result, TranslatedOffset
 from hub.client.changes import Behind, Change, Covered, Delete, Reset, Snapshot, Synced, Upsert
 from hub.client.copies import Copy
 from hub.client.errors import NotCovered, Reason, Refused, Unreachable
-from hub.client.event import DECLARED, Event
 from hub.client.frames import ArrowResult
-from hub.client.requests import Row
+from hub.client.history import ChangeEvent, ChangeEvents, FieldChange, RowChange, RowDiff
+from hub.client.requests import DECLARED, Event, Row
 from hub.client.sync import Changes, Hub
-from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
+from hub.errors import CallerError, Conflict, Gone, HubError, NotFound, PeerError
 from hub.record import Positions
 
 __all__ = [
@@ -49,6 +50,8 @@ __all__ = [
     "Behind",
     "CallerError",
     "Change",
+    "ChangeEvent",
+    "ChangeEvents",
     "Changes",
     "Column",
     "Conflict",
@@ -56,6 +59,8 @@ __all__ = [
     "Covered",
     "Delete",
     "Event",
+    "FieldChange",
+    "Gone",
     "Hub",
     "HubError",
     "NotCovered",
@@ -68,6 +73,8 @@ __all__ = [
     "Reset",
     "Result",
     "Row",
+    "RowChange",
+    "RowDiff",
     "Snapshot",
     "Synced",
     "TranslatedOffset",

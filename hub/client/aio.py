@@ -13,13 +13,26 @@ from hub.client.answers import Page, Result, TranslatedOffset, translated_of
 from hub.client.calls import Calls
 from hub.client.changes import Change, Denied, Listener, Rows, Transport
 from hub.client.errors import ConnectionBroken, NotCovered, Unreachable
-from hub.client.event import DECLARED, Event
 from hub.client.frames import ArrowResult
+from hub.client.history import (
+    HistoryOptions,
+    RowChange,
+    RowDiff,
+    diff_request,
+    history_page,
+    history_request,
+    row_diff,
+)
 from hub.client.produce_bodies import events_of
 from hub.client.receipts import Receipts
 from hub.client.requests import (
+    DECLARED,
     Call,
+    Event,
+    Moment,
+    PageOptions,
     Pause,
+    ReadOptions,
     Row,
     SearchOptions,
     Token,
@@ -92,26 +105,30 @@ class AsyncHub(AbstractAsyncContextManager["AsyncHub"]):
         """See ``Hub.produce_many``."""
         return await self._run(self._calls.produce(topic, events_of(events), idempotency_key, timeout_s))
 
-    async def get(
-        self, view: str, key: str, *, after: Token | None = None, timeout_s: float | None = None
-    ) -> Row:
+    async def get(self, view: str, key: str, **options: Unpack[ReadOptions]) -> Row:
         """See ``Hub.get``."""
-        return await self._run(self._calls.get(view, key, after, timeout_s))
+        return await self._run(self._calls.get(view, key, options))
 
-    async def page(
-        self,
-        view: str,
-        *,
-        where: Where | None = None,
-        order: str | Sequence[str] | None = None,
-        fields: Sequence[str] | None = None,
-        limit: int = 100,
-        cursor: str | None = None,
-        after: Token | None = None,
-        timeout_s: float | None = None,
-    ) -> Page:
+    async def history(
+        self, view: str, key: str, **options: Unpack[HistoryOptions]
+    ) -> AsyncIterator[RowChange]:
+        """See ``Hub.history``."""
+        cursor: str | None = None
+        while True:
+            asked = history_request(view, key, options, cursor)
+            page = await self._run(self._calls.ask(asked, history_page, options.get("timeout_s")))
+            for change in page.changes:
+                yield change
+            if (cursor := page.next) is None:
+                return
+
+    async def diff(self, view: str, key: str, since: Moment, until: Moment | None = None) -> RowDiff:
+        """See ``Hub.diff``."""
+        return await self._run(self._calls.ask(diff_request(view, key, since, until), row_diff))
+
+    async def page(self, view: str, **options: Unpack[PageOptions]) -> Page:
         """See ``Hub.page``."""
-        return await self._run(self._calls.page(view, where, order, fields, limit, cursor, after, timeout_s))
+        return await self._run(self._calls.page(view, options))
 
     async def rows(
         self,
@@ -125,10 +142,12 @@ class AsyncHub(AbstractAsyncContextManager["AsyncHub"]):
         timeout_s: float | None = None,
     ) -> AsyncIterator[Row]:
         """See ``Hub.rows``."""
+        options = PageOptions(
+            where=where, order=order, fields=fields, limit=page_rows, after=after, timeout_s=timeout_s
+        )
         cursor: str | None = None
         while True:
-            call = self._calls.page(view, where, order, fields, page_rows, cursor, after, timeout_s)
-            page = await self._run(call)
+            page = await self._run(self._calls.page(view, {**options, "cursor": cursor}))
             for row in page.rows:
                 yield row
             if (cursor := page.next) is None:

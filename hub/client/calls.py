@@ -16,7 +16,6 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from hub.client.answers import (
     Page,
@@ -38,7 +37,6 @@ from hub.client.errors import (
     error_of,
     reason_of,
 )
-from hub.client.event import Event
 from hub.client.frames import ArrowResult
 from hub.client.produce_bodies import requests_of
 from hub.client.receipts import EVERY_S, Receipts
@@ -48,7 +46,10 @@ from hub.client.requests import (
     TEMPORARY,
     Budget,
     Call,
+    Event,
+    PageOptions,
     Pause,
+    ReadOptions,
     Reply,
     Request,
     Row,
@@ -59,11 +60,15 @@ from hub.client.requests import (
     conditions_of,
     header,
     json_of,
+    named_times,
+    no_such_row,
+    page_query,
     pause_s,
-    search_query,
+    row_path,
     text_of,
+    view_path,
 )
-from hub.errors import HubError, NotFound
+from hub.errors import HubError
 from hub.record import Positions
 from hub.times import epoch_ms
 
@@ -74,8 +79,6 @@ _LONGEST_WAIT_S = 60.0  # the server's own bound for waiting on a token
 _GRACE_S = 2.0
 _TELL_S = 5.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
-# Keys that a path cannot say: the subscription's own, and what URLs treat as folders.
-_NO_PATH = ("changes", "", ".", "..")
 
 
 @dataclass(frozen=True)
@@ -94,42 +97,27 @@ class Calls:
 
     # ---- reads
 
-    def get(self, view: str, key: str, after: Token | None, timeout_s: float | None) -> Call[Row]:
-        """Return a row. Raises NotFound, NotCovered."""
-        budget = self.budget(timeout_s)
-        if key in _NO_PATH or key.endswith(("/history", "/diff")):
-            page = yield from self._page(view, {"key": key}, (("limit", "1"),), after, budget)
+    def get(self, view: str, key: str, options: ReadOptions) -> Call[Row]:
+        """Return a row, as of a time if one is given. Raises NotFound, NotCovered, Gone."""
+        budget, after = self.budget(options.get("timeout_s")), options.get("after")
+        past = named_times(as_of=options.get("as_of"))
+        if (path := row_path(view, key)) is None:
+            page = yield from self._page(view, {"key": key}, (("limit", "1"), *past), after, budget)
             if not page.rows:
-                raise NotFound(f'view "{view}": key "{key}" does not exist', code="HUB-1411")
+                raise no_such_row(view, key)
             return page.rows[0]
-        path = f"{_view(view)}/{quote(key, safe='')}"
-        reply = yield from self._read(Request("GET", path), after, budget)
+        reply = yield from self._read(Request("GET", path, past), after, budget)
         return read_reply(reply, lambda body: {**body})
 
-    def page(
-        self,
-        view: str,
-        where: Where | None,
-        order: str | Sequence[str] | None,
-        fields: Sequence[str] | None,
-        limit: int,
-        cursor: str | None,
-        after: Token | None,
-        timeout_s: float | None,
-    ) -> Call[Page]:
+    def page(self, view: str, options: PageOptions) -> Call[Page]:
         """Return a page of rows."""
-        asked = [("limit", str(limit))]
-        if cursor is not None:
-            asked.append(("after", cursor))
-        if order:
-            asked.append(("order", order if isinstance(order, str) else ",".join(order)))
-        if fields is not None:
-            asked.append(("fields", ",".join(fields)))
-        return (yield from self._page(view, where, tuple(asked), after, self.budget(timeout_s)))
+        budget, asked = self.budget(options.get("timeout_s")), page_query(options, options.get("order"))
+        return (yield from self._page(view, options.get("where"), asked, options.get("after"), budget))
 
     def search(self, view: str, words: str, options: SearchOptions) -> Call[Page]:
         """Return a page of the rows that a text search finds."""
-        budget, asked = self.budget(options.get("timeout_s")), search_query(words, options)
+        budget = self.budget(options.get("timeout_s"))
+        asked = (("q", words), *page_query(options))
         return (yield from self._page(view, options.get("where"), asked, options.get("after"), budget))
 
     def covered(self, view: str, token: Token, timeout_s: float | None) -> Call[Positions]:
@@ -145,7 +133,7 @@ class Calls:
         after: Token | None,
         budget: Budget,
     ) -> Call[Page]:
-        request = Request("GET", _view(view), query=(*conditions_of(where), *asked))
+        request = Request("GET", view_path(view), query=(*conditions_of(where), *asked))
         reply = yield from self._read(request, after, budget)
         return page_of(reply)
 
@@ -216,9 +204,9 @@ class Calls:
             asked["format"] = form
         return Request("POST", "/query", headers=JSON_BODY, body=json_of(asked, "query: a parameter"))
 
-    def ask(self, request: Request, read: Callable[[Any], T]) -> Call[T]:
+    def ask(self, request: Request, read: Callable[[Any], T], timeout_s: float | None = None) -> Call[T]:
         """Return the body of a reply as ``read`` returns it."""
-        return read_reply((yield from self._ask(request, self.budget(None))), read)
+        return read_reply((yield from self._ask(request, self.budget(timeout_s))), read)
 
     # ---- writes
 
@@ -388,10 +376,6 @@ def _place(span: Span, token: Positions) -> None:
         ((place, after),) = places
         span.put(messaging__destination__partition__id=str(place.partition))
         span.put(messaging__kafka__offset=after - 1)
-
-
-def _view(view: str) -> str:
-    return f"/views/{quote(view, safe='')}"
 
 
 def _plain(value: Any) -> Any:

@@ -4,6 +4,7 @@
 
     CallerError
     ├── NotFound       the view, row or topic does not exist
+    ├── Gone           the view does not keep rows of that time
     ├── Conflict       an idempotency key that was used with another request
     └── Refused        the request is understood and wrong; ``reasons`` say which record and which field
     PeerError
@@ -19,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
+from hub.errors import CallerError, Conflict, Gone, HubError, NotFound, PeerError
 from hub.record import Positions
 
 _FIELD = re.compile(r"((?:key|value|headers)[^\s:]*): ")
@@ -109,6 +110,8 @@ def error_of(status: int, body: bytes) -> HubError:
     code = named if isinstance(named, str) else None
     if status == 404:
         return NotFound(message, hint=hint, code=code)
+    if status == 410:
+        return Gone(message, hint=hint, code=code)
     if status == 409:
         return Conflict(message, hint=hint, code=code)
     if code == _NOT_COVERED:

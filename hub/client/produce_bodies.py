@@ -8,8 +8,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
-from hub.client.event import DECLARED, Event
-from hub.client.requests import JSON_BODY, Request, json_of
+from hub.client.requests import DECLARED, JSON_BODY, Event, Request, json_of
 from hub.errors import CallerError
 
 _MOST_RECORDS, _MOST_BYTES = 10_000, 12 << 20  # a request; the gateway takes 16 MiB

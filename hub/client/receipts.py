@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 if TYPE_CHECKING:
-    from hub.client.event import Event
+    from hub.client.requests import Event
 
 EVENT_ID = "hub-event-id"
 MOST = 100_000
@@ -52,7 +52,7 @@ class Receipts:
         idempotency key, because the server compares requests. Events whose key the server takes from the
         value carry no headers, so they stay as they are.
         """
-        from hub.client.event import DECLARED
+        from hub.client.requests import DECLARED
 
         return [
             event

@@ -1,33 +1,34 @@
-"""[core] Requests of the client and their replies, as values:
-what is sent, with which headers, and how long to pause."""
+"""[core] Requests of the client, the events that they carry, and their replies, as values."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import date
+from dataclasses import dataclass, field
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, TypedDict, TypeVar
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 import orjson
 
-from hub.errors import CallerError
+from hub.errors import CallerError, NotFound
 from hub.record import Positions
 
 T = TypeVar("T")
 Row = dict[str, Any]
 Where = Mapping[str, Any] | Sequence[tuple[str, Any]]
 Token = Positions | str
+#: A time, with a time zone or in UTC; its text in ISO 8601; or the token of a write.
+Moment = datetime | Token
 POSITION = "Hub-Position"
 CATCHING_UP = "hub-catching-up"
 TEMPORARY = (429, 502, 503, 504)
 
 
 class SearchOptions(TypedDict, total=False):
-    """Options of a text search. ``where`` names declared indexes; ``cursor`` is ``next`` of the previous
-    page."""
+    """Options of a page of found rows. ``where`` names declared indexes; ``cursor`` is ``next`` of the
+    previous page."""
 
     where: Where | None
     fields: Sequence[str] | None
@@ -35,6 +36,32 @@ class SearchOptions(TypedDict, total=False):
     cursor: str | None
     after: Token | None
     timeout_s: float | None
+
+
+class _Declared:
+    def __repr__(self) -> str:
+        return "DECLARED"
+
+
+#: The key is what topics.yaml declares for the topic: a field of the event.
+DECLARED: Any = _Declared()
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event to write. ``value``: an object in the topic's schema; None is a tombstone; bytes are written
+    unchanged. ``type``: JSON or STRING for topics without a schema. ``headers``: texts or bytes. Any option
+    other than ``value`` requires ``key``; None means no key.
+
+    >>> Event({"customer_id": "C-1", "name": "Ada"}, key="C-1", headers={"trace": "42"})
+    """
+
+    value: Any
+    key: Any = DECLARED
+    headers: Mapping[str, str | bytes] = field(default_factory=dict)
+    partition: int | None = None
+    timestamp: datetime | int | None = None
+    type: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +74,20 @@ class Request:
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes | None = None
     timeout_s: float = 10.0
+
+
+class PageOptions(SearchOptions, total=False):
+    """Options of a page of rows; also ``order`` names declared indexes."""
+
+    order: str | Sequence[str] | None
+
+
+class ReadOptions(TypedDict, total=False):
+    """Options of a read by key: includes the write ``after``; ``as_of`` a time or a write."""
+
+    after: Token | None
+    as_of: Moment | None
+    timeout_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +156,53 @@ def _operated(name: str) -> str:
     return name if "." in name or name == "key" else f"{name}.eq"
 
 
-def search_query(words: str, options: SearchOptions) -> tuple[tuple[str, str], ...]:
-    """Return the parameters of a text search besides its conditions."""
-    found = [("q", words), ("limit", str(options.get("limit", 100)))]
+# Keys that a path cannot name: the subscription's own, and what URLs treat as folders.
+_NO_PATH = ("changes", "", ".", "..")
+# Routes below a row: a key that ends in one is not read by its path.
+_BELOW_ROW = ("/history", "/diff")
+
+
+def view_path(view: str) -> str:
+    return f"/views/{quote(view, safe='')}"
+
+
+def row_path(view: str, key: str) -> str | None:
+    """Return the path of a row; None for a key that a path cannot name: it is the filter ``key`` of the
+    view's rows.
+    """
+    if key in _NO_PATH or key.endswith(_BELOW_ROW):
+        return None
+    return f"{view_path(view)}/{quote(key, safe='')}"
+
+
+def no_such_row(view: str, key: str) -> NotFound:
+    """Return the error for a row that the filter ``key`` does not find."""
+    return NotFound(f'view "{view}": key "{key}" does not exist', code="HUB-1411")
+
+
+def below_row_path(view: str, key: str, route: str) -> str:
+    """Return the path of a route below a row, such as ``history``; the key may be any text."""
+    named = quote(key, safe="") if key.strip(".") else key.replace(".", "%2E")
+    return f"{view_path(view)}/{named}/{route}"
+
+
+def page_query(
+    options: SearchOptions, order: str | Sequence[str] | None = None
+) -> tuple[tuple[str, str], ...]:
+    """Return the parameters of a page besides its conditions."""
+    found = [("limit", str(options.get("limit", 100)))]
     if (cursor := options.get("cursor")) is not None:
         found.append(("after", cursor))
+    if order:
+        found.append(("order", order if isinstance(order, str) else ",".join(order)))
     if (fields := options.get("fields")) is not None:
         found.append(("fields", ",".join(fields)))
     return tuple(found)
+
+
+def named_times(**moments: Moment | None) -> tuple[tuple[str, str], ...]:
+    """Return the parameters of a request that have a value."""
+    return tuple((name, text_of(moment)) for name, moment in moments.items() if moment is not None)
 
 
 def translation(mirror: str, topic: str, partition: int, offset: int, back: bool) -> Request:

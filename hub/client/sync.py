@@ -14,13 +14,26 @@ from hub.client.calls import Calls
 from hub.client.changes import Change, Denied, Listener, Transport
 from hub.client.copies import Copy
 from hub.client.errors import ConnectionBroken
-from hub.client.event import DECLARED, Event
 from hub.client.frames import ArrowResult
+from hub.client.history import (
+    HistoryOptions,
+    RowChange,
+    RowDiff,
+    diff_request,
+    history_page,
+    history_request,
+    row_diff,
+)
 from hub.client.produce_bodies import events_of
 from hub.client.receipts import Receipts
 from hub.client.requests import (
+    DECLARED,
     Call,
+    Event,
+    Moment,
+    PageOptions,
     Pause,
+    ReadOptions,
     Row,
     SearchOptions,
     Token,
@@ -114,28 +127,38 @@ class Hub(AbstractContextManager["Hub"]):
         """
         return self._run(self._calls.produce(topic, events_of(events), idempotency_key, timeout_s))
 
-    def get(self, view: str, key: str, *, after: Token | None = None, timeout_s: float | None = None) -> Row:
+    def get(self, view: str, key: str, **options: Unpack[ReadOptions]) -> Row:
         """Return a row. With ``after``, the row includes that write: the server waits for it until the
-        timeout. Raises NotFound (no such row or view), NotCovered (with the view's positions).
+        timeout. ``as_of``: the row of that time, of a view with ``history``; with the token of a write, as
+        the write made it. Raises NotFound (no such row or view), NotCovered (with the view's positions), Gone
+        (the time is before what is kept).
 
         >>> hub.get("customer_360", "C-1", after=token, timeout_s=5)
         """
-        return self._run(self._calls.get(view, key, after, timeout_s))
+        return self._run(self._calls.get(view, key, options))
 
-    def page(
-        self,
-        view: str,
-        *,
-        where: Where | None = None,
-        order: str | Sequence[str] | None = None,
-        fields: Sequence[str] | None = None,
-        limit: int = 100,
-        cursor: str | None = None,
-        after: Token | None = None,
-        timeout_s: float | None = None,
-    ) -> Page:
+    def history(self, view: str, key: str, **options: Unpack[HistoryOptions]) -> Iterator[RowChange]:
+        """Yield the changes of a row, the newest first, with their events; one page at a time. ``timeout_s``
+        applies to each page.
+
+        >>> for change in hub.history("customer_360", "C-1"):
+        ...     print(change.at_ms, change.changes)
+        """
+        cursor: str | None = None
+        while True:
+            asked = history_request(view, key, options, cursor)
+            page = self._run(self._calls.ask(asked, history_page, options.get("timeout_s")))
+            yield from page.changes
+            if (cursor := page.next) is None:
+                return
+
+    def diff(self, view: str, key: str, since: Moment, until: Moment | None = None) -> RowDiff:
+        """Return the fields of a row that differ between two times; ``until`` None: now."""
+        return self._run(self._calls.ask(diff_request(view, key, since, until), row_diff))
+
+    def page(self, view: str, **options: Unpack[PageOptions]) -> Page:
         """Return a page of rows; ``cursor`` is ``next`` of the previous page."""
-        return self._run(self._calls.page(view, where, order, fields, limit, cursor, after, timeout_s))
+        return self._run(self._calls.page(view, options))
 
     def rows(
         self,
@@ -155,11 +178,12 @@ class Hub(AbstractContextManager["Hub"]):
         >>> for row in hub.rows("customer_360", where={"city": "Oslo", "points.gte": 100}, order="-points"):
         ...     print(row["key"], row["points"])
         """
+        options = PageOptions(
+            where=where, order=order, fields=fields, limit=page_rows, after=after, timeout_s=timeout_s
+        )
         cursor: str | None = None
         while True:
-            page = self._run(
-                self._calls.page(view, where, order, fields, page_rows, cursor, after, timeout_s)
-            )
+            page = self._run(self._calls.page(view, {**options, "cursor": cursor}))
             yield from page.rows
             if (cursor := page.next) is None:
                 return

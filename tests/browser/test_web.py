@@ -7,7 +7,6 @@ One server and one browser for all of them.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from history_contract import declare
 from playwright.sync_api import expect
 
 from hub.alerts.model.alert_state import AlertingState
-from hub.materializers.history.periods import iso_of
 from hub.materializers.queries.answering.service import QueryService
 from hub.materializers.queries.executor import QueryExecutor
 from hub.materializers.queries.http.routes import create_router as query_routes
@@ -32,14 +30,15 @@ from hub.materializers.stores.sql_store import Store
 from hub.materializers.stores.store import RowVersion, ViewBatch
 from hub.observability.web.pages.estate import LakeTableLine, NodeSchemas
 from hub.record import Positions
+from hub.times import epoch_ms, iso
 from hub.topics.browse.bounded_read import FoundMessages, MessageQuery
 
-NOW_MS = time.time_ns() // 1_000_000
+NOW_MS = epoch_ms()
 
 
-def iso(step: int) -> str:
+def moment(step: int) -> str:
     """Return a time some minutes ago."""
-    return iso_of(NOW_MS - 600_000 + step * 1_000)
+    return iso(NOW_MS - 600_000 + step * 1_000)
 
 
 PAGES = {
@@ -50,7 +49,7 @@ PAGES = {
     "subject": f"/schemas/{ORDERS}-value",
     "views": "/views",
     "view": f"/views/{VIEW}?key=C-1003",
-    "history of a row": f"/views/{VIEW}?key=H-1&as_of={iso(5)}",
+    "history of a row": f"/views/{VIEW}?key=H-1&as_of={moment(5)}",
     "history of no row": f"/views/{VIEW}?key=none&as_of=2020-01-01T00:00:00Z",
     "view with a search": f"/views/{VIEW}?q=ada+oslo",
     "view with a wrong search": f"/views/{VIEW}?q=-ada",
@@ -217,11 +216,11 @@ def test_a_row_shows_its_history_and_its_state_of_a_time_without_scripts(
     row = page.get_by_test_id("as-of-row")
     expect(row.locator("dd").last).to_have_text("3")
     expect(row).not_to_contain_text("_version")
-    page.get_by_test_id("history-as-of").fill(iso(4).removesuffix("Z"))
+    page.get_by_test_id("history-as-of").fill(moment(4).removesuffix("Z"))
     page.locator("#history").get_by_role("button", name="Show").click()
     expect(row).to_contain_text(HOSTILE)
     for asked, part, says in (
-        (f"key=H-1&as_of={iso(23)}", "as-of-nothing", "did not exist"),
+        (f"key=H-1&as_of={moment(23)}", "as-of-nothing", "did not exist"),
         ("key=H-1&as_of=2020-01-01T00:00", "as-of-trouble", "not kept"),
         ("key=nobody", "history-nothing", "No change"),
         ("key=H-1&changes_after=x", "history-trouble", "cursor"),

@@ -187,9 +187,25 @@ def test_subscribers_go_through_kill_9_without_a_loss_or_a_repeat(heard: Pipelin
         assert {key: {"key": key, **row} for key, row in rows.items()} == table
 
 
+def with_history(pipeline: Pipeline, view: str) -> None:
+    """Let a view keep the versions of its rows."""
+    file = pipeline.views / f"{view}.yaml"
+    file.write_text(f"{file.read_text()}\nhistory: 1d\n")
+
+    def is_kept() -> bool:
+        with Hub(pipeline.url, retry=False) as hub:
+            try:
+                return list(hub.history(view, "nobody")) == []
+            except HubError:
+                return False
+
+    wait_until(is_kept, 60.0)
+
+
 def test_every_example_of_the_document_runs(pipeline: Pipeline) -> None:
     pipeline.install("customer-360")
     wait_until(lambda: pipeline.state("customer_360").get("state") == "live", 240.0)
+    with_history(pipeline, "customer_360")
     examples = re.findall(r"^```python\n(.*?)^```", DOCS.read_text(), re.MULTILINE | re.DOTALL)
     assert len(examples) >= 6
     text = "\n".join(examples).replace("http://127.0.0.1:8088", pipeline.url)

@@ -7,13 +7,12 @@ import asyncio
 import contextlib
 import resource
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import uvicorn
+from app_server import served
 from patience import patient
 from websockets.sync.client import connect
 
@@ -35,25 +34,6 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
     headers = [(b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": body})
-
-
-@contextlib.contextmanager
-def served(app: Any, http: type[BoundedHttp] = BoundedHttp, most: int | None = None) -> Iterator[int]:
-    """Run a server of its own for the app. Yields the port."""
-    config = uvicorn.Config(
-        app, "127.0.0.1", 0, http=http, limit_concurrency=most, log_level="critical", lifespan="off",
-        timeout_graceful_shutdown=1,
-    )  # fmt: skip
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    deadline = time.monotonic() + PATIENCE_S
-    while not server.started:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    yield server.servers[0].sockets[0].getsockname()[1]
-    server.should_exit = True
-    thread.join(PATIENCE_S)
 
 
 @pytest.fixture(scope="module")

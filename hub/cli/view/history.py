@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from typing import Annotated, Any
-from urllib.parse import quote
 
 import typer
 
 from hub.cli.http import get
 from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
+from hub.client.requests import below_row_path, no_such_row, row_path, view_path
 
 
 def get_row(
@@ -23,7 +23,14 @@ def get_row(
 
     Example: hub view get customer_360 C-00001 --as-of 2026-01-31T14:03:00Z
     """
-    show_one(_asked(view, key, "", as_of=as_of), output)
+    parameters = _given(as_of=as_of)
+    if (path := row_path(view, key)) is not None:
+        show_one(get(path, parameters), output)
+        return
+    rows = get(view_path(view), {"key": key, "limit": "1", **parameters})["rows"]
+    if not rows:
+        raise no_such_row(view, key)
+    show_one(rows[0], output)
 
 
 def history_of_row(
@@ -40,7 +47,7 @@ def history_of_row(
     Example: hub view history customer_360 C-00001 --from 2026-01-31T14:00:00Z
     """
     asked = {"from": since, "to": until, "limit": str(limit), "after": start_after}
-    found = _asked(view, key, "/history", **asked)
+    found = _asked(view, key, "history", **asked)
     if output is not Output.table:
         show_one(found, output)
         return
@@ -60,14 +67,17 @@ def diff_row(
 
     Example: hub view diff customer_360 C-00001 --from 2026-01-31T14:00:00Z --to 2026-01-31T15:00:00Z
     """
-    found = _asked(view, key, "/diff", **{"from": since, "to": until})
+    found = _asked(view, key, "diff", **{"from": since, "to": until})
     show(found["changes"], output, ("field", "old", "new"))
 
 
 def _asked(view: str, key: str, route: str, **parameters: str | None) -> Any:
     """Return the answer of a route below a row."""
-    path = f"/views/{quote(view, safe='')}/{quote(key, safe='')}{route}"
-    return get(path, {name: value for name, value in parameters.items() if value is not None})
+    return get(below_row_path(view, key, route), _given(**parameters))
+
+
+def _given(**parameters: str | None) -> dict[str, str]:
+    return {name: value for name, value in parameters.items() if value is not None}
 
 
 def _line(change: dict[str, Any]) -> dict[str, str]:

@@ -207,7 +207,7 @@ LATE = {
 
 def test_a_read_waits_for_its_token_as_long_as_the_call_may_take() -> None:
     def get(calls: Calls) -> Any:
-        return calls.get("v", "a/b", Positions.of([("t", 0, 42)]), None)
+        return calls.get("v", "a/b", {"after": Positions.of([("t", 0, 42)])})
 
     row, asked = run(get, [reply(503, LATE), ConnectionBroken("x"), reply(200, {"key": "a/b"})])
     assert row == {"key": "a/b"}
@@ -223,14 +223,14 @@ def test_a_read_waits_for_its_token_as_long_as_the_call_may_take() -> None:
 
 
 def test_without_retries_a_call_is_one_request() -> None:
-    error, asked = run(lambda calls: calls.get("v", "k", None, None), [ConnectionBroken("x")], retry=False)
+    error, asked = run(lambda calls: calls.get("v", "k", {}), [ConnectionBroken("x")], retry=False)
     assert isinstance(error, Unreachable) and len(asked) == 1
 
 
 @pytest.mark.parametrize("key", ["changes", "", ".", "..", "a/history", "a/diff"])
 def test_keys_that_no_path_can_say_are_found_all_the_same(key: str) -> None:
     def get(calls: Calls) -> Any:
-        return calls.get("v", key, None, None)
+        return calls.get("v", key, {})
 
     row, asked = run(get, [reply(200, {"rows": [{"key": key}], "next": None})])
     assert row == {"key": key} and dict(asked[0].query)["key"] == key
@@ -294,7 +294,7 @@ def test_the_client_brings_nothing_of_the_server_along() -> None:
 @pytest.mark.parametrize(
     "asked",
     [
-        lambda calls: calls.page("v", None, None, None, 1, None, None, None),
+        lambda calls: calls.page("v", {"limit": 1}),
         lambda calls: calls.query("SELECT 1", None, None, None, None),
     ],
 )
@@ -307,7 +307,7 @@ def test_an_answer_of_something_else_that_is_no_hub_is_an_error_of_the_client(as
 
 def test_answers_name_the_views_that_still_read_a_backlog() -> None:
     def page(calls: Calls) -> Any:
-        return calls.page("v", None, None, None, 1, None, None, None)
+        return calls.page("v", {"limit": 1})
 
     body = {"rows": [], "next": None}
     found, _ = run(page, [reply(200, body, **{"hub-catching-up": "v"})])
@@ -321,7 +321,7 @@ def test_answers_name_the_views_that_still_read_a_backlog() -> None:
 
 def test_a_row_that_is_none_is_an_error_of_the_client() -> None:
     for body in (b"<html>", b"[1]", b"7"):
-        error, _ = run(lambda calls: calls.get("v", "k", None, None), [Reply(200, {}, body)])
+        error, _ = run(lambda calls: calls.get("v", "k", {}), [Reply(200, {}, body)])
         assert isinstance(error, Unreachable)
 
 
@@ -329,7 +329,7 @@ def test_a_row_that_is_none_is_an_error_of_the_client() -> None:
 def test_what_no_header_can_say_is_refused_before_it_is_sent(text: str) -> None:
     error, asked = run(produced(Event({"a": 1}), key=text), [])
     assert isinstance(error, CallerError) and "Idempotency-Key" in error.message and not asked
-    error, asked = run(lambda calls: calls.get("v", "k", text, None), [])
+    error, asked = run(lambda calls: calls.get("v", "k", {"after": text}), [])
     assert isinstance(error, CallerError) and not asked
 
 

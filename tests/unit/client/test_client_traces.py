@@ -50,7 +50,7 @@ def test_a_write_is_one_span_whose_context_goes_with_every_try(
         with pytest.raises(StopIteration) as done:
             call.send(Reply(200, {"hub-position": "shop.orders:0:42"}, WRITTEN))
         assert done.value.value == Positions.parse("shop.orders:0:42")
-        read = calls.get("orders", "1", done.value.value, None).send(None)
+        read = calls.get("orders", "1", {"after": done.value.value}).send(None)
         assert isinstance(read, Request)
     told = {each.name: each for each in exporter.get_finished_spans()}
     sent = told["send shop.orders"]

@@ -13,9 +13,8 @@ from hub.client import Event
 from hub.client import receipts as told
 from hub.client.calls import Calls
 from hub.client.errors import ConnectionBroken
-from hub.client.event import DECLARED
 from hub.client.receipts import EVENT_ID, Receipts
-from hub.client.requests import Call, Reply, Request
+from hub.client.requests import DECLARED, Call, Reply, Request
 from hub.completeness.counts import id_of
 
 

@@ -258,10 +258,10 @@ def test_masks_and_filters_of_rows_hide_the_past_too(client: TestClient, store: 
     token = CALLER.set(caller_of(rules, "ana"))
     try:
         assert "Oslo" not in client.get("/views/v/a/history").text
-        assert "Oslo" not in client.get("/views/v/a/diff", params={"from": iso(1)}).text
-        assert "Oslo" not in client.get("/views/v/a", params={"as_of": iso(1)}).text
+        assert "Oslo" not in client.get("/views/v/a/diff", params={"from": moment(1)}).text
+        assert "Oslo" not in client.get("/views/v/a", params={"as_of": moment(1)}).text
         past = RowsOfThePast(store, dict, NoMessages())  # as the view's page asks
-        for found in (past.changes("v", "a", ""), past.row_as_of("v", "a", iso(1))):
+        for found in (past.changes("v", "a", ""), past.row_as_of("v", "a", moment(1))):
             assert found and "Oslo" not in str(found)
     finally:
         CALLER.reset(token)

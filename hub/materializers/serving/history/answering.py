@@ -9,13 +9,14 @@ from typing import Any
 from hub.caller import reads_all, seen_view
 from hub.masking.shape import SeenShape
 from hub.materializers.history.changes import field_changes
-from hub.materializers.history.periods import answerable, iso_of
+from hub.materializers.history.periods import answerable
 from hub.materializers.history.timeline import Cursor
 from hub.materializers.progress.view_states import Newest
 from hub.materializers.serving.history.answers import change_body, seen_row
-from hub.materializers.serving.history.as_of import now_ms, require_reached, row_as_of
+from hub.materializers.serving.history.as_of import require_reached, row_as_of
 from hub.materializers.serving.history.events import EventReader, Messages
 from hub.materializers.stores.sql_store import Store
+from hub.times import epoch_ms, iso
 
 # Events that one answer reads from the log.
 _MOST_EVENTS = 100
@@ -38,7 +39,7 @@ class RowsOfThePast:
         from the log. Raises CallerError, NotFound, PeerError, MaskRefused.
         """
         shape = shape_by_key(view)
-        now = now_ms()
+        now = epoch_ms()
         require_reached(self.store, view, span[1] if span[1] < now - 1_000 else 0, self.newest)
         changes = self.store.history.timeline(view, key, span[1], now, after, limit + 1)
         changes = [each for each in changes if each.at_ms >= span[0] or each.kind == "known"]
@@ -49,7 +50,7 @@ class RowsOfThePast:
         return {
             "view": view,
             "key": key,
-            "kept_from": None if kept_from is None else iso_of(kept_from),
+            "kept_from": None if kept_from is None else iso(kept_from),
             "changes": [each for each in bodies if each is not None],
             "next": page[-1].cursor if len(changes) > limit else None,
         }
@@ -73,7 +74,7 @@ class RowsOfThePast:
         """Return the earliest time that the view's history answers for, epoch milliseconds; None without a
         history.
         """
-        now = now_ms()
+        now = epoch_ms()
         kept = answerable(self.store.history.periods(view), now)
         return min((each.begins_ms(now) for each in kept), default=None)
 
@@ -81,7 +82,7 @@ class RowsOfThePast:
         """Return a page of a row's changes without reading their events. ``cursor`` "": the newest."""
         reads_all(views=[view])
         after = Cursor.parse(cursor) if cursor else None
-        return self.history(view, key, (0, now_ms()), after, PAGE_CHANGES, reads=False)
+        return self.history(view, key, (0, epoch_ms()), after, PAGE_CHANGES, reads=False)
 
     def row_as_of(self, view: str, key: str, as_of: str) -> Mapping[str, Any] | None:
         """Return a row as of a time or a position token; None if it did not exist."""

@@ -12,8 +12,8 @@ from typing import Any
 from hub.masking.shape import SeenShape
 from hub.materializers.history.causes import Causes, EventPlace
 from hub.materializers.history.changes import field_changes
-from hub.materializers.history.periods import iso_of
 from hub.materializers.history.timeline import RowChange, StoredRow
+from hub.times import iso
 
 Show = Callable[[EventPlace], Mapping[str, Any]]
 

@@ -41,7 +41,7 @@ def require_reached(store: Store, view: str, at_ms: int, newest: Newest) -> None
     """Raise PeerError if the store may lack changes of a view at a time that is not in the future. A view
     without a history has another error.
     """
-    if at_ms <= now_ms() and store.history.periods(view):
+    if at_ms <= epoch_ms() and store.history.periods(view):
         stored = store.progress()
         reached = store.positions(store.served(view), "changelog")
         reach_of(stored, newest(stored), view, reached).require(view, at_ms)

@@ -11,11 +11,11 @@ import orjson
 from fastapi import APIRouter, Request, Response
 
 from hub.errors import CallerError
-from hub.materializers.history.periods import iso_of, time_of
+from hub.materializers.history.periods import time_of
 from hub.materializers.history.timeline import Cursor
 from hub.materializers.serving.history.answering import RowsOfThePast
-from hub.materializers.serving.history.as_of import now_ms
 from hub.materializers.serving.pull_query import limit_of, only
+from hub.times import epoch_ms, iso
 
 MOST_CHANGES = 100
 
@@ -59,7 +59,7 @@ class _HistoryRoutes:
             raise CallerError(
                 f'view "{view}": a diff needs `from`', hint="?from=2026-01-31T14:03:00Z&to=…", code="HUB-1002"
             )
-        work = partial(self.past.diff, view, key, query["from"], query.get("to") or iso_of(now_ms()))
+        work = partial(self.past.diff, view, key, query["from"], query.get("to") or iso(epoch_ms()))
         return _json(await anyio.to_thread.run_sync(work))
 
 
