@@ -22,8 +22,9 @@ _FRAGMENT = re.compile(
     r"many|Such|Who|Whom|Whose|That|Those|How|Where|When|Nothing|None|As|By|Until|Twice|Not|Only|Once|And|But|Or|Which|Here|There|It)\b"
 )
 _FIELD = re.compile(
-    r"dead[- ]letter\w*|(off-)?heap\w*|(is|are) no longer|there (is|are) no|letters, digits|hands "
-    r"over|damaged_rebuilds",
+    r"dead[- ]letter\w*|(ASCII|Unicode.s) letters"
+    r"|(off-)?heap\w*|(is|are) no longer|there (is|are) no|letters, digits"
+    r"|hands over|damaged_rebuilds",
     re.IGNORECASE,
 )
 _PRIVATE = re.compile(

@@ -51,8 +51,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,99}")
 def _name(text: str) -> str:
     if not _NAME.fullmatch(text):
         raise ValueError(
-            f'name "{text[:80]}" must be letters, digits, ".", "_", "@" and "-", beginning '
-            "with a letter or digit"
+            f'name "{text[:80]}" may have A-Z, a-z, 0-9, ".", "_", "@" and "-", '
+            "and must begin with A-Z, a-z or 0-9"
         )
     return text
 

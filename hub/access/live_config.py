@@ -110,7 +110,7 @@ class AccessRules:
                 return None
             return replace(self.user(who.name, who.kind), limits=who.limits, by_token=who.by_token)
         if who.kind == "oidc":
-            # What its token said of groups was read by the old section and the old list of groups.
+            # The groups of its token were read by the old section and the old list of groups.
             same = then.file.oidc == self.file.oidc and then.file.groups.keys() == self.file.groups.keys()
             if not same or before != after or self.belongs_to_others(who.name):
                 return None

@@ -196,7 +196,7 @@ class PersonalTokens:
     def _rewrite(self, change: Callable[[list[PersonalToken]], list[PersonalToken]]) -> None:
         with _locked(self._path.with_suffix(".lock")):
             self._refresh()
-            if self._unreadable is not None:  # what it holds would be lost
+            if self._unreadable is not None:  # its tokens would be lost
                 raise OSError(errno.EINVAL, f"it cannot be read: {self._unreadable}")
             tokens = change(list(self._by_hash.values()))
             draft = self._path.with_suffix(".draft")

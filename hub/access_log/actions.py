@@ -8,7 +8,7 @@ from typing import Final
 
 
 class LoggedAction(StrEnum):
-    """What was done. ``MEANINGS`` describes each."""
+    """Kinds of logged actions. ``MEANINGS`` describes each."""
 
     sign_in = "sign-in"
     sign_out = "sign-out"

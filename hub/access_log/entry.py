@@ -152,7 +152,7 @@ def decode(value: bytes | None, offset: int) -> StoredEntry:
         return StoredEntry(entry, offset, str(body["chain"]), int(body["sequence"]), str(body["previous"]))
     except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise HubFault(
-            f'topic "{TOPIC}" offset {offset}: the record is no entry of the access log '
+            f'topic "{TOPIC}" offset {offset}: the record is not an entry of the access log '
             f"({type(error).__name__})",
             hint="find the writer: only the hub may write this topic",
             code="HUB-5702",

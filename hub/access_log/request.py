@@ -14,8 +14,9 @@ from hub.access_log.actions import LoggedAction
 
 @dataclass(slots=True)
 class RequestNotes:
-    """Notes of one request. ``subject``: who signs in. ``sql``: statements without literals, and their
-    tables. ``masked``: kind, name and what was seen of it. ``change``: logs a change before it happens.
+    """Notes of one request. ``subject``: the user who signs in. ``sql``: statements without literals, and
+    their tables. ``masked``: kind and name of an object, and the shown part of it. ``change``: logs a change
+    before it happens.
     """
 
     subject: str = ""

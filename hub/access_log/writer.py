@@ -230,7 +230,7 @@ class AccessLog:
         return self._chain
 
     def _failed(self, error: Exception, musts: Sequence[_Waiting], notes: Sequence[Entry]) -> None:
-        """Keep what was not written; answer callers that wait. The chain is over."""
+        """Keep the unwritten notes, answer the waiting callers, and end the chain."""
         reason = error.message if isinstance(error, HubError) else f"{type(error).__name__}: {error}"
         if self._trouble is None:
             log.warning("the access log is not written now: %s", reason)

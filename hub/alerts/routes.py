@@ -129,7 +129,7 @@ def end_of(lasts: str | None, until: str | None, now_ms: int) -> int:
     except (ValueError, OverflowError):
         said = lasts if lasts is not None else until
         raise CallerError(
-            f'"{said}" is no end of a silence', hint="2h, 1d, or a time such as 2026-01-31T12:00:00Z"
+            f'"{said}" is not the end of a silence', hint="2h, 1d, or a time such as 2026-01-31T12:00:00Z"
         ) from None
 
 

@@ -250,7 +250,7 @@ class Guard:
     ) -> Send:
         """Return a ``send`` that ends the stream when its caller loses access."""
         judged = [rules]
-        # A request that ends its own session or token is answered; what goes on for long are reads.
+        # A request that ends its own session or token is answered; only reads take long.
         is_stream = method in _SAFE or method == "WEBSOCKET"
 
         async def sent(message: Any) -> None:

@@ -221,7 +221,7 @@ class OperationSettings(BaseModel):
     def _targets_have_plain_names(cls, targets: dict[str, AuditExport]) -> dict[str, AuditExport]:
         for name in targets:
             if not re.fullmatch(r"[a-z0-9-]{1,40}", name):
-                raise ValueError(f'audit_export: "{name[:40]}" is no name: use a-z, 0-9 and -')
+                raise ValueError(f'audit_export: "{name[:40]}" is not a name: use a-z, 0-9 and -')
         return targets
 
     @field_validator("connect_urls")

@@ -118,7 +118,7 @@ class ViewSettings(BaseModel):
     realtime_warm_up_s: float = Field(
         15.0,
         ge=0.0,
-        description="live batches of a realtime view before its first: they compile what it runs",
+        description="live batches of a realtime view before its first real one; they compile its functions",
     )
     spark_slots_most: int = Field(
         128, ge=1, description="most task slots of a local Spark; realtime views occupy theirs permanently"

@@ -55,7 +55,7 @@ class Owners:
         if owner in rules.file.groups:
             return rules.caller(Principal(owner, "group", frozenset({owner})))
         raise ConfigError(
-            f'sink "{name}": its owner "{owner}" is no user, token or group of access.yaml',
+            f'sink "{name}": its owner "{owner}" is not a user, token or group of access.yaml',
             hint="a sink acts with the grants of its owner: write one in sinks.yaml",
             code="HUB-1828",
         )

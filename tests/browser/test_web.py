@@ -578,7 +578,7 @@ def test_alerts_open_past_rules_channels_and_a_silence_by_hand(site: StagedEstat
     page.get_by_test_id("silence-reason").fill("deploy <b>")
     page.get_by_test_id("silence-for").fill("soon")
     page.get_by_test_id("silence-submit").click()
-    expect(page.get_by_test_id("silence-error")).to_contain_text('"soon" is no end')
+    expect(page.get_by_test_id("silence-error")).to_contain_text('"soon" is not the end')
     expect(page.get_by_test_id("silence-reason")).to_have_value("deploy <b>")
     page.get_by_test_id("silence-for").fill("2h")
     page.get_by_test_id("silence-by").fill("ada")

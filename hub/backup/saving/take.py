@@ -48,9 +48,9 @@ class RunRequest:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """Result of a run. Sizes are those of this run. ``troubles``: by topic or group, what is not saved to its
-    end. ``from_start``: partitions that were read from their first record, with the reason. ``resumed``: it
-    continued a run that was killed.
+    """Result of a run. Sizes are those of this run. ``troubles``: topics and groups that are not saved to
+    their end, with the reason. ``from_start``: partitions that were read from their first record, with the
+    reason. ``resumed``: it continued a run that was killed.
     """
 
     manifest: Manifest
@@ -114,8 +114,8 @@ def _planned(
     number: int,
     troubles: dict[str, str],
 ) -> tuple[Manifest, RunPlan]:
-    """Return the state at the beginning of a run, and what it reads. Adds what cannot be read to
-    ``troubles``. Raises NotFound when the patterns match no topic.
+    """Return the state at the beginning of a run, and the plan of its reads. Adds topics that cannot be read
+    to ``troubles``. Raises NotFound when the patterns match no topic.
     """
 
     def is_gone(name: str) -> bool:

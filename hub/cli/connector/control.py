@@ -96,7 +96,7 @@ def show_offsets(name: NameArgument, output: OutputOption = Output.table) -> Non
 def reset_offsets(
     name: NameArgument,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Do it; without it the command says what it would do")
+        bool, typer.Option("--yes", help="Make the change; without it the command shows the plan")
     ] = False,
 ) -> None:
     """Forget a connector's position: a source starts again (Debezium takes a new snapshot), a sink reads from
@@ -132,8 +132,7 @@ def _set(name: str, state: State) -> None:
 
 
 def _await(connect: ConnectClient, name: str, state: State) -> None:
-    """Wait, at most ``WAIT_S``, until the connector and its tasks report the state; not for what failed
-    meanwhile.
+    """Wait, at most ``WAIT_S``, until the connector and its tasks report the state, or one of them fails.
 
     Raises PeerError (HUB-3082).
     """

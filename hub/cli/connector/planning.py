@@ -54,7 +54,7 @@ def apply(
 ) -> None:
     """Make Kafka Connect like the file. Nothing is done while something is refused.
 
-    It stops at the first failure and says what is done and what is left; the next apply goes on there.
+    It stops at the first failure and lists the finished and the remaining steps; the next apply continues.
     Connectors that the file does not name are kept, but for those named by --destroy. While another apply is
     under way, this one is refused.
     Example: hub connector apply --destroy old-crm
@@ -99,7 +99,7 @@ def apply(
 def drift(file: FileOption = None, output: OutputOption = Output.table) -> None:
     """Show what differs between the file and Kafka Connect, setting by setting.
 
-    Exit code 0: no difference. 2: there are some. 1: it could not be told.
+    Exit code 0: no difference. 2: there are some. 1: unknown, because a system did not answer.
     Example: hub connector drift -o json
     """
     from hub.connectors.apply_plan import inputs_of

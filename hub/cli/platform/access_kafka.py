@@ -30,8 +30,7 @@ PruneOption = Annotated[
     typer.Option(
         "--prune",
         metavar="USER",
-        help="Remove the rules of this user of Kafka, whom access.yaml does not name. "
-        "May stand several times",
+        help="Remove the rules of this Kafka user, which access.yaml does not name. May stand several times",
     ),
 ]
 
@@ -126,7 +125,7 @@ def _show(made: RulesPlan, quotas: QuotasPlan, output: Output) -> list[dict[str,
     left = sorted({each.principal.removeprefix("User:") for each in made.foreign})
     if left:
         note(
-            f"Left alone: {len(made.foreign)} rules of {', '.join(left[:10])}, whom access.yaml does not "
+            f"Left alone: {len(made.foreign)} rules of {', '.join(left[:10])}, which access.yaml does not "
             f"name. To remove those of one: --prune {left[0]}"
         )
     return rows

@@ -29,11 +29,9 @@ def logs(
     ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="The last lines of each process")] = 20,
     watch: Annotated[
-        bool, typer.Option("--watch", "--follow", "-w", help="Go on with new lines; Ctrl-C ends it")
+        bool, typer.Option("--watch", "--follow", "-w", help="Show new lines until Ctrl-C")
     ] = False,
-    errors: Annotated[
-        bool, typer.Option("--errors", help="Only lines that warn or tell of an error")
-    ] = False,
+    errors: Annotated[bool, typer.Option("--errors", help="Only warnings and errors")] = False,
 ) -> None:
     """Show the last lines of the hub's processes in the order of their times. It needs no running hub.
 

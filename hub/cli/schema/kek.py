@@ -62,7 +62,7 @@ def create(
         bool,
         typer.Option("--shared", help="Let the hub unwrap data keys for clients without access to the KMS"),
     ] = False,
-    about: Annotated[str | None, typer.Option("--about", help="What it is for")] = None,
+    about: Annotated[str | None, typer.Option("--about", help="Purpose of the key")] = None,
 ) -> None:
     """Create a KEK: the name under which rules of schemas use a key of a KMS.
 

@@ -74,7 +74,7 @@ def list_letters(
     topic: Annotated[str | None, typer.Argument(help="Only of this topic or view")] = None,
     letters: Annotated[
         bool,
-        typer.Option("--letters", "-l", help="One line per record that is not closed; also with --reason"),
+        typer.Option("--letters", "-l", help="One line per open record; also with --reason"),
     ] = False,
     every: Annotated[bool, typer.Option("--all", help="One line per record, including closed ones")] = False,
     reason: ReasonOption = None,

@@ -47,7 +47,7 @@ def verify_view(
     With VIEW: reads the whole changelog now. Without VIEW, or with --last or --watch: shows the last results
     of the continuous verification, which the server knows.
 
-    Exit code 0: equal, as far as it is known; 1: a store differs, and its first differing keys are listed.
+    Exit code 0: no difference was found; 1: a store differs, and its first differing keys are listed.
 
     Examples: hub view verify customer_360 --store lake      hub view verify --watch
     """

@@ -118,8 +118,7 @@ def _latest(
 
 
 def _own_key(alias: str, columns: Mapping[str, AvroType]) -> str | None:
-    """Return the column that most likely tells one event from another:
-    order_id of orders, else an event's own id."""
+    """Return the column that most likely identifies an event: order_id of orders, else an event's own id."""
     likely = (f"{alias.removesuffix('s')}_id", f"{alias}_id", "event_id", "id")
     return next((name for name in likely if name in columns), None)
 

@@ -164,7 +164,7 @@ def _function(node: ast.FunctionDef, file: str) -> Function:
             f"it is a function of 1 to {_MOST_PARAMETERS} columns",
         )
     if node.returns is None:
-        raise _wrong(file, node, "does not say what it gives", _SAY)
+        raise _wrong(file, node, "has no type of its result", _SAY)
     arrays = [_is_array(each.annotation) for each in parameters]
     bare = next((each.arg for each in parameters if each.annotation is None), None)
     if bare is not None:

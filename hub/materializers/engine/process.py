@@ -71,7 +71,7 @@ def run(settings: Settings, stop: threading.Event, only: str | None = None, *, d
     progress = ProgressQueue(cluster, cluster.writer(), public=versions.public, run=run_name)
     folder = ViewFolder(settings.project)
     reports = ReportThread(cluster.writer(), folder_of(settings.project), run_name)
-    reports.tell(folder.names())
+    reports.set_views(folder.names())
     # Only the shared process reports: it reports for all views. Spark may take a minute to start.
     with reports.running() if only is None else nullcontext():
         slots = foreseen_slots(settings, cluster)
@@ -151,7 +151,7 @@ class EngineProcess:
         """Run a thread for each wanted version, and publish what the threads report."""
         parts = self.parts
         files = self.folder.files()
-        self.reports.tell(self.folder.names())
+        self.reports.set_views(self.folder.names())
         known = [(path, suffix) for path in files for suffix in parts.versions.suffixes(path.stem)]
         wanted = parts.isolation.step(known, parts.versions)
         for state in parts.isolation.said():

@@ -27,7 +27,7 @@ def folder_of(project: Path) -> str:
 
 
 class ReportThread:
-    """Writes the materializer's report from a thread. The views that exist are set with ``tell`` inside
+    """Writes the materializer's report from a thread. The views that exist are set with ``set_views`` inside
     ``running()``."""
 
     def __init__(self, writer: Writer, folder: str, run: str = "") -> None:
@@ -35,11 +35,11 @@ class ReportThread:
         self._folder = folder
         self._run = run
         self._views: frozenset[str] | None = None
-        self._told: frozenset[str] | None = None
-        self._told_at_s = 0.0
+        self._written: frozenset[str] | None = None
+        self._written_at_s = 0.0
         self._failed = ""
 
-    def tell(self, views: frozenset[str]) -> None:
+    def set_views(self, views: frozenset[str]) -> None:
         """Set the views that have a file now."""
         self._views = views
 
@@ -58,7 +58,7 @@ class ReportThread:
     def step(self) -> None:
         """Write a report when one is due."""
         views, now_s = self._views, time.monotonic()
-        if views is None or (views == self._told and now_s - self._told_at_s < REPORT_EVERY_S):
+        if views is None or (views == self._written and now_s - self._written_at_s < REPORT_EVERY_S):
             return
         try:
             report = EngineReport(epoch_ms(), views, self._folder, self._run)
@@ -68,4 +68,4 @@ class ReportThread:
                 log.warning("the materializer's report is not written, tried again: %s", error.message)
             self._failed = error.message
             return
-        self._told, self._told_at_s, self._failed = views, now_s, ""
+        self._written, self._written_at_s, self._failed = views, now_s, ""

@@ -35,7 +35,7 @@ Stretches = dict[TopicPartition, tuple[int, int]]
 
 @dataclass
 class BatchTraces:
-    """Spans of batches. Call ``told`` with each progress before it is written."""
+    """Spans of batches. ``traced`` adds the span of a batch to its progress before that is written."""
 
     log: SampleLog
     chance: random.Random = field(default_factory=random.Random)
@@ -45,7 +45,7 @@ class BatchTraces:
     wake: threading.Condition = field(default_factory=threading.Condition)
     reader: Reader | None = None
 
-    def told(self, progress: Progress) -> Progress:
+    def traced(self, progress: Progress) -> Progress:
         """Return the progress with the context of its span, which ends later."""
         known = spans()
         if known is None or progress.trace:

@@ -91,7 +91,9 @@ class ProgressQueue:
             self.progress, self.states = {}, {}
         if not progress and not states:
             return
-        progress = {name: (self.traces.told(done), changelog) for name, (done, changelog) in progress.items()}
+        progress = {
+            name: (self.traces.traced(done), changelog) for name, (done, changelog) in progress.items()
+        }
         try:
             ends = self._ends([changelog for _, changelog in progress.values()])
             known = [

@@ -21,18 +21,16 @@ from hub.materializers.versions.routes import recomputed, shown_versions
 from hub.times import epoch_ms
 
 
-def known_views(store: Store, told: Mapping[str, Any]) -> list[str]:
-    """Return the names of views that have a table or a state in the progress records ``told``."""
-    said = [key.removeprefix("state:") for key in told if key.startswith("state:")]
-    return sorted({*store.names(), *said})
+def known_views(store: Store, records: Mapping[str, Any]) -> list[str]:
+    """Return the names of views that have a table or a state in the progress records ``records``."""
+    with_state = [key.removeprefix("state:") for key in records if key.startswith("state:")]
+    return sorted({*store.names(), *with_state})
 
 
-def describe(counts: RowCounts, view: str, told: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a view for lists: engine state, rows, positions, last batch. ``told``: the progress records by
-    key.
-    """
-    state: Mapping[str, Any] = told.get(f"state:{view}", {})
-    progress: Mapping[str, Any] = told.get(f"progress:{view}", {})
+def describe(counts: RowCounts, view: str, records: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a view for lists: state, rows, positions, last batch. ``records``: progress records by key."""
+    state: Mapping[str, Any] = records.get(f"state:{view}", {})
+    progress: Mapping[str, Any] = records.get(f"progress:{view}", {})
     return {
         "view": view,
         "doc": state.get("doc", ""),
@@ -42,10 +40,10 @@ def describe(counts: RowCounts, view: str, told: Mapping[str, Any]) -> dict[str,
         "since_ms": state.get("since_ms"),
         "sources": state.get("sources", {}),
         "rows": counts.of(view) if view in counts.store.names() else 0,
-        **stored(counts.store, view, told),
+        **stored(counts.store, view, records),
         "last_batch": progress or None,
-        "versions": shown_versions(told, view),
-        "recomputed": recomputed(told, view),
+        "versions": shown_versions(records, view),
+        "recomputed": recomputed(records, view),
         **_lasting(view, state, progress),
     }
 
@@ -60,22 +58,22 @@ def _lasting(view: str, state: Mapping[str, Any], progress: Mapping[str, Any]) -
     }
 
 
-def stored(store: Store, view: str, told: Mapping[str, Any]) -> dict[str, Any]:
+def stored(store: Store, view: str, records: Mapping[str, Any]) -> dict[str, Any]:
     """Return a view's state in its stores without its row count, which reads the whole table.
 
-    ``told``: the store's progress records by key.
+    ``records``: the store's progress records by key.
     """
     table = store.view(view) if view in store.names() else None
     served = store.served(view)
     with store.reading() as connection:
         found = store.catalog.group(connection, view)
     return {
-        **({} if found is None else {"cut": _group(*found, view, told)}),
+        **({} if found is None else {"cut": _group(*found, view, records)}),
         "fields": list(table.types) if table else [],
         "indexes": list(table.indexes) if table else [],
         "text_index": _text_index(table),
         "positions": str(store.positions(view, "source")) if table else "",
-        "stores": stores_of(told, served, _verifications(told, view)),
+        "stores": stores_of(records, served, _verifications(records, view)),
         "changelog": changelog_of(served),
     }
 
@@ -87,33 +85,33 @@ def _text_index(table: ViewTable | None) -> dict[str, Any] | None:
     return {"fields": list(table.text.index.fields), "language": table.text.index.language}
 
 
-def _verifications(told: Mapping[str, Any], view: str) -> dict[str, dict[str, Any]]:
+def _verifications(records: Mapping[str, Any], view: str) -> dict[str, dict[str, Any]]:
     """Return the verification status of a view, by store."""
     reads = shows_keys(view)
     return {
         store: shown(proof, keys=reads)
-        for store, proof in reported_verifications(told, epoch_ms(), only=view)
+        for store, proof in reported_verifications(records, epoch_ms(), only=view)
     }
 
 
 def _group(
-    views: Sequence[str], common: CommonSnapshot, view: str, told: Mapping[str, Any]
+    views: Sequence[str], common: CommonSnapshot, view: str, records: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the snapshot group of a view for lists. ``at``: this view's part of the snapshot.
 
     A reason may name another view, so it is hidden from a caller who may not see every view of the group.
     """
-    note: Mapping[str, Any] = told.get(f"{GROUP}{common.name}") or {}
-    seen = all(sees_view(each.partition("@")[0]) for each in (*views, *common.views))
+    note: Mapping[str, Any] = records.get(f"{GROUP}{common.name}") or {}
+    sees_all = all(sees_view(each.partition("@")[0]) for each in (*views, *common.views))
     reasons = [each for each in (common.why, common.detail) if each]
     return {
         "name": common.name,
         "state": "together" if common.together else "apart",
-        "why": None if common.together else "; ".join(reasons if seen else reasons[:1]),
+        "why": None if common.together else "; ".join(reasons if sees_all else reasons[:1]),
         "since_ms": common.since_ms,
         "engine": note.get("state"),
-        "engine_why": note.get("why") if seen else None,
-        "at": str(common.at.of_topics((told.get(f"progress:{view}") or {}).get("sources", ()))),
+        "engine_why": note.get("why") if sees_all else None,
+        "at": str(common.at.of_topics((records.get(f"progress:{view}") or {}).get("sources", ()))),
         "views": sorted(filter(sees_view, views)),
     }
 
@@ -123,10 +121,10 @@ def no_rows_yet(store: Store, view: str, newest: Newest) -> list[str]:
 
     Returns all known views otherwise.
     """
-    told = newest(store.progress())
-    known = known_views(store, told)
+    records = newest(store.progress())
+    known = known_views(store, records)
     if view in known:
-        state: Mapping[str, Any] = told.get(f"state:{view}", {})
+        state: Mapping[str, Any] = records.get(f"state:{view}", {})
         raise PeerError(
             f'view "{view}" has no rows yet: it is {state.get("state", "starting")}',
             hint=state.get("reason") or "its first batch makes them",

@@ -63,9 +63,9 @@ def row_covers(row_sources: Mapping[str, Any] | None, token: Positions) -> bool:
     """Return whether the row's own provenance covers every position of the token."""
     if not row_sources or not token:
         return not token
-    seen = {
+    covered = {
         (origin["topic"], origin["partition"]): origin["offset"] + 1
         for origin in row_sources.values()
         if origin is not None
     }
-    return all(seen.get((tp.topic, tp.partition), 0) >= offset for tp, offset in token)
+    return all(covered.get((tp.topic, tp.partition), 0) >= offset for tp, offset in token)

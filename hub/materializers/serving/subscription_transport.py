@@ -150,7 +150,7 @@ def _is_ping(text: str | None) -> bool:
     if text is None or len(text) > 100:
         return False
     try:
-        said = orjson.loads(text)
+        message = orjson.loads(text)
     except orjson.JSONDecodeError:
         return False
-    return isinstance(said, dict) and said.get("event") == "ping"
+    return isinstance(message, dict) and message.get("event") == "ping"

@@ -178,7 +178,7 @@ class _Subscriber:
         pace = ReaderPace(counts=all(each.column != KEY for each in wanted.filters))
         told_at, covered, unmarked = time.monotonic(), Positions(), False
         while True:
-            seen = self.watcher.generation
+            generation = self.watcher.generation
             await require_same(wanted.view, wanted.shape, wanted.look)
             look = await self.watcher.changes(wanted.view, self.at, self.conditions, self.start.incarnation)
             rows = [row for row in look.rows if not self.conditions or _concerns(self.held, row)]
@@ -211,7 +211,7 @@ class _Subscriber:
                 yield SubscriptionEvent("alive", self.place() if unmarked else None, {})
                 told_at, unmarked = time.monotonic(), False
             else:
-                await self.watcher.wait(seen, left_s)
+                await self.watcher.wait(generation, left_s)
 
     def sent(self, row: RowVersion, began_ns: int) -> None:
         """Report a change that was sent, for latencies and traces."""

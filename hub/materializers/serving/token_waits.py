@@ -65,7 +65,7 @@ async def _covering(
     deadline = time.monotonic() + timeout_s
     row: RowVersion | None = None
     while True:
-        seen = watcher.generation
+        generation = watcher.generation
         if key is not None:
             row, covered = await anyio.to_thread.run_sync(store.read, view, key)
         else:
@@ -76,7 +76,7 @@ async def _covering(
         remaining = deadline - time.monotonic()
         if remaining <= 0:
             raise _behind(view, covered, token)
-        await watcher.wait(seen, min(remaining, 1.0))
+        await watcher.wait(generation, min(remaining, 1.0))
 
 
 def _behind(view: str, covered: Positions, token: Positions) -> PeerError:

@@ -110,13 +110,13 @@ class Watcher:
         """Return the number of open subscriptions by view."""
         return dict(+self.subscriptions)
 
-    async def wait(self, seen: int, timeout_s: float) -> bool:
-        """Return True as soon as something was applied after ``seen`` (a value of ``generation``), False
+    async def wait(self, generation: int, timeout_s: float) -> bool:
+        """Return True as soon as something was applied after ``generation``, False
         after the time.
         """
         try:
             async with asyncio.timeout(timeout_s), self._changed:
-                await self._changed.wait_for(lambda: self.generation != seen)
+                await self._changed.wait_for(lambda: self.generation != generation)
             return True
         except TimeoutError:
             return False

@@ -97,7 +97,7 @@ class SnapshotGroup:
     # Members that may read to the place, and the changelog ends of those that are there.
     let: set[str] = field(default_factory=set)
     written: dict[str, Positions] = field(default_factory=dict)
-    told: bool = False  # whether the snapshot at ``place`` is published
+    is_written: bool = False  # whether the snapshot at ``place`` is published
     ask_at_s: float = 0.0
     note: GroupNote | None = None
 
@@ -111,9 +111,9 @@ class SnapshotGroup:
             return
         assert self.place is not None
         self._bring()
-        if not self.told and len(self.written) == len(self.members):
+        if not self.is_written and len(self.written) == len(self.members):
             self._tell(self.place, now_ms)
-        if self.told and now_s >= self.ask_at_s:
+        if self.is_written and now_s >= self.ask_at_s:
             self.ask_at_s = now_s + self.pause_s
             self._go_on(self.place)
 
@@ -150,7 +150,7 @@ class SnapshotGroup:
                     each.ends.free()
                 except Exception:  # the other members must not wait for it
                     log.exception("view %s: not released", each.table)
-        self.members, self.place, self.told = (), None, False
+        self.members, self.place, self.is_written = (), None, False
 
     def _gather(self, now_ms: int) -> bool:
         """Hold all members where they are; the first place is the furthest. False: try again at the next
@@ -170,7 +170,7 @@ class SnapshotGroup:
 
     def _set(self, place: Positions) -> None:
         """Set the next place, limited to topics outside the group."""
-        self.place, self.told = place.of_topics(_beside(self.members)), False
+        self.place, self.is_written = place.of_topics(_beside(self.members)), False
         self.let, self.written = set(), {}
         self._bring()
 
@@ -213,7 +213,7 @@ class SnapshotGroup:
             for each in self.members
         }
         self.writer.append([GroupSnapshot(self.name, place, views, now_ms).record()])
-        self.told = True
+        self.is_written = True
         self.say("together", None, _tables(self.members), now_ms)
 
     def _go_on(self, place: Positions) -> None:

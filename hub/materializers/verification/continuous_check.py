@@ -120,18 +120,18 @@ class ContinuousVerifier:
         if not self.share:
             self._forgotten(stop)
             return
-        said = ""
+        last_error = ""
         try:
             while not stop.wait(_POLL_S):
                 try:
                     self.step()
-                    said = ""
+                    last_error = ""
                 except HubError as error:
                     log.debug("views are not proved now: %s", error.message)
                 except Exception as error:  # an internal error must not end the thread
-                    if repr(error) != said:
+                    if repr(error) != last_error:
                         log.exception("proving views")
-                    said = repr(error)
+                    last_error = repr(error)
         finally:
             self.close()
 

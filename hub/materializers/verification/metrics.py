@@ -25,9 +25,9 @@ MOST = 200
 _MATCH = {VerificationState.MATCHES: 1, VerificationState.DIFFERS: 0}
 
 
-def families(told: Mapping[str, Any], now_ms: int) -> Iterator[Metric]:
-    """Yield the metric families. ``told``: the progress records by key."""
-    found = reported_verifications(told, now_ms)
+def families(records: Mapping[str, Any], now_ms: int) -> Iterator[Metric]:
+    """Yield the metric families. ``records``: the progress records by key."""
+    found = reported_verifications(records, now_ms)
     worst = sorted(found, key=lambda each: (SEVERITY[each[1].state], each[1].view, each[0]))[:MOST]
     names = ("view", "store")
     yield gauge(
@@ -48,7 +48,7 @@ def families(told: Mapping[str, Any], now_ms: int) -> Iterator[Metric]:
             for store, proof in worst
         ),
     )
-    opinions = list(reported_states(told).items())[:MOST]
+    opinions = list(reported_states(records).items())[:MOST]
     yield gauge(
         "hub_view_state_unproved",
         "1: it is unknown whether a store's rows are the fold of the view's changelog; 0: it was compared, "

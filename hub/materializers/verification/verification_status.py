@@ -140,14 +140,14 @@ def forgotten(store: str) -> NewRecord:
 
 
 def reported_verifications(
-    told: Mapping[str, Any], now_ms: int, only: str | None = None
+    records: Mapping[str, Any], now_ms: int, only: str | None = None
 ) -> list[tuple[str, VerificationStatus]]:
     """Return (store, status) of every view (or of ``only``) from progress records by key. Stale reports are
     UNKNOWN.
     """
     found = []
-    for key in sorted(key for key in told if key.startswith(PREFIX)):
-        report = told[key]
+    for key in sorted(key for key in records if key.startswith(PREFIX)):
+        report = records[key]
         views: Mapping[str, Any] = report.get("views", {})
         wanted = sorted(views) if only is None else [only] if only in views else []
         for view, body in ((name, views[name]) for name in wanted):
@@ -169,10 +169,10 @@ def shown(proof: VerificationStatus, *, keys: bool) -> dict[str, Any]:
 
 
 def rows_of(
-    told: Mapping[str, Any], now_ms: int, sees: Callable[[str], bool], reads: Callable[[str], bool]
+    records: Mapping[str, Any], now_ms: int, sees: Callable[[str], bool], reads: Callable[[str], bool]
 ) -> list[dict[str, Any]]:
     """Return every view and store, differences first."""
-    found = [(store, proof) for store, proof in reported_verifications(told, now_ms) if sees(proof.view)]
+    found = [(store, proof) for store, proof in reported_verifications(records, now_ms) if sees(proof.view)]
     found.sort(key=lambda each: (SEVERITY[each[1].state], each[1].view, each[0]))
     return [
         {"view": proof.view, "store": store, **shown(proof, keys=reads(proof.view))} for store, proof in found
@@ -180,27 +180,27 @@ def rows_of(
 
 
 def observe_verifications(
-    told: Mapping[str, Any], changes: RuleChanges, now_ms: int, owners: Mapping[str, str]
+    records: Mapping[str, Any], changes: RuleChanges, now_ms: int, owners: Mapping[str, str]
 ) -> RuleObservations:
     """Observations of the rule ``view-differs``: every verified view and store, and every recomputation
     check.
     """
     observations = []
-    for store, proof in reported_verifications(told, now_ms):
+    for store, proof in reported_verifications(records, now_ms):
         verdict = _VERDICTS.get(proof.state, Verdict.UNKNOWN)
-        words = f"store {store} of view {proof.view} differs from its changelog"
+        summary = f"store {store} of view {proof.view} differs from its changelog"
         observations.append(
             Observation(
                 labels_of({"view": proof.view, "store": store}),
                 verdict,
-                words if verdict is Verdict.BAD else "",
+                summary if verdict is Verdict.BAD else "",
                 float(proof.regions) if verdict is Verdict.BAD else None,
                 labels_of({"owner": owners.get(proof.view, "")}),
                 # Without keys: recipients of alerts may not be allowed to read the view.
                 proof.reason,
             )
         )
-    return RuleObservations(changes.rule(RULE), (*observations, *_opinions(told, owners)))
+    return RuleObservations(changes.rule(RULE), (*observations, *_opinions(records, owners)))
 
 
 def is_unproved(proof: VerificationStatus, now_ms: int) -> bool:
@@ -216,7 +216,7 @@ def is_unproved(proof: VerificationStatus, now_ms: int) -> bool:
 
 
 def observe_unverified(
-    told: Mapping[str, Any], changes: RuleChanges, now_ms: int, owners: Mapping[str, str], *, on: bool
+    records: Mapping[str, Any], changes: RuleChanges, now_ms: int, owners: Mapping[str, str], *, on: bool
 ) -> RuleObservations:
     """Observations of the rule ``view-unproved``: every reported view and store.
 
@@ -227,7 +227,7 @@ def observe_unverified(
     if not on:
         return RuleObservations(rule, absent=Verdict.GOOD)
     observations = []
-    for store, proof in reported_verifications(told, now_ms):
+    for store, proof in reported_verifications(records, now_ms):
         if proof.state in _VERDICTS:
             verdict = Verdict.GOOD  # it was compared: a difference belongs to the other rule
         else:
@@ -244,7 +244,7 @@ def observe_unverified(
                 "" if verdict is Verdict.GOOD else f"{proof.state}: {proof.reason}",
             )
         )
-    for view, (state, why, at_ms) in reported_states(told).items():
+    for view, (state, why, at_ms) in reported_states(records).items():
         bad = state not in _VERDICTS
         observations.append(
             Observation(
@@ -259,25 +259,25 @@ def observe_unverified(
     return RuleObservations(rule, tuple(observations))
 
 
-def reported_states(told: Mapping[str, Any]) -> dict[str, tuple[VerificationState, str, int]]:
+def reported_states(records: Mapping[str, Any]) -> dict[str, tuple[VerificationState, str, int]]:
     """Return the last recomputation check of each view: (state, reason, epoch ms)."""
     found = {}
-    for key in sorted(key for key in told if key.startswith(VERSIONS)):
-        opinion = told[key].get("recomputed")
+    for key in sorted(key for key in records if key.startswith(VERSIONS)):
+        opinion = records[key].get("recomputed")
         if opinion is not None:
-            said = VerificationState(opinion["state"]), str(opinion["reason"] or ""), int(opinion["at_ms"])
-            found[key.removeprefix(VERSIONS)] = said
+            status = VerificationState(opinion["state"]), str(opinion["reason"] or ""), int(opinion["at_ms"])
+            found[key.removeprefix(VERSIONS)] = status
     return found
 
 
-def _opinions(told: Mapping[str, Any], owners: Mapping[str, str]) -> Iterator[Observation]:
-    for view, (state, why, _) in reported_states(told).items():
+def _opinions(records: Mapping[str, Any], owners: Mapping[str, str]) -> Iterator[Observation]:
+    for view, (state, why, _) in reported_states(records).items():
         verdict = _VERDICTS.get(state, Verdict.UNKNOWN)
-        words = f"view {view}, computed again from its sources, has other rows: {why}"
+        summary = f"view {view}, computed again from its sources, has other rows: {why}"
         yield Observation(
             labels_of({"view": view, "store": ""}),
             verdict,
-            words if verdict is Verdict.BAD else "",
+            summary if verdict is Verdict.BAD else "",
             None,
             labels_of({"owner": owners.get(view, "")}),
             why if verdict is Verdict.UNKNOWN else "",

@@ -70,10 +70,10 @@ def view_versions(store: Store, view: str, newest: Newest = dict) -> dict[str, A
     """Return all versions of a view with their definitions, and the outcome of the last command. Raises
     NotFound.
     """
-    told = newest(store.progress())
-    body = told.get(f"{PREFIX}{view}")
+    records = newest(store.progress())
+    body = records.get(f"{PREFIX}{view}")
     if body is None:
-        known = sorted(key.removeprefix(PREFIX) for key in told if key.startswith(PREFIX))
+        known = sorted(key.removeprefix(PREFIX) for key in records if key.startswith(PREFIX))
         guess = nearest(view, filter(sees_view, known))
         raise NotFound(
             f'view "{view}" has no versions: it does not exist, or has not run yet',
@@ -87,34 +87,34 @@ def view_versions(store: Store, view: str, newest: Newest = dict) -> dict[str, A
         "judged": body["judged"],
         "answered": body["answered"],
         "refusal": body["refusal"],
-        "recomputed": recomputed(told, view),
+        "recomputed": recomputed(records, view),
         "versions": [
             {**shown, "text": each["text"]}
-            for shown, each in zip(shown_versions(told, view), body["versions"], strict=True)
+            for shown, each in zip(shown_versions(records, view), body["versions"], strict=True)
         ],
     }
 
 
-def recomputed(told: Mapping[str, Any], view: str) -> dict[str, Any] | None:
+def recomputed(records: Mapping[str, Any], view: str) -> dict[str, Any] | None:
     """Return the last recomputation check; the differing rows only for a caller who may read them."""
-    found: Mapping[str, Any] | None = told.get(f"{PREFIX}{view}", {}).get("recomputed")
+    found: Mapping[str, Any] | None = records.get(f"{PREFIX}{view}", {}).get("recomputed")
     if found is None:
         return None
     report = {name: value for name, value in found["report"].items() if name != "samples" or shows_all(view)}
     return {**found, "report": report}
 
 
-def shown_versions(told: Mapping[str, Any], view: str) -> list[dict[str, Any]]:
-    """Return a view's versions for lists. ``told``: the store's progress records by key."""
-    body: Mapping[str, Any] = told.get(f"{PREFIX}{view}", {})
-    served: Mapping[str, Any] = told.get(f"progress:{view}", {})
+def shown_versions(records: Mapping[str, Any], view: str) -> list[dict[str, Any]]:
+    """Return a view's versions for lists. ``records``: the store's progress records by key."""
+    body: Mapping[str, Any] = records.get(f"{PREFIX}{view}", {})
+    served: Mapping[str, Any] = records.get(f"progress:{view}", {})
     found = []
     for each in body.get("versions", ()):
         table = table_of(view, None if each["plain"] else each["number"])
         beside = "" if each["state"] == "served" else "version."
         name = table if beside else view
-        state = told.get(f"{beside}state:{name}", {})
-        progress = told.get(f"{beside}progress:{name}", {})
+        state = records.get(f"{beside}state:{name}", {})
+        progress = records.get(f"{beside}progress:{name}", {})
         shown = {name: value for name, value in each.items() if name not in _HIDDEN}
         if each.get("comparison") and not shows_all(view):
             shown["comparison"] = {

@@ -57,7 +57,7 @@ class VersionLog:
     asked: dict[str, CommandReceived] = field(default_factory=dict)
     compared: dict[str, tuple[int, str, Mapping[str, Any]]] = field(default_factory=dict)
     # Last progress of each version.
-    told: dict[str, Progress] = field(default_factory=dict)
+    reported: dict[str, Progress] = field(default_factory=dict)
     # For versions that are built next to one in real-time mode: the log's end when they had nearly caught up.
     shown: dict[str, Positions] = field(default_factory=dict)
     # The views of this project.
@@ -137,15 +137,15 @@ class VersionLog:
         for view, state in self.all().items():
             coming = state.coming
             if coming is not None and coming.state == "building":
-                told = self.told.get(table_of(view, coming.suffix))
-                other = self.told.get(table_of(view, state.served.suffix))
+                building = self.reported.get(table_of(view, coming.suffix))
+                other = self.reported.get(table_of(view, state.served.suffix))
                 # "bulk": keys may be missing.
                 if (
-                    told is not None
-                    and told.mode != "bulk"
-                    and (other is None or self._has_read(told, state.served, other))
+                    building is not None
+                    and building.mode != "bulk"
+                    and (other is None or self._has_read(building, state.served, other))
                 ):
-                    self.tell(view, VersionCaughtUp(coming.number, told.changelog))
+                    self.tell(view, VersionCaughtUp(coming.number, building.changelog))
             number, at, report = self.compared.get(view, (0, "", {}))
             ready = self._coming(view)
             if ready is not None and (ready.number, ready.at) == (number, at):
@@ -158,37 +158,37 @@ class VersionLog:
             if (former is not None and (former.until_ms or 0) <= now_ms) or is_recompute_due(state, now_ms):
                 self.tell(view, TimePassed())
 
-    def _has_read(self, told: Progress, served: Version, other: Progress) -> bool:
-        """Return whether the building version (``told``) has read everything that the served one shows."""
-        if not _covers(told, self._to_read(served, other)):
+    def _has_read(self, building: Progress, served: Version, other: Progress) -> bool:
+        """Return whether the version that is built has read everything that the served one shows."""
+        if not _covers(building, self._to_read(served, other)):
             return False
         if other.mode != "realtime":
             return True
         # The progress is as old as the last checkpoint, but the rows are newer: no row may go back at the
         # swap. Rows show at most what is in the log.
-        if told.view not in self.shown:
-            self.shown[told.view] = self._ends(told)
-        return _covers(told, self.shown[told.view])
+        if building.view not in self.shown:
+            self.shown[building.view] = self._ends(building)
+        return _covers(building, self.shown[building.view])
 
-    def _ends(self, told: Progress) -> Positions:
+    def _ends(self, progress: Progress) -> Positions:
         try:
-            return self.cluster.end_offsets(sorted({tp.topic for tp, _ in told.sources}))
+            return self.cluster.end_offsets(sorted({tp.topic for tp, _ in progress.sources}))
         except HubError:  # a topic was deleted: the positions read are final
-            return told.sources
+            return progress.sources
 
-    def _to_read(self, served: Version, told: Progress) -> Positions:
+    def _to_read(self, served: Version, progress: Progress) -> Positions:
         """Return the positions that a version must have read to be served: those of the served one.
 
         A served version that lost its state may name a topic that was recreated since, so no offset past a
         topic's end is required.
         """
         if served.lost is None:
-            return told.sources
+            return progress.sources
         try:
-            ends = self.cluster.end_offsets(sorted({tp.topic for tp, _ in told.sources}))
+            ends = self.cluster.end_offsets(sorted({tp.topic for tp, _ in progress.sources}))
         except HubError:  # a topic was deleted: nothing of it can be read either way
-            return told.sources
-        return Positions({tp: min(offset, ends.offsets.get(tp, 0)) for tp, offset in told.sources})
+            return progress.sources
+        return Positions({tp: min(offset, ends.offsets.get(tp, 0)) for tp, offset in progress.sources})
 
     def _coming(self, view: str) -> Version | None:
         known = self.of(view)
@@ -221,9 +221,9 @@ class VersionLog:
             elif kind == "progress":
                 progress = progress_of(record, changelog_of(view))
                 if progress is None:
-                    self.told.pop(view, None)
+                    self.reported.pop(view, None)
                 else:
-                    self.told[view] = progress
+                    self.reported[view] = progress
             elif key.startswith(COMPARED) and record.value is not None:
                 body = orjson.loads(record.value)
                 self.compared[view] = (int(body["version"]), str(body["at"]), dict(body["report"]))
@@ -231,9 +231,9 @@ class VersionLog:
             log.error('topic "%s" offset %d (%s): left out: %s', record.topic, record.offset, kind, error)
 
 
-def _covers(told: Progress, wanted: Positions) -> bool:
+def _covers(progress: Progress, wanted: Positions) -> bool:
     """Return whether a version has read that far in the topics that it reads."""
-    return told.sources.covers(wanted.of_topics(tp.topic for tp, _ in told.sources))
+    return progress.sources.covers(wanted.of_topics(tp.topic for tp, _ in progress.sources))
 
 
 def _state_text(state: Versions) -> str:

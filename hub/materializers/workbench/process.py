@@ -123,7 +123,7 @@ class PreviewProcess:
             self._kill()
             raise PeerError(
                 "Spark did not start for the preview",
-                hint="preview.log in the home folder says why; `hub doctor` checks Java",
+                hint="read preview.log in the home folder; `hub doctor` checks Java",
                 code=UNAVAILABLE,
             ) from None
         if isinstance(answer, HubError):

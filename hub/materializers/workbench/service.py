@@ -1,4 +1,4 @@
-"""[shell] What the workbench does with a statement: plan it, compute its preview, save it with its test."""
+"""[shell] The actions of the workbench: plan a statement, compute its preview, save it with its test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""[core] What needs attention now: firing alerts, and views and connectors in trouble, worst first.
+"""[core] Objects that need attention now: firing alerts, and views and connectors in trouble, worst first.
 
 Kafka and the store away are not listed: each page says that at its top.
 """
@@ -24,9 +24,9 @@ _RANK = {level: rank for rank, level in enumerate(Level)}
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem of one object. ``level``: bad, warn or unknown. ``state``: in words; ``cause``: why.
-    ``since_ms``: epoch milliseconds, None: not known. ``href``: the page that tells more. ``view``: the view
-    that it is about, if any."""
+    """A problem of one object. ``level``: bad, warn or unknown. ``state``: as text for people; ``cause``: the
+    reason. ``since_ms``: epoch milliseconds, None: not known. ``href``: the page with details. ``view``: the
+    affected view, if any."""
 
     level: Level
     kind: str

@@ -87,7 +87,7 @@ def notice(fields: Mapping[str, str]) -> bytes:
 
 
 def error(fields: Mapping[str, str]) -> bytes:
-    """``fields`` by their letter: S severity, C SQLSTATE, M message, D detail, H hint, P position."""
+    """Return an error message. Fields: S severity, C SQLSTATE, M message, D detail, H hint, P position."""
     return framed(b"E", _fields(fields))
 
 

@@ -109,7 +109,7 @@ class Operator:
             )
         if not self.world.ways(home, old, new) and not self.world.masked(home, old, new):
             raise Conflict(
-                f"no mirror leads from {old} to {new} for what {home} owns",
+                f"no mirror leads from {old} to {new} for the topics of {home}",
                 hint="declare one, and let it catch up first",
                 code="HUB-1965",
             )

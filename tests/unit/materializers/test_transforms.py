@@ -53,7 +53,7 @@ def test_what_a_function_takes_and_gives(signature: str, returns: str, by_value:
     ("text", "line", "said"),
     [
         ("def f(a: str) -> str: ...\ndef g(", 2, "no valid Python"),
-        ("\ndef f(a: str): ...", 2, "does not say what it gives"),
+        ("\ndef f(a: str): ...", 2, "has no type of its result"),
         ("def f(a) -> str: ...", 1, 'does not say what "a" is'),
         ("def f(a: pa.Array, b: str) -> str: ...", 1, "batches and values"),
         ("def f(a: pa.Array) -> pa.Array: ...", 1, "has no type in SQL"),

@@ -98,7 +98,7 @@ def test_reports_are_written_when_views_change_and_read_back() -> None:
     pulse = ReportThread(cluster.writer(), "host:/project")
     pulse.step()  # nothing to report yet
     for views in ({"people"}, {"people"}, {"people", "orders"}):
-        pulse.tell(frozenset(views))
+        pulse.set_views(frozenset(views))
         pulse.step()
     reader = cluster.reader()
     reader.assign(cluster.beginning_offsets([PROGRESS_TOPIC]))

@@ -58,10 +58,10 @@ def test_a_batch_links_to_a_few_of_its_sampled_events(
 ) -> None:
     traces = BatchTraces(Reading(), random.Random(1))  # type: ignore[arg-type]
     monkeypatch.setattr(BatchTraces, "_run", lambda self: None)
-    first = traces.told(progress(10))
-    second = traces.told(progress(13))
-    third = traces.told(progress(1_000_000))
-    assert traces.told(third) is third and traces.step() == 3
+    first = traces.traced(progress(10))
+    second = traces.traced(progress(13))
+    third = traces.traced(progress(1_000_000))
+    assert traces.traced(third) is third and traces.step() == 3
     one, two, three = recorded.get_finished_spans()
     assert one.links == () and parse(first.trace) is not None
     assert [f"{each.context.trace_id:032x}" for each in two.links] == [
@@ -79,7 +79,7 @@ def test_a_batch_links_to_a_few_of_its_sampled_events(
 def test_untraced_progress_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hub.tracing.otel._spans", None)
     asked = progress(10)
-    assert BatchTraces(Reading()).told(asked) is asked  # type: ignore[arg-type]
+    assert BatchTraces(Reading()).traced(asked) is asked  # type: ignore[arg-type]
     assert b"trace" not in (asked.record().value or b"")
 
 

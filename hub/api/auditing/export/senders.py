@@ -96,8 +96,8 @@ class SyslogSender:
 def sender_of(
     name: str, target: AuditExport, environ: Mapping[str, str]
 ) -> Callable[[Sequence[ExportedEntry]], None]:
-    """Return the function that sends a batch once. Raises ConfigError (HUB-1602) for a missing variable;
-    what it returns raises HubError."""
+    """Return the function that sends a batch once, or raises HubError. Raises ConfigError (HUB-1602) for a
+    missing variable."""
     if target.syslog is not None:
         return SyslogSender(name, target.syslog, target.timeout_s).send
     headers = {}
