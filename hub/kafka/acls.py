@@ -62,7 +62,7 @@ class Acls(Connection):
 
     def all_rules(self) -> frozenset[AccessRule] | None:
         """Return all rules, those on consumer groups too; None if the cluster has no authorizer."""
-        asked = AclBindingFilter(
+        every_rule = AclBindingFilter(
             ResourceType.ANY,
             None,
             ResourcePatternType.ANY,
@@ -71,7 +71,7 @@ class Acls(Connection):
             AclOperation.ANY,
             AclPermissionType.ANY,
         )
-        future = self.admin.describe_acls(asked, request_timeout=self.timeout_s)
+        future = self.admin.describe_acls(every_rule, request_timeout=self.timeout_s)
 
         def answer() -> list[AclBinding] | None:
             try:

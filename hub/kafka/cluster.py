@@ -53,12 +53,12 @@ class KafkaCluster(Offsets, Groups, Acls):
         names = [name for name in metadata.topics if not name.startswith("__")]
         if not names:
             return {}
-        asked = self.admin.describe_topics(
+        futures = self.admin.describe_topics(
             TopicCollection(names), include_authorized_operations=True, request_timeout=self.timeout_s
         )
         return {
-            name: frozenset(each.name for each in found.authorized_operations or ())
-            for name, found in self._results(asked, missing_ok=True).items()
+            name: frozenset(each.name for each in topic.authorized_operations or ())
+            for name, topic in self._results(futures, missing_ok=True).items()
         }
 
     def topic_config(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
@@ -129,7 +129,7 @@ class KafkaCluster(Offsets, Groups, Acls):
             self.admin.create_topics(wanted, request_timeout=self.timeout_s, validate_only=rehearse)
         )
         if not rehearse:
-            self._seen({new.name: new.partitions for new in topics if new.name not in refused})
+            self._wait_until_shown({new.name: new.partitions for new in topics if new.name not in refused})
         return refused
 
     def add_partitions(self, name: str, total: int, *, rehearse: bool = False) -> None:
@@ -138,7 +138,7 @@ class KafkaCluster(Offsets, Groups, Acls):
             self.admin.create_partitions([wanted], request_timeout=self.timeout_s, validate_only=rehearse)
         )
         if not rehearse:
-            self._seen({name: total})
+            self._wait_until_shown({name: total})
 
     def alter_config(self, name: str, changes: Mapping[str, str | None], *, rehearse: bool = False) -> None:
         for error in self.alter_configs({name: changes}, rehearse=rehearse).values():
@@ -195,9 +195,9 @@ class KafkaCluster(Offsets, Groups, Acls):
 
     def delete_topic(self, name: str) -> None:
         self._results(self.admin.delete_topics([name], request_timeout=self.timeout_s))
-        self._seen({name: 0})
+        self._wait_until_shown({name: 0})
 
-    def _seen(self, wanted: Mapping[str, int]) -> None:
+    def _wait_until_shown(self, wanted: Mapping[str, int]) -> None:
         """Wait until brokers show each topic with its wanted number of partitions. The controller decides
         first; brokers learn of the change a moment later.
         """
@@ -218,8 +218,8 @@ class KafkaCluster(Offsets, Groups, Acls):
 
     def replicas(self, name: str) -> Sequence[PartitionReplicas]:
         """Leader, replicas and in-sync replicas of each partition. Raises NotFound."""
-        asked = self.admin.describe_topics(TopicCollection([name]), request_timeout=self.timeout_s)
-        (found,) = self._results(asked).values()
+        futures = self.admin.describe_topics(TopicCollection([name]), request_timeout=self.timeout_s)
+        (topic,) = self._results(futures).values()
         return [
             PartitionReplicas(
                 each.id,
@@ -227,7 +227,7 @@ class KafkaCluster(Offsets, Groups, Acls):
                 tuple(node.id for node in each.replicas),
                 tuple(node.id for node in each.isr),
             )
-            for each in found.partitions
+            for each in topic.partitions
         ]
 
     def config_sources(self, name: str) -> Mapping[str, ConfigValue]:

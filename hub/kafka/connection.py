@@ -115,8 +115,8 @@ class Connection:
         self.timeout_s = timeout_s
         self._security = dict(security or {})
         self._tokens = tokens_of(self._security)
-        self._heard = DiagnosisCallback()
-        self._looked: tuple[float, ConnectDiagnosis | None] = (-_LOOK_AGAIN_S, None)
+        self._diagnosis = DiagnosisCallback()
+        self._last_test: tuple[float, ConnectDiagnosis | None] = (-_LOOK_AGAIN_S, None)
         self._admin_lock = threading.Lock()
         self._admin: AdminClient | None = None
         self._fresh: AdminClient | None = None  # of the last probe that was answered
@@ -138,31 +138,32 @@ class Connection:
                 time.sleep(0.2)
 
     def settings(
-        self, part: str, heard: Callable[[KafkaError], None] | None = None, **more: Any
+        self, part: str, on_error: Callable[[KafkaError], None] | None = None, **more: Any
     ) -> dict[str, Any]:
         """Return the settings that all clients share. ``part`` names the client in the brokers' logs and
-        metrics; ``heard`` is called with its errors.
+        metrics; ``on_error`` is called with its errors.
         """
         return {
             **self._security,
             "bootstrap.servers": self.bootstrap,
             "client.id": f"hub.{part}",
             "logger": client_log,
-            "error_cb": self._heard if heard is None else _both(self._heard, heard),
+            "error_cb": self._diagnosis if on_error is None else _both(self._diagnosis, on_error),
             "log.connection.close": False,
             "reconnect.backoff.max.ms": 1_000,
             "socket.connection.setup.timeout.ms": 5_000,
             **{name.replace("_", "."): value for name, value in more.items()},
         }
 
-    def read_settings(self, part: str, heard: Callable[[KafkaError], None], **more: Any) -> dict[str, Any]:
+    def read_settings(self, part: str, on_error: Callable[[KafkaError], None], **more: Any) -> dict[str, Any]:
         """Return the settings of a consumer that reads through this process's proxy (read_proxy.py).
 
-        ``heard`` receives the client's errors. Errors of authentication go to the proxy's own connections."""
-        made = {
+        ``on_error`` receives the client's errors. Errors of authentication go to the proxy's own connections.
+        """
+        shared = {
             name: value for name, value in self.settings(part, **more).items() if name not in self._security
         }
-        return {**made, "error_cb": heard, **self.proxy.librdkafka()}
+        return {**shared, "error_cb": on_error, **self.proxy.librdkafka()}
 
     @property
     def proxy(self) -> ReadProxy:
@@ -225,9 +226,9 @@ class Connection:
         """Return the error for a cluster that does not answer: HUB-3010, or HUB-3016 when its clients
         recently learned why brokers refuse them.
         """
-        heard = self._heard.lately()
-        if heard is not None:
-            return self.barred(doing, heard)
+        diagnosis = self._diagnosis.lately()
+        if diagnosis is not None:
+            return self.barred(doing, diagnosis)
         return PeerError(
             f'Kafka at "{self.bootstrap}" does not answer ({doing}: {error})',
             hint="check it with hub doctor; the hub resumes by itself when Kafka answers",
@@ -252,17 +253,17 @@ class Connection:
             if found is not None:
                 raise self.barred("connect", found)
 
-    def _asked_at_the_door(self, doing: str, error: PeerError) -> PeerError:
+    def _with_diagnosis(self, doing: str, error: PeerError) -> PeerError:
         """Return the error for a request without an answer, with the reason if a test connection finds one.
         Connects at most once per `_LOOK_AGAIN_S`.
         """
         now = time.monotonic()
-        if now - self._looked[0] > _LOOK_AGAIN_S:
-            self._looked = now, None
+        if now - self._last_test[0] > _LOOK_AGAIN_S:
+            self._last_test = now, None
             for host, port in bootstrap_hosts(self.bootstrap)[:1]:
-                self._looked = now, looked_at(host, port, _LOOK_S, self._security, self._tokens)
-        found = self._looked[1]
-        return error if found is None else self.barred(doing, found)
+                self._last_test = now, looked_at(host, port, _LOOK_S, self._security, self._tokens)
+        diagnosis = self._last_test[1]
+        return error if diagnosis is None else self.barred(doing, diagnosis)
 
     def translated(self, error: KafkaError, doing: str) -> HubError:
         """Convert Kafka's error to the hub's; ``doing`` names the object, as in ``topic "orders"``."""
@@ -298,7 +299,7 @@ class Connection:
         if is_no_answer(failed):
             self._contact.failed(f"{doing}: {why}")
         if isinstance(failed, PeerError) and failed.code == AWAY:
-            failed = self._asked_at_the_door(doing, failed)
+            failed = self._with_diagnosis(doing, failed)
         raise failed
 
     def _serve(self) -> None:
@@ -373,9 +374,9 @@ def made(kind: Callable[[dict[str, Any]], T], settings: dict[str, Any]) -> T:
     try:
         return kind(settings)
     except KafkaException as error:
-        said = error.args[0].str().partition(": ")[2] or error.args[0].str()
+        reason = error.args[0].str().partition(": ")[2] or error.args[0].str()
         raise ConfigError(
-            f"the settings for Kafka's TLS and SASL cannot be used: {said}",
+            f"the settings for Kafka's TLS and SASL cannot be used: {reason}",
             hint="ssl.ca.location is `tls.ca`, ssl.certificate.location and ssl.key.location are "
             "`tls.certificate` and `tls.key`: PEM files that belong together, and key_password the key's",
             code="HUB-1603",

@@ -167,12 +167,14 @@ def group_admin(
 
 
 def _secured(security: Mapping[str, str], tokens: Callable[[], str] | None) -> dict[str, Any]:
-    found: dict[str, Any] = {_SECURITY[name]: said for name, said in security.items() if name in _SECURITY}
+    settings: dict[str, Any] = {
+        _SECURITY[name]: value for name, value in security.items() if name in _SECURITY
+    }
     if security.get("ssl.endpoint.identification.algorithm") == "none":
-        found["ssl_check_hostname"] = False
+        settings["ssl_check_hostname"] = False
     if tokens is not None:
-        found["sasl_oauth_token_provider"] = TokenProvider(tokens)
-    return found
+        settings["sasl_oauth_token_provider"] = TokenProvider(tokens)
+    return settings
 
 
 def _offsets(positions: Positions) -> dict[KafkaTopicPartition, OffsetAndMetadata]:

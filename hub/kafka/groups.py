@@ -58,7 +58,7 @@ class Groups(Connection):
         refused: dict[str, str] = {}
         deadline_s = time.monotonic() + self.timeout_s
         while due:
-            done = self._group_asked(lambda admin: admin.commit(due, deadline_s), _some(due))  # noqa: B023
+            done = self._with_group_admin(lambda admin: admin.commit(due, deadline_s), _some(due))  # noqa: B023
             refused |= done.refused
             due = {group: due[group] for group in done.unanswered}
             if due and time.monotonic() > deadline_s:
@@ -77,7 +77,7 @@ class Groups(Connection):
 
     def group_positions(self, group: str) -> Positions:
         """Return the committed positions of a group; empty if it has committed nothing or does not exist."""
-        found = self._group_asked(lambda admin: admin.list_group_offsets([group]), f'group "{group}"')
+        found = self._with_group_admin(lambda admin: admin.list_group_offsets([group]), f'group "{group}"')
         return _positions(found.get(group, {}))
 
     def positions_of_groups(self, groups: Sequence[str]) -> Mapping[str, Positions]:
@@ -122,7 +122,7 @@ class Groups(Connection):
         """
         found: dict[str, Positions | HubError] = {}
         for some in _chunks(groups):
-            answers = self._each(some, lambda admin, asked: admin.list_group_offsets(list(asked)))
+            answers = self._each(some, lambda admin, names: admin.list_group_offsets(list(names)))
             for group in some:
                 answer = answers.get(group, {})
                 found[group] = answer if isinstance(answer, HubError) else _positions(answer)
@@ -146,7 +146,7 @@ class Groups(Connection):
     def _described(self, groups: Sequence[str]) -> dict[str, GroupMembers | HubError]:
         found: dict[str, GroupMembers | HubError] = {}
         for some in _chunks(groups):
-            for group, each in self._each(some, lambda admin, asked: admin.describe(asked)).items():
+            for group, each in self._each(some, lambda admin, names: admin.describe(names)).items():
                 failed = isinstance(each, GroupMembers) and each.error
                 found[group] = _refused(f'group "{group}"', each.error, _RIGHTS) if failed else each
         return found
@@ -156,7 +156,7 @@ class Groups(Connection):
         separately.
         """
         try:
-            answers: dict[str, Any] = self._group_asked(lambda admin: ask(admin, groups), "groups")
+            answers: dict[str, Any] = self._with_group_admin(lambda admin: ask(admin, groups), "groups")
             return answers
         except PeerError as error:
             if error.code != REFUSED:
@@ -164,14 +164,14 @@ class Groups(Connection):
         found: dict[str, Any] = {}
         for group in groups:
             try:
-                found |= self._group_asked(lambda admin, g=group: ask(admin, [g]), f'group "{group}"')  # type: ignore[misc]
+                found |= self._with_group_admin(lambda admin, g=group: ask(admin, [g]), f'group "{group}"')  # type: ignore[misc]
             except PeerError as error:
                 if error.code != REFUSED:
                     raise
                 found[group] = error
         return found
 
-    def _group_asked(self, ask: Callable[[GroupAdmin], T], doing: str) -> T:
+    def _with_group_admin(self, ask: Callable[[GroupAdmin], T], doing: str) -> T:
         """Return the answer to the requests of one step, from a client of their own."""
         contact = self._groups_contact
         try:

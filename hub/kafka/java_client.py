@@ -41,23 +41,23 @@ def java_client(connection: ClusterConnection, *, here: bool = True) -> dict[str
     """
     if connection.is_plain:
         return {}
-    found: dict[str, str | None] = {"security.protocol": connection.protocol}
+    settings: dict[str, str | None] = {"security.protocol": connection.protocol}
     if (tls := connection.tls) is not None:
-        found |= _trusted(connection, here)
+        settings |= _trusted(connection, here)
         if tls.certificate is not None and tls.key is not None:
-            found |= {
+            settings |= {
                 "ssl.keystore.type": "PEM",
                 "ssl.keystore.certificate.chain": _pem(connection, "certificate", "CERTIFICATE"),
                 "ssl.keystore.key": _key(connection),
                 "ssl.key.password": connection.secret(tls.key_password),
             }
-        found["ssl.endpoint.identification.algorithm"] = "https" if tls.verify_hostname else ""
+        settings["ssl.endpoint.identification.algorithm"] = "https" if tls.verify_hostname else ""
     if (sasl := connection.sasl) is not None:
-        found |= {"sasl.mechanism": sasl.mechanism, "sasl.jaas.config": _jaas(connection, sasl)}
+        settings |= {"sasl.mechanism": sasl.mechanism, "sasl.jaas.config": _jaas(connection, sasl)}
         if sasl.mechanism == "OAUTHBEARER":
-            found["sasl.login.callback.handler.class"] = _TOKENS
-            found["sasl.oauthbearer.token.endpoint.url"] = sasl.token_url
-    return {name: said for name, said in found.items() if said is not None}
+            settings["sasl.login.callback.handler.class"] = _TOKENS
+            settings["sasl.oauthbearer.token.endpoint.url"] = sasl.token_url
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def allowed_urls(connection: ClusterConnection) -> str | None:
@@ -79,7 +79,7 @@ def _trusted(connection: ClusterConnection, here: bool) -> dict[str, str | None]
 
 
 def _jaas(connection: ClusterConnection, sasl: Sasl) -> str:
-    said = (
+    credentials = (
         {
             "clientId": sasl.client_id,
             "clientSecret": connection.secret(sasl.client_secret),
@@ -88,7 +88,7 @@ def _jaas(connection: ClusterConnection, sasl: Sasl) -> str:
         if sasl.mechanism == "OAUTHBEARER"
         else {"username": sasl.username, "password": connection.secret(sasl.password)}
     )
-    options = " ".join(f"{name}={_quoted(value)}" for name, value in said.items() if value is not None)
+    options = " ".join(f"{name}={_quoted(value)}" for name, value in credentials.items() if value is not None)
     return f"{_LOGIN[sasl.mechanism]} required {options};"
 
 

@@ -63,9 +63,9 @@ class Offsets(Connection):
         found: dict[TopicPartition, int] = {}
         failed: PeerError | None = None
         for some in _chunks(list(wanted.items())):
-            asked = {KafkaTopicPartition(tp.topic, tp.partition): spec for tp, spec in some}
+            request = {KafkaTopicPartition(tp.topic, tp.partition): spec for tp, spec in some}
             futures = self.admin.list_offsets(
-                asked, isolation_level=isolation, request_timeout=self.timeout_s
+                request, isolation_level=isolation, request_timeout=self.timeout_s
             )
             for each, future in futures.items():
                 try:

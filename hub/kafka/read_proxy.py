@@ -71,7 +71,7 @@ class ReadProxy:
         secured = self._security.get("security.protocol", "PLAINTEXT").upper() != "PLAINTEXT"
         self._password = secrets.token_urlsafe(24) if secured else None
         self._known: OrderedDict[tuple[TopicPartition, int, int, bool], UnpackedSize] = OrderedDict()
-        self._said: set[tuple[TopicPartition, int]] = set()
+        self._reported: set[tuple[TopicPartition, int]] = set()
         self._ports: dict[tuple[str, int], int] = {}
         self._lock = threading.Lock()
         self._loop = asyncio.new_event_loop()
@@ -190,8 +190,8 @@ class ReadProxy:
                 await client.send(_sized(struct.pack(">ihi", correlation, 0, 1) + plain))
             elif api == primitives.SASL_AUTHENTICATE and version <= frames.CAPS[primitives.SASL_AUTHENTICATE]:
                 (size,) = struct.unpack_from(">i", frame, at)
-                words = bytes(frame[at + 4 : at + 4 + max(0, size)]).split(b"\x00")
-                if not hmac.compare_digest(words[-1], (self._password or "").encode()):
+                credentials = bytes(frame[at + 4 : at + 4 + max(0, size)]).split(b"\x00")
+                if not hmac.compare_digest(credentials[-1], (self._password or "").encode()):
                     log.warning("somebody on this machine asked to read through the hub without its password")
                     raise _Closed("not the password")
                 lifetime = struct.pack(">q", 0) if version >= 1 else b""
@@ -201,10 +201,12 @@ class ReadProxy:
                 raise _Closed(f"request {api} before who asks is known")
 
     async def _pass_on(self, client: _Stream, broker: _Stream) -> None:
-        asked: deque[tuple[int, int, int]] = deque()  # correlation, api, version: answers come in their order
+        pending: deque[tuple[int, int, int]] = (
+            deque()
+        )  # correlation, api, version: answers come in their order
         sides = [
-            asyncio.create_task(self._requests(client, broker, asked)),
-            asyncio.create_task(self._answers(client, broker, asked)),
+            asyncio.create_task(self._requests(client, broker, pending)),
+            asyncio.create_task(self._answers(client, broker, pending)),
         ]
         try:
             done, _ = await asyncio.wait(sides, return_when=asyncio.FIRST_COMPLETED)
@@ -215,18 +217,18 @@ class ReadProxy:
                 side.cancel()
             await asyncio.gather(*sides, return_exceptions=True)
 
-    async def _requests(self, client: _Stream, broker: _Stream, asked: deque[tuple[int, int, int]]) -> None:
+    async def _requests(self, client: _Stream, broker: _Stream, pending: deque[tuple[int, int, int]]) -> None:
         while True:
             frame = await client.frame(_MOST_REQUEST_BYTES)
             api, version, correlation, _ = _head(frame)
-            asked.append((correlation, api, version))
+            pending.append((correlation, api, version))
             await broker.send(_sized(frame))
 
-    async def _answers(self, client: _Stream, broker: _Stream, asked: deque[tuple[int, int, int]]) -> None:
+    async def _answers(self, client: _Stream, broker: _Stream, pending: deque[tuple[int, int, int]]) -> None:
         while True:
             frame = await broker.frame(_MOST_ANSWER_BYTES)
             (correlation,) = struct.unpack_from(">i", frame)
-            expected, api, version = asked.popleft() if asked else (correlation, _UNKNOWN_API, 0)
+            expected, api, version = pending.popleft() if pending else (correlation, _UNKNOWN_API, 0)
             if correlation != expected:
                 raise _Closed(f"answer {correlation} where {expected} was expected")
             await client.send(await self._changed(frame, api, version))
@@ -275,12 +277,12 @@ class ReadProxy:
         found = judged(batch, self._bounds, exact=exact, may_unpack=may_unpack)
         if found.why is not None:
             found = found._replace(why=described(batch, found))
-            self._say(tp, batch.base_offset, found.why or "")
+            self._report_once(tp, batch.base_offset, found.why or "")
         return found
 
-    def _say(self, tp: TopicPartition, offset: int, why: str) -> None:
-        if (tp, offset) not in self._said and len(self._said) < _REMEMBERED:
-            self._said.add((tp, offset))
+    def _report_once(self, tp: TopicPartition, offset: int, why: str) -> None:
+        if (tp, offset) not in self._reported and len(self._reported) < _REMEMBERED:
+            self._reported.add((tp, offset))
             log.warning('topic "%s" partition %d offset %d is not read: %s', *tp, offset, why)
 
 

@@ -97,13 +97,13 @@ class KafkaSender:
         acknowledgements served at intervals.
         """
         self._check_contact()
-        heard: dict[tuple[str, int | None], Callable[[KafkaError | None, Message], None]] = {}
+        callbacks: dict[tuple[str, int | None], Callable[[KafkaError | None, Message], None]] = {}
         for number, new in enumerate(records, 1):
-            delivered = heard.get((new.topic, new.partition))
+            delivered = callbacks.get((new.topic, new.partition))
             if delivered is None:
                 # The callback uses only the topic and partition of the record.
                 target = NewRecord(new.topic, None, None, partition=new.partition)
-                delivered = heard[new.topic, new.partition] = self._delivered(target, acknowledged)
+                delivered = callbacks[new.topic, new.partition] = self._delivered(target, acknowledged)
             self._produce(new, delivered)
             if number % _SERVED_EVERY == 0:
                 self.poll(0)

@@ -14,14 +14,14 @@ class LogLimiter(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._said_at: dict[str, float] = {}
+        self._logged_at: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         kind = record.getMessage().split(" ", 1)[0]  # librdkafka's facility: FAIL, GETPID, ...
         now = time.monotonic()
-        if now - self._said_at.get(kind, -_SAME_LINE_S) < _SAME_LINE_S:
+        if now - self._logged_at.get(kind, -_SAME_LINE_S) < _SAME_LINE_S:
             return False
-        self._said_at[kind] = now
+        self._logged_at[kind] = now
         record.levelno = min(record.levelno, logging.WARNING)
         record.levelname = logging.getLevelName(record.levelno)
         return True

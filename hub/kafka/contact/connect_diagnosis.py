@@ -75,7 +75,7 @@ _WRONG_PASSWORD = "look at the user's name, and at the variable that the passwor
 _NO_TOKEN = "look at token_url, client_id, and the variable that client_secret is taken from"
 
 # What librdkafka 2.x and OpenSSL say, the first that fits.
-_WORDS: tuple[tuple[str, ConnectDiagnosis], ...] = (
+_PATTERNS: tuple[tuple[str, ConnectDiagnosis], ...] = (
     (r"certificate verify failed", _NOT_TRUSTED),
     (r"connecting to a PLAINTEXT broker listener|wrong version number", _NO_TLS),
     (r"connecting to a SSL listener", _ONLY_TLS),
@@ -111,20 +111,20 @@ class DiagnosisCallback:
 
 
 def _noted(error: KafkaError, last: tuple[float, int, str] | None) -> tuple[float, int, str] | None:
-    code, said = error.code(), error.str()
+    code, message = error.code(), error.str()
     if code in (KafkaError._AUTHENTICATION, KafkaError._SSL) or (
-        code == KafkaError._TRANSPORT and "SSL" in said
+        code == KafkaError._TRANSPORT and "SSL" in message
     ):
-        return time.monotonic(), code, said
+        return time.monotonic(), code, message
     return last
 
 
-def diagnose(code: int, said: str) -> ConnectDiagnosis | None:
+def diagnose(code: int, message: str) -> ConnectDiagnosis | None:
     """Return the diagnosis of a librdkafka error; None if the error does not concern access."""
-    text = re.sub(r" \(after \d+ms in state \w+\)$", "", said.strip())
-    for words, found in _WORDS:
-        if re.search(words, text, re.IGNORECASE):
-            return found
+    text = re.sub(r" \(after \d+ms in state \w+\)$", "", message.strip())
+    for pattern, diagnosis in _PATTERNS:
+        if re.search(pattern, text, re.IGNORECASE):
+            return diagnosis
     if code == KafkaError._AUTHENTICATION:
         if offer := _OFFERED.search(text):
             return _not_offered(offer[1], offer[2])

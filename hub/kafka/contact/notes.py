@@ -68,14 +68,14 @@ def _note(home: Path, process: str) -> None:
 
 def _write(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    told = {
+    note = {
         "pid": os.getpid(),
         "began": began_of(os.getpid()),
         "at_ms": epoch_ms(),
         "reports": [each._asdict() for each in reports()],
     }
     written = path.with_suffix(f".{os.getpid()}.tmp")
-    written.write_bytes(orjson.dumps(told))
+    written.write_bytes(orjson.dumps(note))
     written.replace(path)
 
 
@@ -95,15 +95,15 @@ def notes(home: Path, now_ms: int) -> list[ContactNote]:
 
 def _read(path: Path, now_ms: int) -> ContactNote | None:
     with path.open("rb") as file:
-        told = orjson.loads(file.read(_MOST_BYTES))
-    if not _still_runs(int(told["pid"]), told["began"]):
+        note = orjson.loads(file.read(_MOST_BYTES))
+    if not _still_runs(int(note["pid"]), note["began"]):
         return None
-    at_ms = int(told["at_ms"])
+    at_ms = int(note["at_ms"])
     known = tuple(
         ContactReport(str(each["cluster"]), str(each["client"]), float(each["cut_off_s"]), str(each["why"]))
-        for each in told["reports"]
+        for each in note["reports"]
     )
-    return ContactNote(path.stem, int(told["pid"]), at_ms, None if now_ms - at_ms > STALE_MS else known)
+    return ContactNote(path.stem, int(note["pid"]), at_ms, None if now_ms - at_ms > STALE_MS else known)
 
 
 def _still_runs(pid: int, began: object) -> bool:

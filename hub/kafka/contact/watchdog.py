@@ -71,7 +71,7 @@ class Contact:
         """Seconds without an answer; 0 when the last call was answered."""
         return 0.0 if self.failing_since_s is None else max(0.0, now_s - self.failing_since_s)
 
-    def was_asked_again(self) -> bool:
+    def has_failed_again(self) -> bool:
         """Return whether this client failed again after its first failure.
 
         True when its failures span half of ``cut_off_s``, or when an earlier failure was forgotten and no
@@ -149,7 +149,7 @@ class Contacts:
         failing = [each for each in contacts if each.failing_since_s is not None]
         overdue = [each for each in failing if each.failing_s(now_s) >= self.cut_off_s]
         for each in overdue:
-            if not each.blocked and each.was_asked_again():
+            if not each.blocked and each.has_failed_again():
                 each.blocked = True
                 log.warning(
                     'Kafka at "%s": %s has had no answer for %.0f s (%s): a fresh client is tried',

@@ -48,7 +48,7 @@ class ClientQuota:
 def user_quotas(connection: socket.socket) -> Iterator[ClientQuota]:
     """Yield the quotas of all users. Closes the connection. Raises OSError, QuotasRefused, struct.error."""
     wanted = count(1, flexible=False) + text("user") + struct.pack(">b", _ANY_NAME) + text(None)
-    reader = _asked(connection, DESCRIBE_CLIENT_QUOTAS, wanted + b"\x01")
+    reader = _send_request(connection, DESCRIBE_CLIENT_QUOTAS, wanted + b"\x01")
     reader.take(">i")  # how long the broker held the request back
     error, message = reader.take(">h"), reader.text()
     if error:
@@ -79,7 +79,7 @@ def alter_user_quotas(
     for user, operations in changes.items():
         body += count(1, flexible=False) + text("user") + text(user)
         body += count(len(operations), flexible=False) + b"".join(operations)
-    reader = _asked(connection, ALTER_CLIENT_QUOTAS, body + b"\x00")
+    reader = _send_request(connection, ALTER_CLIENT_QUOTAS, body + b"\x00")
     reader.take(">i")
     for _ in range(reader.count()):
         error, message = reader.take(">h"), reader.text()
@@ -93,7 +93,7 @@ def _entity(reader: FrameReader) -> Mapping[str, str]:
     return {reader.text(): reader.text() for _ in range(reader.count())}
 
 
-def _asked(connection: socket.socket, api: int, body: bytes) -> FrameReader:
+def _send_request(connection: socket.socket, api: int, body: bytes) -> FrameReader:
     with connection:
         frame = exchange(connection, request_header(api, 0, _CORRELATION, CLIENT) + body, _MOST_BYTES)
     return FrameReader(frame, 4)

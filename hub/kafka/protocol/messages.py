@@ -220,11 +220,11 @@ def produced(frame: bytearray, at: int, version: int = _PRODUCE_VERSION) -> list
             if version >= 8:
                 record_errors, at = take_count(frame, at, flexible=flexible)
                 for _ in range(record_errors):
-                    said, at = take_text(frame, at + 4, flexible=flexible)
-                    message = message or said
+                    reason, at = take_text(frame, at + 4, flexible=flexible)
+                    message = message or reason
                     at = skip_tags(frame, at) if flexible else at
-                said, at = take_text(frame, at, flexible=flexible)
-                message = message or said
+                reason, at = take_text(frame, at, flexible=flexible)
+                message = message or reason
                 at = skip_tags(frame, at) if flexible else at
             found.append(Produced(TopicPartition(name or "", partition), error, base, message))
         at = skip_tags(frame, at) if flexible else at

@@ -75,14 +75,14 @@ def opened(
     """Open a connection with TLS and SASL as ``security`` configures; each wait ends after ``timeout_s``.
     Raises OSError with the broker's reason.
     """
-    said = security or {}
-    protocol = said.get("security.protocol", "PLAINTEXT").upper()
+    security = security or {}
+    protocol = security.get("security.protocol", "PLAINTEXT").upper()
     made = socket.create_connection((host, port), timeout_s)
     try:
         if protocol.endswith("SSL"):
-            made = secured(made, host, said)
+            made = secured(made, host, security)
         if protocol.startswith("SASL"):
-            let_in(made, host, said, tokens)
+            let_in(made, host, security, tokens)
     except BaseException:
         made.close()
         raise
@@ -111,22 +111,26 @@ def _exactly(connection: Pipe, size: int) -> bytes:
     return b"".join(parts)
 
 
-def secured(plain: socket.socket, host: str, said: Mapping[str, str]) -> socket.socket:
+def secured(plain: socket.socket, host: str, security: Mapping[str, str]) -> socket.socket:
     """Wrap a connection in TLS. Raises OSError."""
-    return _context(said).wrap_socket(plain, server_hostname=host)
+    return _context(security).wrap_socket(plain, server_hostname=host)
 
 
-def tls_context(said: Mapping[str, str]) -> ssl.SSLContext | None:
+def tls_context(security: Mapping[str, str]) -> ssl.SSLContext | None:
     """Return the TLS context of the settings; None if they do not use TLS. Raises OSError."""
-    return _context(said) if said.get("security.protocol", "PLAINTEXT").upper().endswith("SSL") else None
+    return (
+        _context(security) if security.get("security.protocol", "PLAINTEXT").upper().endswith("SSL") else None
+    )
 
 
-def _context(said: Mapping[str, str]) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=said.get("ssl.ca.location"))
-    context.check_hostname = said.get("ssl.endpoint.identification.algorithm") != "none"
-    certificate = said.get("ssl.certificate.location")
+def _context(security: Mapping[str, str]) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=security.get("ssl.ca.location"))
+    context.check_hostname = security.get("ssl.endpoint.identification.algorithm") != "none"
+    certificate = security.get("ssl.certificate.location")
     if certificate is not None:
-        context.load_cert_chain(certificate, said.get("ssl.key.location"), said.get("ssl.key.password"))
+        context.load_cert_chain(
+            certificate, security.get("ssl.key.location"), security.get("ssl.key.password")
+        )
     return context
 
 
@@ -140,10 +144,12 @@ class SaslLogin:
     token: Callable[[], str] | None = field(default=None, repr=False)
 
 
-def let_in(connection: Pipe, host: str, said: Mapping[str, str], tokens: Callable[[], str] | None) -> None:
+def let_in(
+    connection: Pipe, host: str, security: Mapping[str, str], tokens: Callable[[], str] | None
+) -> None:
     """Authenticate with the SASL of settings. Raises as ``log_in``."""
-    mechanism, username = said.get("sasl.mechanism", "PLAIN"), said.get("sasl.username", "")
-    log_in(connection, host, SaslLogin(mechanism, username, said.get("sasl.password", ""), tokens))
+    mechanism, username = security.get("sasl.mechanism", "PLAIN"), security.get("sasl.username", "")
+    log_in(connection, host, SaslLogin(mechanism, username, security.get("sasl.password", ""), tokens))
 
 
 def log_in(connection: Pipe, host: str, login: SaslLogin) -> int:
@@ -163,7 +169,7 @@ def mechanisms_of(connection: Pipe, wanted: str) -> list[str]:
     """Negotiate the SASL mechanism ``wanted`` and return the mechanisms that the broker offers. Raises
     OSError, including MechanismNotOffered and SaslNotExpected.
     """
-    answer = _asked(connection, SASL_HANDSHAKE, text(wanted))
+    answer = _send_request(connection, SASL_HANDSHAKE, text(wanted))
     error = answer.take(">h")
     if error == _NO_SASL_HERE:
         raise SaslNotExpected("this port does not offer SASL authentication")
@@ -186,7 +192,7 @@ def _authenticated(connection: Pipe, host: str, login: SaslLogin) -> int:
         if mechanism.is_done():
             break
         proof = mechanism.auth_bytes()
-        answer = _asked(connection, SASL_AUTHENTICATE, struct.pack(">i", len(proof)) + proof)
+        answer = _send_request(connection, SASL_AUTHENTICATE, struct.pack(">i", len(proof)) + proof)
         error, message = answer.take(">h"), answer.text()
         if error:
             raise AuthenticationFailed(f"it does not let us in: {message or error}")
@@ -197,6 +203,6 @@ def _authenticated(connection: Pipe, host: str, login: SaslLogin) -> int:
     return lifetime_ms
 
 
-def _asked(connection: Pipe, api: int, body: bytes) -> FrameReader:
+def _send_request(connection: Pipe, api: int, body: bytes) -> FrameReader:
     """Send a request in version 1, which all brokers since 1.0 understand, and return its answer's body."""
     return FrameReader(exchange(connection, request_header(api, 1, 1, CLIENT) + body, _MOST_BYTES), 4)

@@ -202,10 +202,10 @@ class BrokerCluster:
         kinds = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
         topics: dict[str, list[Any]] = {}
         for tp, epoch in wanted.items():
-            asked = kinds.OffsetForLeaderPartition(
+            partition_request = kinds.OffsetForLeaderPartition(
                 partition=tp.partition, current_leader_epoch=self.leader(tp).epoch, leader_epoch=epoch
             )
-            topics.setdefault(tp.topic, []).append(asked)
+            topics.setdefault(tp.topic, []).append(partition_request)
         # Version 3 is the first that takes the right to read the topic, not one over the cluster.
         answer = self.connection(node, "ask").ask(
             OffsetForLeaderEpochRequest,

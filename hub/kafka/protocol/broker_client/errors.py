@@ -105,17 +105,17 @@ def translated(code: int, doing: str, message: str | None = None) -> HubError | 
     """Return the error for a code; None for 0. The module's docstring has the table."""
     if code == 0:
         return None
-    said = f"{doing}: {error_name(code)}" + (f" ({message})" if message else "")
+    description = f"{doing}: {error_name(code)}" + (f" ({message})" if message else "")
     if code in _FENCED:
         return WriterFenced(
-            said,
+            description,
             hint="another worker has this shard, or it stood still for longer than its transaction may last",
         )
     if code in _TRANSACTION:
-        return TransactionLost(said)
+        return TransactionLost(description)
     if code in REFUSED_HINTS:
-        return BrokerRefused(said, hint=REFUSED_HINTS[code], kafka_code=code)
-    return BrokerBusy(said, kafka_code=code)
+        return BrokerRefused(description, hint=REFUSED_HINTS[code], kafka_code=code)
+    return BrokerBusy(description, kafka_code=code)
 
 
 def raise_for(code: int, doing: str, message: str | None = None) -> None:

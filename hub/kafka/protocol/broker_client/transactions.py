@@ -146,13 +146,13 @@ class Transactions:
     def _until_done(self, ask: Callable[[BrokerConnection], tuple[int, Any]], doing: str) -> Any:
         deadline = time.monotonic() + self.timeout_s
         pause = 0.002
-        said = f'transactional id "{self.transactional_id}": {doing}'
+        doing = f'transactional id "{self.transactional_id}": {doing}'
         while True:
             try:
                 if self._node is None:
                     self._node = self.cluster.coordinator(self.transactional_id)
                 code, answer = ask(self.cluster.connection(self._node, "transactions"))
-                error = translated(code, said)
+                error = translated(code, doing)
             except BrokerBusy as busy:
                 error = busy
             except ConnectionLost:
