@@ -58,14 +58,14 @@ def find_java(settings: Settings) -> Java:
                 code="HUB-1110",
             )
         return Java(settings.java, version, "setting java")
-    seen: list[str] = []
+    rejected: list[str] = []
     for path, source in _candidates():
         version = _version_of(path)
         if version is not None and version >= OLDEST:
             return Java(path, version, source)
-        seen.append(f"{path} is {version or 'broken'}")
-    found = f" ({'; '.join(seen)})" if seen else ""
-    raise ConfigError(f"no Java {OLDEST} or later found{found}", hint=_WAY_OUT, code="HUB-1110")
+        rejected.append(f"{path} is {version or 'broken'}")
+    details = f" ({'; '.join(rejected)})" if rejected else ""
+    raise ConfigError(f"no Java {OLDEST} or later found{details}", hint=_WAY_OUT, code="HUB-1110")
 
 
 def _candidates() -> Iterator[tuple[Path, str]]:

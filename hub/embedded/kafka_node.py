@@ -216,9 +216,9 @@ def _wait_until_it_answers(
     while not answers_api_versions("127.0.0.1", port):
         ended = process is not None and process.poll() is not None
         if ended or time.monotonic() > deadline:
-            what = f"ended with {process.returncode}" if ended and process else "does not answer"
+            failure = f"ended with {process.returncode}" if ended and process else "does not answer"
             raise PeerError(
-                f"Kafka on port {port} {what}: {last_line(log_file)}",
+                f"Kafka on port {port} {failure}: {last_line(log_file)}",
                 hint=f"its log: {log_file}",
                 code="HUB-3011",
             )

@@ -119,7 +119,7 @@ def _launch(
     settings: Settings, java: Java, command: Sequence[str], timeout_s: float, log: Path | None
 ) -> SparkGateway:
     with tempfile.TemporaryDirectory(prefix="hub-spark-") as folder, ExitStack() as opened:
-        said = None if log is None else opened.enter_context(log.open("ab"))
+        output = None if log is None else opened.enter_context(log.open("ab"))
         connection_file = Path(folder) / "connection"
         environment = {
             **os.environ,
@@ -132,8 +132,8 @@ def _launch(
             # The JVM would end with its standard input, but only after its shutdown hooks.
             die_with_parent(command),
             stdin=subprocess.PIPE,
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
             env=environment,
             # A terminal's Ctrl-C is for the Python driver, which stops its queries first.
             start_new_session=True,

@@ -126,7 +126,7 @@ class SeenShape:
             column: treated(value, self.of_column(column), self.secret) for column, value in values.items()
         }
 
-    def seen_key(self, key: str) -> str | None:
+    def masked_key(self, key: str) -> str | None:
         return None if self.key.form == "refused" else treated(key, self.key, self.secret)
 
     def conditions(self, types: Mapping[str, str]) -> list[tuple[str, str, Any]]:

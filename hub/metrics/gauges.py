@@ -9,11 +9,14 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 
 def gauge(
-    name: str, said: str, labels: Sequence[str], samples: Iterable[tuple[Sequence[str], float | None]]
+    name: str,
+    documentation: str,
+    labels: Sequence[str],
+    samples: Iterable[tuple[Sequence[str], float | None]],
 ) -> Metric:
     """Return a family of gauges. ``samples``: label values in the order of ``labels``, and the number;
     None: unknown."""
-    family = GaugeMetricFamily(name, said, labels=labels)
+    family = GaugeMetricFamily(name, documentation, labels=labels)
     for values, number in samples:
         if number is not None:
             family.add_metric(values, float(number))

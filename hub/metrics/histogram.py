@@ -73,11 +73,11 @@ class Histogram:
         total = self.count
         if total == 0:
             return None
-        rank, seen, low = share * total, 0, 0.0
+        rank, below, low = share * total, 0, 0.0
         for edge, count in zip(self.edges, self.counts, strict=False):
-            if count and seen + count >= rank:
-                return low + (edge - low) * max(0.0, rank - seen) / count
-            seen, low = seen + count, edge
+            if count and below + count >= rank:
+                return low + (edge - low) * max(0.0, rank - below) / count
+            below, low = below + count, edge
         return self.edges[-1]
 
     def beyond(self, share: float) -> bool:
@@ -93,11 +93,11 @@ class Histogram:
 
     def cumulative(self) -> list[tuple[str, float]]:
         """Return Prometheus' buckets: (le, number of durations up to it)."""
-        found, seen = [], 0
+        buckets, total = [], 0
         for edge, count in zip([*map(_le, self.edges), "+Inf"], self.counts, strict=True):
-            seen += count
-            found.append((edge, float(seen)))
-        return found
+            total += count
+            buckets.append((edge, float(total)))
+        return buckets
 
     def body(self) -> dict[str, Any]:
         return {"edges": list(self.edges), "counts": self.counts, "sum_s": round(self.sum_s, 3)}

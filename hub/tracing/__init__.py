@@ -14,7 +14,7 @@ Off unless a collector is configured (``otlp_endpoint``, or OpenTelemetry's own 
 OpenTelemetry is imported then, and ``spans()`` is None. Contexts are passed on either way.
 
     context.py  [core] traceparent and tracestate in and out of headers
-    otel.py     [edge] OpenTelemetry's SDK: spans begun, linked and ended; a bounded queue to the collector
+    otel.py     [edge] OpenTelemetry's SDK: spans started, linked and ended; a bounded queue to the collector
     asgi.py     [edge] the server's requests as spans, by route
 """
 

@@ -30,12 +30,12 @@ class Traced:
         known = spans()
         if known is None or scope["type"] not in ("http", "websocket") or scope["path"].startswith(_QUIET):
             return await self.app(scope, receive, send)
-        told = {name.decode("latin-1").lower(): value for name, value in scope["headers"]}
+        headers = {name.decode("latin-1").lower(): value for name, value in scope["headers"]}
         method = scope.get("method", "WEBSOCKET")
         span = known.start(
             method,
             "server",
-            parent=parse(told.get(TRACEPARENT), told.get(TRACESTATE)),
+            parent=parse(headers.get(TRACEPARENT), headers.get(TRACESTATE)),
             attributes={"http.request.method": method, "url.scheme": scope.get("scheme", "http")},
         )
         open_ = [span]

@@ -61,8 +61,8 @@ def parse(traceparent: str | bytes | None, tracestate: str | bytes | None = None
 
 def of_headers(headers: Iterable[tuple[str, bytes | None]]) -> Trace | None:
     """Return the context of a record; if a header is repeated the last one counts, as in Kafka's clients."""
-    told = dict(headers)
-    return parse(told.get(TRACEPARENT), told.get(TRACESTATE))
+    last_values = dict(headers)
+    return parse(last_values.get(TRACEPARENT), last_values.get(TRACESTATE))
 
 
 def with_trace(headers: Headers, trace: Trace | None) -> Headers:

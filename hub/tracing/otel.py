@@ -1,4 +1,4 @@
-"""[edge] OpenTelemetry: spans begun, linked, ended, and sent to a collector over OTLP/HTTP from a bounded
+"""[edge] OpenTelemetry: spans started, linked, ended, and sent to a collector over OTLP/HTTP from a bounded
 queue.
 
 The queue never blocks: spans that find no room, and spans that the collector does not accept, are counted and
@@ -116,8 +116,8 @@ class SpanQueue:
                 self.failed += len(batch)
             if well != self._well:
                 self._well = well
-                said = "takes spans again" if well else "does not take spans: they are counted and dropped"
-                log.warning("the collector of traces %s", said)
+                change = "takes spans again" if well else "does not take spans: they are counted and dropped"
+                log.warning("the collector of traces %s", change)
             if self._stop and time.monotonic() > until_s:
                 return
 

@@ -95,7 +95,7 @@ def _cells(
     shape = table.shape
     if not shape.is_open:
         value, whole = (shape.event(each, refuse=False) for each in (value, whole))
-        key = None if record.key is None else shape.seen_key(record.key.decode("utf-8", "replace"))
+        key = None if record.key is None else shape.masked_key(record.key.decode("utf-8", "replace"))
         record = record._replace(key=None if key is None else key.encode())
         kinds = {name: kind for name, kind in kinds.items() if name not in table.blank}
     return [cell(name, kinds, record, whole if name == VALUE else value) for name in names]

@@ -120,7 +120,7 @@ def _masked_message(
     value = _decoded(record.value, reading_of)
     if not shape.admits(value):
         return None
-    key = None if record.key is None else shape.seen_key(record.key.decode("utf-8", "replace"))
+    key = None if record.key is None else shape.masked_key(record.key.decode("utf-8", "replace"))
     hidden = RenderedBytes("null", "", "masked", 0, problem="it is masked for you")
     if record.value is None:
         rendered = part(None, None)
