@@ -31,12 +31,14 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class LoggedCommand:
     """A command that changes something. ``kind``: of its object, which the parameter ``named`` names.
-    ``plans``: it calls ``planned`` before its first step, so that the first record has the plan."""
+    ``plans``: it calls ``planned`` before its first step, so that the first record has the plan.
+    ``only_with``: the option without which it changes nothing."""
 
     action: LoggedAction
     kind: str = "hub"
     named: str = ""
     plans: bool = False
+    only_with: str = ""
 
 
 def _on(action: LoggedAction, kind: str, *commands: str, named: str = "name") -> dict[str, LoggedCommand]:
@@ -61,6 +63,7 @@ LOGGED: Final[Mapping[str, LoggedCommand]] = {
         *("mirror import", "mirror pause", "mirror resume", "mirror drop", "mirror drill"),
         *("mirror switchover", "mirror failover", "mirror failback", "mirror promote", "mirror translate"),
     ),
+    "mirror rehearse": LoggedCommand(LoggedAction.mirror_change, "mirror", "name", only_with="now"),
     **_on(LoggedAction.schema_change, "subject", "schema register", "schema delete", named="subject"),
     **_on(LoggedAction.schema_change, "subject", "schema level", named="subject"),
     **_on(LoggedAction.schema_change, "hub", "schema restore", "schema rebuild", named=""),
@@ -144,7 +147,8 @@ def _logged(path: str, spec: LoggedCommand, callback: Callable[..., Any]) -> Cal
     @functools.wraps(callback)
     def run(*args: Any, **given: Any) -> Any:
         settings = load_settings()
-        if not settings.writes_access_log or any(given.get(each) for each in _LOOKS):
+        looks = any(given.get(each) for each in _LOOKS) or (spec.only_with and not given.get(spec.only_with))
+        if not settings.writes_access_log or looks:
             return callback(*args, **given)
         with _log_of(settings, path, spec, given):
             return callback(*args, **given)

@@ -28,6 +28,7 @@ Flow::
     status/         the status of a mirror; metrics; observations for alerts
     verification/   compares both sides: once, and continuously
     operations/     drill, switchover, failover, failback and promotion carried out
+    rehearsal/      failovers rehearsed on schedule, with recorded results
     migration/      import from MirrorMaker 2
     worker/         ``hub mirror run``
 """

@@ -55,7 +55,7 @@ from .staged_connectors import StagedConnectors, StagedSinks
 from .staged_groups import StagedGateway, StagedGroups
 from .staged_hub import SOURCES, VIEW, StagedHub, customers, served
 from .staged_ledger import StagedLedger, staged
-from .staged_mirrors import StagedMirrorOperations
+from .staged_mirrors import StagedMirrorOperations, staged_rehearsals
 
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 ORDERS = "shop.orders"
@@ -648,6 +648,7 @@ def estate(seed: int = 7) -> StagedEstate:
         "partitions": [place],
         "groups": [group],
         "gaps": [],
+        "rehearsal": staged_rehearsals(now),
     }
     away = {
         "mirror": "lon-tyo",

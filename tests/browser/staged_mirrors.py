@@ -10,6 +10,39 @@ from hub.errors import Conflict
 from hub.observability.web.pages.mirror_actions import MirrorPlan, MirrorRequest, plan_of
 from hub.record import TopicPartition
 
+HOUR_MS = 3_600_000
+
+
+def staged_rehearsals(now_ms: int) -> dict[str, Any]:
+    """Return the rehearsals of a mirror: the last one failed, the one before passed."""
+
+    def row(hours: int, state: str, reason: str, lost: int | None, proved: list[str]) -> dict[str, Any]:
+        return {
+            "started_at_ms": now_ms - hours * HOUR_MS,
+            "ago_s": hours * 3_600.0,
+            "state": state,
+            "by": "w1",
+            "scheduled": True,
+            "reason": reason,
+            "took_ms": 1_400,
+            "lost": lost,
+            "lost_at_least": 12,
+            "lag_s": 0.4,
+            "proved": proved,
+        }
+
+    failed = row(3, "failed", 'topic "nyc.full" is not mirrored: it has records of others', None, [])
+    passed = row(171, "passed", "", 12, ["A failover can begin: 6 steps", "12 offsets would be lost"])
+    return {
+        "schedule": "weekly, Tue 03:00 UTC",
+        "next_at_ms": now_ms + 165 * HOUR_MS,
+        "waits": "",
+        "overdue_s": None,
+        "running": None,
+        "last": failed,
+        "results": [failed, passed],
+    }
+
 
 @dataclass
 class StagedMirrorOperations:

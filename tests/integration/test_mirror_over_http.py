@@ -80,6 +80,11 @@ def _operate(world: World, settings: Settings, orders: str, chat: str) -> None:
     assert _post(settings, world, "resume", {"topics": [orders]})["completed"] == []
     assert states(world) == dict.fromkeys((orders, chat), "mirroring")
 
+    rehearsed = _post(settings, world, "rehearse", {"by": "ana"})["rehearsal"]
+    assert (rehearsed["state"], rehearsed["by"], rehearsed["lost"]) == ("passed", "ana", 0)
+    assert world.status()["rehearsal"]["last"]["started_at_ms"] == rehearsed["started_at_ms"]
+    _post(settings, world, "rehearse", {"topics": [orders]}, ok=400)
+
     # The plan of the server is that of the command.
     world.until(well)
     asked = {"topic": orders}

@@ -8,11 +8,11 @@ https://prometheus.io/docs/prometheus/latest/configuration/alerting_rules/.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from hub.alerts.delivery.payloads import runbook_path
+from hub.alerts.export.mirror_rules import mirror_rules
+from hub.alerts.export.rule_writer import Grouped, RuleWriter, by_objective, one_of
 from hub.alerts.model.rules import FEW_FREE, FILE_RULE, AlertRule, Promise, RuleChanges, Severity
 from hub.config import SLOT_WAL_MB
 from hub.kafka.contact.watchdog import CUT_OFF_S
@@ -42,43 +42,6 @@ OUTSIDE: Mapping[str, AlertRule] = {
 }
 _WINDOW_S = 300
 READABLE = 'stage="readable",store="serving",origin="live"'
-
-Who = tuple[str, str]
-NOBODY: Who = ("", "")
-Grouped = dict[tuple[Any, Who], list[str]]
-
-
-@dataclass(frozen=True)
-class RuleWriter:
-    """Writes rules with the project's changes; ``link`` is the address before the runbooks' paths."""
-
-    changes: RuleChanges
-    link: str
-
-    def write(
-        self,
-        rule: str | AlertRule,
-        expr: str,
-        summary: str,
-        who: Who = NOBODY,
-        promised: str = "",
-        *,
-        now: bool = False,
-    ) -> dict[str, Any]:
-        """Return a rule as a value for YAML. ``who``: owner and node. ``now``: it fires at once."""
-        rule = self.changes.rule(rule) if isinstance(rule, str) else rule
-        labels = {"severity": str(rule.severity), "owner": who[0], "node": who[1], "promised": promised}
-        path = runbook_path(rule.runbook)
-        return {
-            "alert": rule.name,
-            "expr": expr,
-            "for": "0s" if now else f"{rule.for_ms // 1000}s",
-            "labels": {name: value for name, value in labels.items() if value},
-            "annotations": {
-                "summary": summary,
-                "runbook_url": path if path.startswith("http") else f"{self.link}{path}",
-            },
-        }
 
 
 def prometheus_rules(
@@ -110,7 +73,7 @@ def prometheus_rules(
         ),
         *_canaries(writer),
         *_connect(writer),
-        *_mirrors(topics, writer),
+        *mirror_rules(topics, writer),
         writer.write(
             FILE_RULE,
             "max by (job) (hub_alert_file_errors) > 0",
@@ -145,8 +108,8 @@ def _outside(rules: RuleWriter) -> Iterable[dict[str, Any]]:
 
 
 def _lag(topics: Sequence[TopicSpec], rules: RuleWriter) -> Iterable[dict[str, Any]]:
-    for (lag_ms, who), names in _by(topics, lambda spec: spec.slo.lag_ms, "slo.lag").items():
-        those = _one_of("topic", names)
+    for (lag_ms, who), names in by_objective(topics, lambda spec: spec.slo.lag_ms, "slo.lag").items():
+        those = one_of("topic", names)
         yield rules.write(
             "lag",
             f"hub_consumer_lag_seconds{{{those}}} > {lag_ms / 1000:g}",
@@ -167,9 +130,9 @@ def _lag(topics: Sequence[TopicSpec], rules: RuleWriter) -> Iterable[dict[str, A
 
 
 def _freshness(topics: Sequence[TopicSpec], rules: RuleWriter) -> Iterable[dict[str, Any]]:
-    for (ms, who), names in _by(topics, lambda spec: spec.slo.freshness_ms, "slo.freshness").items():
+    for (ms, who), names in by_objective(topics, lambda spec: spec.slo.freshness_ms, "slo.freshness").items():
         seconds = max(1, round(ms / 1000))
-        ends = f"hub_topic_end_offset{{{_one_of('topic', names)}}}"
+        ends = f"hub_topic_end_offset{{{one_of('topic', names)}}}"
         # A single sample has no changes: a server that started less than this time ago cannot know.
         yield rules.write(
             "topic-freshness",
@@ -182,8 +145,10 @@ def _freshness(topics: Sequence[TopicSpec], rules: RuleWriter) -> Iterable[dict[
 
 
 def _completeness(topics: Sequence[TopicSpec], rules: RuleWriter) -> Iterable[dict[str, Any]]:
-    for (share, who), names in _by(topics, lambda spec: spec.slo.completeness, "slo.completeness").items():
-        those = _one_of("topic", names)
+    for (share, who), names in by_objective(
+        topics, lambda spec: spec.slo.completeness, "slo.completeness"
+    ).items():
+        those = one_of("topic", names)
         missing = f"sum by (topic, tier) (hub_completeness_missing{{{those}}})"
         records = f"sum by (topic) (hub_completeness_records{{{those}}})"
         expr = (
@@ -210,7 +175,7 @@ def _views(promises: Sequence[Promise], rules: RuleWriter) -> Iterable[dict[str,
         if each.freshness_ms is not None:
             fresh.setdefault((each.freshness_ms, who), []).append(each.view)
     for ((ms, share), who), names in sorted(fast.items()):
-        those = f"{READABLE},{_one_of('view', names)}"
+        those = f"{READABLE},{one_of('view', names)}"
         met = (
             f"sum by (view) "
             f'(increase(hub_view_latency_seconds_bucket{{{those},le="{ms / 1000}"}}[{_WINDOW_S}s]))'
@@ -227,7 +192,7 @@ def _views(promises: Sequence[Promise], rules: RuleWriter) -> Iterable[dict[str,
     for (ms, who), names in sorted(fresh.items()):
         yield rules.write(
             "view-freshness",
-            f"hub_view_freshness_seconds{{{_one_of('view', names)}}} > {ms / 1000:g}",
+            f"hub_view_freshness_seconds{{{one_of('view', names)}}} > {ms / 1000:g}",
             "{{ $labels.view }} does not show an event that is {{ $value | humanizeDuration }} old; "
             f"promised are {ms / 1000:g} s",
             who,
@@ -326,70 +291,3 @@ def _connect(rules: RuleWriter) -> Iterable[dict[str, Any]]:
         "hub_sink_up == 0",
         "sink {{ $labels.sink }} does not deliver, or is later than its late_after",
     )
-
-
-def _mirrors(topics: Sequence[TopicSpec], rules: RuleWriter) -> Iterable[dict[str, Any]]:
-    """Yield the mirror rules. The series are absent without mirrors.yaml, so nothing fires."""
-    yield rules.write(
-        "mirror-trouble",
-        "hub_mirror_standing == 1",
-        "mirror {{ $labels.mirror }} or a part of it is stopped, or no worker runs it",
-    )
-    yield rules.write(
-        "mirror-unknown",
-        'hub_mirror_state{state=~"starting|unknown"} == 1 or hub_mirror_known == 0',
-        "the state of {{ with $labels.mirror }}mirror {{ . }}{{ else }}mirrors{{ end }} is unknown",
-    )
-    late = rules.changes.rule("mirror-lag")
-    promised = _by(topics, lambda spec: spec.slo.lag_ms, "slo.lag")
-    for (lag_ms, who), names in promised.items():
-        yield rules.write(
-            late,
-            _late(_one_of("topic", names), "mirror, topic", lag_ms),
-            "mirror {{ $labels.mirror }} is {{ $value | humanizeDuration }} behind on {{ $labels.topic }}; "
-            f"promised are {lag_ms / 1000:g} s",
-            who,
-            f"{lag_ms / 1000:g}s",
-        )
-    others = sorted(name for names in promised.values() for name in names)
-    limit_ms = late.limit_ms or 0
-    yield rules.write(
-        late,
-        _late(_one_of("topic", others).replace("=", "!=", 1).replace("!=~", "!~", 1), "mirror", limit_ms)
-        if others
-        else _late("", "mirror", limit_ms),
-        "mirror {{ $labels.mirror }} is {{ $value | humanizeDuration }} behind",
-    )
-    yield rules.write(
-        "mirror-differs",
-        "hub_mirror_different_partitions > 0",
-        "mirror {{ $labels.mirror }}: {{ $value }} partitions are not what their source is",
-    )
-    lost = rules.changes.rule("mirror-gap")
-    yield rules.write(
-        lost,
-        f"hub_mirror_gap_age_seconds < {(lost.limit_ms or 0) / 1000:g}",
-        "mirror {{ $labels.mirror }} will never have some records of {{ $labels.topic }}",
-    )
-
-
-def _late(those: str, by: str, limit_ms: int) -> str:
-    """Build the lag expression. It excludes paused mirrors, whose lag is intended."""
-    meant = 'unless on (mirror) hub_mirror_state{state="paused"} == 1'
-    return f"max by ({by}) (hub_mirror_lag_seconds{{{those}}} > {limit_ms / 1000:g}) {meant}"
-
-
-def _by(topics: Sequence[TopicSpec], promised: Callable[[TopicSpec], Any], key: str) -> Grouped:
-    found: Grouped = {}
-    for spec in topics:
-        if promised(spec) is not None:
-            who = (spec.owner, spec.set_by.get(key, ""))
-            found.setdefault((promised(spec), who), []).append(spec.name)
-    return dict(sorted(found.items()))
-
-
-def _one_of(label: str, names: Sequence[str]) -> str:
-    r"""Build a label matcher: ``topic="a"``, ``topic=~"a\\\\.b|c"``."""
-    if len(names) == 1:
-        return f'{label}="{names[0]}"'
-    return f'{label}=~"{"|".join(sorted(name.replace(".", chr(92) * 2 + ".") for name in names))}"'

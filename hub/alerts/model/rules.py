@@ -185,6 +185,19 @@ RULES: Mapping[str, AlertRule] = {
             kind="health",
             limit_ms=86_400_000,
         ),
+        _rule(
+            "rehearsal-failed",
+            "The last rehearsal of a mirror shows that a failover would fail.",
+            for_ms=0,
+            kind="health",
+        ),
+        _rule(
+            "rehearsal-overdue",
+            "A scheduled rehearsal of a mirror has not been made.",
+            for_ms=300_000,
+            kind="health",
+            limit_ms=3_600_000,
+        ),
     )
 }
 

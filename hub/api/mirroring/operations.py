@@ -35,6 +35,8 @@ from hub.replication.ownership.links import Link, checked, declared_link
 from hub.replication.ownership.operation_steps import Kind, OwnershipChange
 from hub.replication.ownership.topic_state import TopicState
 from hub.replication.positions.mirror_maps import MirrorMaps
+from hub.replication.rehearsal.attempt import rehearse_now
+from hub.replication.status.rehearsal_status import rehearsal_row
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +79,9 @@ class MirrorOperations:
                 verb = "forget, and delete the copy" if request.delete_copies else "forget"
                 steps = [_step("drop", f"{verb}: {topic}", link.target) for topic in dropped.topics]
                 return plan_of(request, steps)
+            case "rehearse":
+                does = f"plan a failover of {link.name}, and record the result"
+                return plan_of(request, [_step("rehearse", does, link.target)])
             case "pause":
                 meant = states_of(clusters, link, request.topics) if request.topics else []
                 names = check_all(meant, "pause")
@@ -100,6 +105,9 @@ class MirrorOperations:
             if kind is not None:
                 return _change(clusters, link, kind, request, wait_s)
             done = {"mirror": link.name, "action": request.action}
+            if request.action == "rehearse":
+                made = rehearse_now(clusters.file, clusters.clusters, link, by, round(wait_s * 1000))
+                return {**done, "rehearsal": rehearsal_row(made, (), made.started_at_ms)}
             if request.action == "drop":
                 plan = pausing.plan_drop(clusters, link, request.topics)
                 count = pausing.drop(clusters, plan)

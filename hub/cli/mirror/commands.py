@@ -18,6 +18,7 @@ from hub.cli.mirror.control import drop, pause, resume
 from hub.cli.mirror.failover import drill, failback, failover, left_behind, promote, switchover
 from hub.cli.mirror.import_mm2 import import_copies
 from hub.cli.mirror.planning import apply, list_mirrors, plan
+from hub.cli.mirror.rehearsal import rehearse
 from hub.cli.mirror.status import run, status
 from hub.cli.mirror.translate import translate
 from hub.cli.mirror.verification import verify
@@ -76,6 +77,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "resume": resume,
     "drop": drop,
     "drill": drill,
+    "rehearse": rehearse,
     "switchover": switchover,
     "failover": failover,
     "failback": failback,

@@ -7,6 +7,7 @@ and status topics.
                                     pause|link|topic           or one of its topics
                                     retry|link                 stopped partitions may try again
                                     loss|home|epoch            what a failover left behind
+                                    rehearsal|link|start       a rehearsal and its result
                                     ...                        groups, ownership, synced state
     _hub.mirror.status    compact   worker|name                a heartbeat with the worker's shards (header
                                                                `links`: its links, as defined)
@@ -32,6 +33,7 @@ import orjson
 from hub.errors import HubFault
 from hub.formats.fields import known_fields
 from hub.record import NewRecord, Record, TopicPartition
+from hub.replication.clusters.rehearsals import Rehearsal, place_of, rehearsal_of
 from hub.replication.clusters.status_records import (
     HEARD_HEADER,
     LINKS_HEADER,
@@ -95,6 +97,7 @@ class ControlState:
     subjects: dict[tuple[str, str], SyncedSubject] = field(default_factory=dict)
     marks: dict[tuple[str, str], dict[TopicPartition, GroupMark]] = field(default_factory=dict)
     declared: dict[str, FailoverRecord] = field(default_factory=dict)  # by home, the newest epoch's
+    rehearsals: dict[tuple[str, int], Rehearsal] = field(default_factory=dict)  # by link and start
 
     def apply(self, record: Record, now_s: float, now_ms: int) -> None:
         """Apply a record of either topic. Raises HubFault (HUB-5603) for one that is not a mirror's."""
@@ -158,6 +161,8 @@ class ControlState:
                 self.paused[rest] = str(body.get("by", ""))
             case "retry":
                 self.retries[rest] = int(body["at_ms"])
+            case "rehearsal":
+                self.rehearsals[place_of(rest)] = rehearsal_of(rest, body)
             case "loss":
                 said = declared_of(rest, body)
                 if said.home not in self.declared or said.epoch >= self.declared[said.home].epoch:
@@ -198,6 +203,8 @@ class ControlState:
                 self.ends.pop(rest, None)
             case "pause":
                 self.paused.pop(rest, None)
+            case "rehearsal":
+                self.rehearsals.pop(place_of(rest), None)
             case "partition":
                 link, topic, partition = rest.split("|")
                 self.partitions.pop((link, topic, int(partition)), None)

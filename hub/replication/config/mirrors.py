@@ -20,7 +20,7 @@ which topic.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal, Self
 from zoneinfo import ZoneInfo
@@ -28,13 +28,14 @@ from zoneinfo import ZoneInfo
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     field_validator,
     model_validator,
 )
 
+from hub.replication.config.amounts import DurationMs, SizeBytes
+from hub.replication.config.rehearsal_schedule import Rehearse
 from hub.schema_registry.policy.label_patterns import checked
 from hub.security import Sasl, Secret, TlsOrNot
 from hub.topics.tree.tree import matches
@@ -48,10 +49,6 @@ Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 _DAYS: tuple[Day, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _CLOCK = re.compile(r"([01]\d|2[0-3]):([0-5]\d)|24:00")
-_UNITS: Mapping[str, Mapping[str, int]] = {
-    "duration": {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000},
-    "size": {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30},
-}
 _MOST_MIRRORS = 1_000
 
 
@@ -63,20 +60,8 @@ def _name(text: str) -> str:
     return text
 
 
-def _amount(kind: str, example: str) -> BeforeValidator:
-    def read(value: object) -> object:
-        found = re.fullmatch(r"(\d+)\s*([A-Za-z]+)", str(value))
-        if isinstance(value, bool) or found is None or found.group(2) not in _UNITS[kind]:
-            raise ValueError(f'"{value}" is not a {kind} such as {example}')
-        return int(found.group(1)) * _UNITS[kind][found.group(2)]
-
-    return BeforeValidator(read)
-
-
 Name = Annotated[str, AfterValidator(_name)]
 Pattern = Annotated[str, AfterValidator(checked)]
-DurationMs = Annotated[int, _amount("duration", "100ms, 5s or 1h")]
-SizeBytes = Annotated[int, _amount("size", "512KiB or 20MiB")]
 
 
 class _MirrorsModel(BaseModel):
@@ -291,6 +276,7 @@ class Mirror(_MirrorsModel):
     on_unreadable: Literal["stop", "drop"] = "stop"
     verify: bool = True
     protect: bool = True
+    rehearse: Rehearse = None
     paused: bool = False
 
     @model_validator(mode="after")

@@ -121,6 +121,9 @@ def _link_tombstones(link: str, board: ControlState) -> Iterator[NewRecord]:
     for (name, _), subject in board.subjects.items():
         if name == link:
             yield NewRecord(CONTROL_TOPIC, subject.record().key, None)
+    for (name, _), rehearsal in board.rehearsals.items():
+        if name == link:
+            yield rehearsal.forgotten()
     for stated in (board.carries.get(link), board.ends.get(link), board.rights.get(link)):
         if stated is not None:
             yield _tombstone(stated.record())

@@ -27,6 +27,7 @@ from hub.replication.config.topology import Neighborhood, neighborhoods
 from hub.replication.ownership.links import Link, links
 
 _ROUTING = {"source", "target", "topics", "exclude", "owner"}
+_NO_RULES = {"rehearse"}  # it decides about no topic, partition or record
 
 
 class LinkDefinition(NamedTuple):
@@ -75,7 +76,7 @@ def _digests(loaded: _Loaded) -> Mapping[str, str]:
 
 def _digest(file: MirrorsFile, link: Link, near: Neighborhood) -> str:
     body: dict[str, Any] = {
-        "mirror": link.mirror.model_dump(mode="json"),
+        "mirror": link.mirror.model_dump(mode="json", exclude=_NO_RULES),
         "registries": [file.clusters[end].registry for end in (link.source, link.target)],
         "owners": sorted(near.owners),
         "others": {

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from hub.errors import CallerError, ConfigError, Conflict, NotFound, nearest
 from hub.replication.config.mirrors import MIRRORS_FILE, Mirror, MirrorsFile
@@ -45,12 +46,13 @@ def links(file: MirrorsFile) -> dict[str, Link]:
         found[name] = Link(name, mirror, name)
         if file.clusters[mirror.source].owns:
             # Home gets everything that was born away: filters and masks of the copy do not apply to home.
-            turned = {
+            turned: dict[str, Any] = {
                 "source": mirror.target,
                 "target": mirror.source,
                 "start": "earliest",
                 "only": [],
                 "mask": [],
+                "rehearse": None,
                 "acls": mirror.acls.model_copy(update={"principals": _turned(mirror.acls.principals)}),
             }
             back = mirror.model_copy(update=turned)

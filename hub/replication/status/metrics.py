@@ -78,6 +78,7 @@ def families(
     for name, key, said in _OF_MIRROR:
         yield _gauge(name, said, ["mirror"], (([each["mirror"]], each[key]) for each in told))
     yield from _families_of_parts(told, most)
+    yield from _families_of_rehearsals(told)
     yield from _families_of_worst(told, most)
 
 
@@ -111,6 +112,32 @@ def _families_of_parts(told: Sequence[Mapping[str, Any]], most: int) -> Iterator
         "Age of the newest range of a topic that the target will never have",
         ["mirror", "topic"],
         (([each["mirror"], topic], age_s) for each in told for topic, age_s in gap_ages(each)[:most]),
+    )
+
+
+def _families_of_rehearsals(told: Sequence[Mapping[str, Any]]) -> Iterator[Metric]:
+    """Yield age and result of the last complete rehearsal of each mirror; no sample where there is none."""
+    found = [(each["mirror"], each["rehearsal"]) for each in told if each["rehearsal"] is not None]
+    last = [(mirror, one["last"]) for mirror, one in found if one["last"] is not None]
+    yield _gauge("rehearsal_age_seconds", "Since the last complete rehearsal began", ["mirror"],
+        (([mirror], one["ago_s"]) for mirror, one in last))  # fmt: skip
+    yield _gauge(
+        "rehearsal_passed",
+        "1 if the last complete rehearsal showed that a failover would succeed, 0 if not",
+        ["mirror"],
+        (([mirror], one["state"] == "passed") for mirror, one in last),
+    )
+    yield _gauge(
+        "rehearsal_lag_seconds",
+        "How old the oldest record was that the target lacked at the last complete rehearsal",
+        ["mirror"],
+        (([mirror], one["lag_s"]) for mirror, one in last),
+    )
+    yield _gauge(
+        "rehearsal_overdue_seconds",
+        "Since a rehearsal was due that was not made; absent while none is due",
+        ["mirror"],
+        (([mirror], one["overdue_s"]) for mirror, one in found if one["schedule"] is not None),
     )
 
 

@@ -37,6 +37,7 @@ from hub.replication.status.mirror_rows import (
     verified_totals,
 )
 from hub.replication.status.partition_rows import NOT_ASKED, SourceEndOffsets, heartbeat_row
+from hub.replication.status.rehearsal_status import rehearsal_status
 
 SILENT_MS = 15_000
 """Age at which a heartbeat is too old. Workers send one per second; the limit includes clock differences
@@ -88,6 +89,7 @@ def summary_of(
         "definitions": defined,
         **_owners(board, link),
         "source_heard_s": _heard_s(board, link, now_ms),
+        "rehearsal": rehearsal_status(link, board, alive_workers(board, now_ms), now_ms),
         **_left_behind(board, link),
         "partitions": partitions,
         "groups": group_rows(link, board, partitions),
@@ -298,6 +300,11 @@ def _why_left(file: MirrorsFile, board: ControlState, topic: str) -> str:
 def _alive(beat: WorkerHeartbeat, now_ms: int) -> bool:
     """Return whether a worker's heartbeat is recent, by the caller's clock."""
     return now_ms - beat.at_ms < max(SILENT_MS, beat.ttl_ms)
+
+
+def alive_workers(board: ControlState, now_ms: int) -> frozenset[str]:
+    """Return the workers whose heartbeat is recent, by the caller's clock."""
+    return frozenset(name for name, beat in board.beats.items() if _alive(beat, now_ms))
 
 
 def _holds(beat: WorkerHeartbeat, link: Link) -> bool:

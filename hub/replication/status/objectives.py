@@ -21,29 +21,41 @@ Tree = Mapping[str, TopicSpec]
 FILE = "mirrors.yaml"
 # States of a mirror that intentionally carries nothing.
 RESTING = ("paused", "handed over")
-RULES = ("mirror-trouble", "mirror-unknown", "mirror-lag", "mirror-differs", "mirror-gap")
+RULES = (
+    "mirror-trouble",
+    "mirror-unknown",
+    "mirror-lag",
+    "mirror-differs",
+    "mirror-gap",
+    "rehearsal-failed",
+    "rehearsal-overdue",
+)
 
 
 def observe_mirrors(
     statuses: Sequence[Status], tree: Tree, changes: RuleChanges, error: str | None = None
 ) -> list[RuleObservations]:
-    """Return the observations of the five rules of mirrors. ``statuses`` are made by mirror_status.py; a
+    """Return the observations of the rules of mirrors. ``statuses`` are made by mirror_status.py; a
     target that does not answer has the short form. ``error``: why they are not current: mirrors.yaml cannot
     be read, or no cluster could be read.
     """
     trouble, differs, unknown = [], [], []
     late: list[Observation] = []
     lost: list[Observation] = []
+    failed: list[Observation] = []
+    overdue: list[Observation] = []
     for each in statuses:
         trouble.append(_trouble(each, error))
         unknown.append(_unknown(each, error))
         differs.append(_differs(each, error))
         late += _late(each, tree, changes.rule("mirror-lag").limit_ms or 0, error)
         lost += _lost(each, tree, changes.rule("mirror-gap").limit_ms or 0, error)
+        failed += _rehearsal_failed(each, error)
+        overdue += _rehearsal_overdue(each, changes.rule("rehearsal-overdue").limit_ms or 0, error)
     if error is not None and not statuses:
         words = f"the state of mirrors is unknown: {error}"
         unknown.append(Observation(_about(FILE), Verdict.BAD, words, detail=error))
-    found = dict(zip(RULES, (trouble, unknown, late, differs, lost), strict=True))
+    found = dict(zip(RULES, (trouble, unknown, late, differs, lost, failed, overdue), strict=True))
     return [
         RuleObservations(changes.rule(name), tuple(those), whole=error is None)
         for name, those in found.items()
@@ -241,3 +253,54 @@ _WHY = {
     "recreated": "the topic was deleted and made again at the source",
     "skipped": "they could not be taken, or were declared lost",
 }
+
+
+# ---- rehearsals
+
+
+def _scheduled(status: Status) -> Mapping[str, Any] | None:
+    """Return the rehearsals of a mirror that has a schedule; None for all others."""
+    found: Mapping[str, Any] | None = status.get("rehearsal")
+    return found if found is not None and found["schedule"] is not None else None
+
+
+def _rehearsal_unknown(status: Status) -> Iterable[Observation]:
+    """Yield UNKNOWN for a mirror whose target does not answer: whether it has a schedule is not known."""
+    if (why := _not_known(status, None)) is not None:
+        yield Observation(_about(str(status["mirror"])), Verdict.UNKNOWN, detail=why)
+
+
+def _rehearsal_failed(status: Status, error: str | None) -> Iterable[Observation]:
+    """Yield the verdict of the last complete rehearsal. A mirror without a schedule has none."""
+    found, name = _scheduled(status), str(status["mirror"])
+    if found is None:
+        yield from _rehearsal_unknown(status)
+        return
+    last = found["last"]
+    if error is not None or last is None:
+        yield Observation(_about(name), Verdict.UNKNOWN, detail=error or "no rehearsal was complete yet")
+    elif last["state"] == "passed":
+        yield Observation(_about(name), Verdict.GOOD)
+    else:
+        words = f"a failover of mirror {name} would fail, as a rehearsal showed"
+        yield Observation(_about(name), Verdict.BAD, words, 1.0, detail=str(last["reason"]))
+
+
+def _rehearsal_overdue(status: Status, limit_ms: int, error: str | None) -> Iterable[Observation]:
+    """Yield whether a scheduled rehearsal is missing. None is due while the target serves the source."""
+    found, name = _scheduled(status), str(status["mirror"])
+    if found is None or found["waits"]:
+        yield from _rehearsal_unknown(status)
+        return
+    since_s = found["overdue_s"]
+    if error is not None:
+        yield Observation(_about(name), Verdict.UNKNOWN, detail=error)
+    elif since_s is None or since_s * 1000 <= limit_ms:
+        yield Observation(_about(name), Verdict.GOOD, value=since_s)
+    else:
+        words = f"mirror {name} was not rehearsed when it was due, {timedelta(seconds=int(since_s))} ago"
+        newest = next(iter(found["results"]), None)
+        why = (
+            "none was ever made" if newest is None else f"the newest is {newest['state']}: {newest['reason']}"
+        )
+        yield Observation(_about(name), Verdict.BAD, words, since_s, detail=why)

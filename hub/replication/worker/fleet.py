@@ -200,6 +200,7 @@ class Fleet(threading.Thread):
                 self.control,
                 lambda: self._snapshot(link.name),
                 self.secrets,
+                self.worker,
             )
             chores.held = self._held(link)
             self._chores[shard] = chores
@@ -307,6 +308,7 @@ class Fleet(threading.Thread):
                 protected={key: each for key, each in board.protected.items() if key == link},
                 marks={key: dict(each) for key, each in board.marks.items() if key[0] == link},
                 verified={key: each for key, each in board.verified.items() if key[0] == link},
+                rehearsals={key: each for key, each in board.rehearsals.items() if key[0] == link},
             )
 
         return self.listener.ask(copy)

@@ -1,5 +1,5 @@
 """[shell] Link tasks, the background work of a whole link: plan and create topics, carry groups, verify
-copies, compact the map.
+copies, compact the map, rehearse failovers.
 
 The worker that holds the link's shard ``-1`` runs them, in a separate thread: a source that does not answer
 delays only this link. Marks of groups and compactions of the map go through a writer with that shard's
@@ -38,6 +38,7 @@ from hub.replication.ownership.topic_state import paused_topics
 from hub.replication.verification import continuous_check
 from hub.replication.verification.continuous_check import ContinuousVerification
 from hub.replication.verification.local_records import Ranges, born_at_target
+from hub.replication.worker.link_rehearsals import LinkRehearsals
 from hub.replication.worker.link_schemas import PLAN_EVERY_S, LinkSchemas
 from hub.runtime import Backoff
 from hub.times import epoch_ms
@@ -63,6 +64,7 @@ class LinkTasks(threading.Thread):
         control: Callable[[], Control],
         marks: Callable[[], ControlState],
         secrets: Mapping[str, str] | None = None,
+        worker: str = "",
     ) -> None:
         super().__init__(name=f"{shard.link}.chores", daemon=True)
         self.file, self.shard, self.link, self.clusters = file, shard, link, clusters
@@ -85,6 +87,7 @@ class LinkTasks(threading.Thread):
         self._secrets = secrets or {}
         self._rolling: ContinuousVerification | None = None
         self.schemas = LinkSchemas(link, self.source, self.target, self.name)
+        self.rehearsals = LinkRehearsals(file, link, clusters, worker)
 
     def stop(self) -> None:
         self._halt.set()
@@ -102,6 +105,7 @@ class LinkTasks(threading.Thread):
                 if self.ticked_at_s >= plan_at_s or control != planned_for or self._new_schemas():
                     self._plan(control)
                     planned_for, plan_at_s = control, self.ticked_at_s + PLAN_EVERY_S
+                self.rehearsals.step(self._fenced_writer, self._board, self.ticked_at_s)
                 if self.ticked_at_s >= groups_at_s and not self.held:
                     self._carry_groups()
                     groups_at_s = self.ticked_at_s + self.link.mirror.groups.interval / 1000
@@ -213,15 +217,20 @@ class LinkTasks(threading.Thread):
                 f"is below {_LONGEST_READ_MS}"
             )
             return False
-        if self._writer is None:
-            self._writer = self.target.kafka.writer(self.shard.transactional_id)
+        writer = self._fenced_writer()
         # Read after fencing: if anybody else has tombstoned or compacted anything since, the write is
         # refused.
         new = self._folding.step(self._progress.refresh())
         if self.held:
             return False
-        self._writer.append(new)
+        writer.append(new)
         return bool(new)
+
+    def _fenced_writer(self) -> KafkaWriter:
+        """Return the writer with this shard's transactional id; the first call fences its former holder."""
+        if self._writer is None:
+            self._writer = self.target.kafka.writer(self.shard.transactional_id)
+        return self._writer
 
     def _new_schemas(self) -> bool:
         """Return whether there are versions that the target's registry may lack."""

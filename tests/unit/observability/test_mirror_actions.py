@@ -62,11 +62,17 @@ def test_only_operations_that_fit_the_state_are_offered() -> None:
     def names(*, handed_over: bool = False, **more: object) -> tuple[str, ...]:
         return offered({**WELL, **more}, handed_over=handed_over)
 
-    assert names() == ("pause", "switchover", "failover", "promote")
-    assert names(state="paused") == ("resume", "failover", "drop")
+    assert names() == ("pause", "rehearse", "switchover", "failover", "promote")
+    assert names(state="paused") == ("resume", "rehearse", "failover", "drop")
     assert names(handed_over=True) == names(mirror="m~back", declared="m") == ("failback",)
     assert names(operations=[{"kind": "failover"}]) == ("resume", "abort")
     assert offered({"mirror": "m", "state": "unknown"}, handed_over=False) == ()
+
+
+def test_a_rehearsal_is_of_a_whole_mirror() -> None:
+    assert checked_request("m", "rehearse", []).command == "hub mirror rehearse m --now"
+    with pytest.raises(CallerError, match="covers the whole mirror"):
+        checked_request("m", "rehearse", ["nyc.a"])
 
 
 def test_the_page_shows_the_plan_and_then_does_it(hub: StagedEstate, client: TestClient) -> None:

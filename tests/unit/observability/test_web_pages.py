@@ -490,6 +490,27 @@ def test_a_mirrors_page_has_heartbeats_comparisons_bytes_and_groups(client: Test
     assert '<th scope="col" class="n">Would lose</th>' in text
 
 
+def test_a_mirrors_page_has_its_rehearsals(hub: StagedEstate, client: TestClient) -> None:
+    text = client.get("/mirrors", headers=HTML).text
+    for words in (
+        "weekly, Tue 03:00 UTC",
+        "The last one failed, ",
+        "topic &#34;nyc.full&#34; is not mirrored",
+        "at least 12",
+        'href="/mirrors/nyc-lon/rehearse"',
+    ):
+        assert words in text
+    status, _ = estate_mirrors()
+    none = {**status["rehearsal"], "last": None, "results": [], "overdue_s": 7_300.0}
+    known = hub.mirrors
+    hub.mirrors = MirrorFacts([{**status, "rehearsal": none}], 1)
+    try:
+        text = client.get("/mirrors", headers=HTML).text
+    finally:
+        hub.mirrors = known
+    assert "whether a failover would succeed is unknown" in text and "is due since 2" in text
+
+
 def test_a_mirrors_page_says_what_a_failover_left_behind(hub: StagedEstate, client: TestClient) -> None:
     status, _ = estate_mirrors()
     rows = [

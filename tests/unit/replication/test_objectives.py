@@ -69,7 +69,8 @@ def lost(found_at_ms: int, first: int = 5, end: int = 9, reason: Any = "retentio
 
 def test_a_mirror_that_goes_well_is_good_in_all() -> None:
     found = verdicts(status(partition(), compared()))
-    assert found == {"trouble": [GOOD], "unknown": [GOOD], "lag": [GOOD], "differs": [GOOD], "gap": []}
+    none: dict[str, list[Verdict]] = {"gap": [], "rehearsal-failed": [], "rehearsal-overdue": []}
+    assert found == {"trouble": [GOOD], "unknown": [GOOD], "lag": [GOOD], "differs": [GOOD], **none}
 
 
 def test_what_stands_still_is_trouble_with_its_reason() -> None:
@@ -137,7 +138,10 @@ def test_without_a_promise_the_rules_own_limit_holds() -> None:
     )
     assert verdicts(late, changes=file.changes())["lag"] == [GOOD]
     assert verdicts(status(partition(source_end=130, lag_s=601.0)), changes=file.changes())["lag"] == [BAD]
-    with pytest.raises(ValueError, match='"lag" has no limit of its own; mirror-lag and mirror-gap have one'):
+    with pytest.raises(
+        ValueError,
+        match='"lag" has no limit of its own; mirror-lag and mirror-gap and rehearsal-overdue have one',
+    ):
         AlertsFile.model_validate({"rules": {"lag": {"limit": "1m"}}})
 
 
@@ -218,6 +222,8 @@ def test_who_does_not_answer_is_unknown_in_all_and_an_alert_only_of_that() -> No
         "lag": [UNKNOWN, UNKNOWN],
         "differs": [UNKNOWN],
         "gap": [],
+        "rehearsal-failed": [UNKNOWN],
+        "rehearsal-overdue": [UNKNOWN],
     }
     # The same when nobody could be asked, whatever was heard before.
     before = status(partition(), compared(33), progress=lost(NOW))

@@ -12,7 +12,9 @@ from typing import Any, Final, Literal, cast, get_args
 
 from hub.errors import CallerError, NotFound
 
-MirrorAction = Literal["pause", "resume", "abort", "drop", "switchover", "failover", "failback", "promote"]
+MirrorAction = Literal[
+    "pause", "resume", "abort", "drop", "rehearse", "switchover", "failover", "failback", "promote"
+]
 Tail = Literal["replay", "discard"]
 MOST_PATTERNS: Final = 100
 LABELS: Final[Mapping[MirrorAction, str]] = {
@@ -20,6 +22,7 @@ LABELS: Final[Mapping[MirrorAction, str]] = {
     "resume": "Resume",
     "abort": "Abort the change",
     "drop": "Drop",
+    "rehearse": "Rehearse",
     "switchover": "Switch over",
     "failover": "Fail over",
     "failback": "Fail back",
@@ -31,6 +34,8 @@ EFFECTS: Final[Mapping[MirrorAction, str]] = {
     "abort": "The change of ownership is undone. Ownership has not moved.",
     "drop": "Checkpoints, maps and gaps are deleted. A topic that is still in the file is mirrored again "
     "from the start once its copy is deleted.",
+    "rehearse": "A failover is planned on the real clusters, and the result is recorded. No topic, group or "
+    "owner changes.",
     "switchover": "Ownership moves to the target while both sides are up. Stop writers and groups at the "
     "source: it waits until all of them are idle.",
     "failover": "Ownership moves to the target now. Records that were not mirrored stay at the source.",
@@ -58,6 +63,7 @@ class MirrorRequest:
         """Return the command that does the same."""
         words = ["hub", "mirror", "resume" if self.action == "abort" else self.action, self.mirror]
         words += ["--abort"] if self.action == "abort" else []
+        words += ["--now"] if self.action == "rehearse" else []
         for topic in self.topics:
             words += ["--topic", topic]
         words += ["--tail", "discard"] if self.action == "failback" and self.tail == "discard" else []
@@ -126,6 +132,11 @@ def checked_request(
         raise CallerError(
             f"{len(patterns)} topic patterns are too many", hint=f"name at most {MOST_PATTERNS}"
         )
+    if patterns and action == "rehearse":
+        raise CallerError(
+            f'mirror "{mirror}": a rehearsal covers the whole mirror',
+            hint=f"for single topics: hub mirror drill {mirror} --topic {patterns[0]}",
+        )
     return MirrorRequest(mirror, cast(MirrorAction, action), patterns, cast(Tail, tail), delete_copies)
 
 
@@ -149,5 +160,5 @@ def offered(status: Mapping[str, Any], *, handed_over: bool) -> tuple[MirrorActi
     if handed_over or status.get("declared", status["mirror"]) != status["mirror"]:
         return ("failback",)
     if status.get("state") == "paused":
-        return ("resume", "failover", "drop")
-    return ("pause", "switchover", "failover", "promote")
+        return ("resume", "rehearse", "failover", "drop")
+    return ("pause", "rehearse", "switchover", "failover", "promote")

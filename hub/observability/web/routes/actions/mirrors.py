@@ -94,8 +94,8 @@ def _add_operations(pages: PageRouter, operations: Callable[[], HasMirrorOperati
         tail: Text = "replay",
         delete_copies: bool = False,
     ) -> MirrorPlan:
-        """Plan of an operation: pause, resume, abort, drop, switchover, failover, failback, promote. Reads
-        both clusters, changes nothing."""
+        """Plan of an operation: pause, resume, abort, drop, rehearse, switchover, failover, failback,
+        promote. Reads both clusters, changes nothing."""
         asked = checked_request(mirror, action, split_values(topic), tail, delete_copies)
         return operations().plan(asked)
 
