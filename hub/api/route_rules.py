@@ -221,6 +221,8 @@ ROUTES: Final[Mapping[str, Mapping[str, RouteRule]]] = {
     "/api/sinks": {"GET": _HUB_READ},
     "/mirrors": {"GET": _HUB_READ},
     "/api/mirrors": {"GET": _HUB_READ},
+    "/regions": {"GET": _HUB_READ},
+    "/api/regions": {"GET": _HUB_READ},
     "/api/mirrors/{mirror}/translate": {"GET": _HUB_READ},
     "/mirrors/{mirror}/{action}": {"GET": _HUB_OPERATED, "POST": _HUB_OPERATED},
     "/api/mirrors/{mirror}/{action}": {"GET": _HUB_OPERATED, "POST": _HUB_OPERATED},

@@ -42,6 +42,7 @@ PAGES = {
     "sinks": "/sinks",
     "completeness": f"/completeness?topic={staged_estate.ORDERS}",
     "mirrors": "/mirrors",
+    "regions": "/regions",
     "latency": "/latency",
     "cluster": "/cluster",
     "query": "/query",

@@ -45,3 +45,23 @@ def test_a_plan_is_left_without_a_change(site: StagedEstate, open_page: Opener) 
     page.get_by_role("link", name="Cancel").click()
     page.wait_for_url(f"{site.url}/mirrors")
     assert site.mirror_operations.done == []
+
+
+def test_the_map_of_regions_leads_to_the_topics_of_a_mirror(site: StagedEstate, open_page: Opener) -> None:
+    page = open_page(f"{site.url}/mirrors")
+    page.get_by_role("link", name="Map of regions").click()
+    expect(page.locator("h1")).to_have_text("Map of regions")
+    expect(page.get_by_test_id("region")).to_have_count(3)
+    rows = page.get_by_test_id("links").locator("tbody tr")
+    expect(rows).to_have_count(2)
+    expect(rows.nth(0)).to_contain_text("1 offset")
+    expect(rows.nth(0)).to_contain_text("failed")
+    expect(rows.nth(1)).to_contain_text("cluster tyo does not answer")
+    expect(rows.nth(1)).not_to_contain_text("offset")  # unknown, never 0
+    arrow = page.get_by_role("link", name="nyc to lon: 12/s · 0.40 s")
+    arrow.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"{site.url}/mirrors#topics-nyc-lon")
+    topics = page.get_by_role("region", name="Topics of nyc-lon")
+    expect(topics).to_be_visible()
+    expect(topics).to_be_in_viewport()

@@ -57,6 +57,7 @@ REFUSED = {
     "/connect": "hub: true",
     "/sinks": "hub: true",
     "/mirrors": "hub: true",
+    "/regions": "hub: true",
     f"/topics/{HIDDEN}": HIDDEN,
     f"/topics/{HIDDEN}/settings": HIDDEN,
     f"/schemas/{HIDDEN}-value": HIDDEN,

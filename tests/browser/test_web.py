@@ -60,6 +60,7 @@ PAGES = {
     "alerts": "/alerts?silence=topic%3Dshop.**",
     "runbook": "/alerts/runbooks/lag",
     "mirrors": "/mirrors",
+    "map of regions": "/regions",
     "plan of a failover": "/mirrors/nyc-lon/failover?topic=nyc.chat",
     "plan of a reset": "/groups/billing/offsets?to=earliest&topic=shop.orders",
     "editor of a schema": "/schema-editor/shop.orders-value",
@@ -263,6 +264,7 @@ def test_pages_of_a_hub_where_nothing_is_yet_fit_too(open_page: Opener, width: i
         judge("/completeness", "hub completeness run")
         judge("/alerts", "Every objective that can be evaluated is met", "Nobody is notified")
         judge("/mirrors", "Asking the clusters")
+        judge("/regions", "Asking the clusters")
         judge("/query", "No view has rows yet")
         judge("/search?q=nothing", "Nothing has all of")
         judge("/lag?state=SLEEPY", "STALLED")

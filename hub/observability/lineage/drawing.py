@@ -44,9 +44,9 @@ class Drawing:
     high: int = HIGH
 
 
-def drawn(graph: Lineage) -> Drawing:
+def drawn(graph: Lineage, across: int = ACROSS) -> Drawing:
     """Lay the graph out in layers from left to right: each node right of its sources, and near its
-    neighbors within a layer."""
+    neighbors within a layer. ``across``: pixels between two layers."""
     layers: dict[int, list[str]] = defaultdict(list)
     layer = _layers(graph)
     for id in sorted(graph.nodes, key=lambda each: (KINDS.index(graph.nodes[each].kind), each)):
@@ -76,13 +76,13 @@ def drawn(graph: Lineage) -> Drawing:
         for row, id in enumerate(ids):
             at[id] = Box(
                 graph.nodes[id],
-                EDGE_OF + column * (box + ACROSS),
+                EDGE_OF + column * (box + across),
                 EDGE_OF + above + row * (HIGH + DOWN),
             )
     lines = [_line(edge, at[edge.source], at[edge.target], box) for edge in graph.edges]
     columns = len(layers)
     return Drawing(
-        2 * EDGE_OF + columns * box + max(0, columns - 1) * ACROSS,
+        2 * EDGE_OF + columns * box + max(0, columns - 1) * across,
         2 * EDGE_OF + tallest * HIGH + max(0, tallest - 1) * DOWN,
         tuple(at.values()),
         tuple(lines),

@@ -154,6 +154,8 @@ def breadcrumbs(section: str, path: str, place: str = "") -> tuple[Breadcrumb, .
     name, part = path.removeprefix(found.href).strip("/"), ""
     if section == "topics":
         name, _, part = name.partition("/")
+    if path == "/regions":
+        name = "Map of regions"
     for first, last, title in _BESIDE_THEIR_OBJECT:
         if path.startswith(first):
             name, part = path.removeprefix(first).removesuffix(last), title

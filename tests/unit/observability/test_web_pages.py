@@ -64,6 +64,7 @@ PAGES = [
     f"/latency?view={VIEW}&stage=readable&origin=live",
     "/cluster",
     "/mirrors",
+    "/regions",
     "/connect",
     "/connect?q=orders&state=FAILED",
     "/connect?q=nothing",
@@ -108,7 +109,7 @@ def test_a_page_is_one_document_with_its_twin_at_its_foot(client: TestClient, pa
     assert told.status_code == 200 and told.json() is not None
     section = path.split("/")[1].partition("?")[0]
     current = re.findall(r'href="/(\w*)" aria-current="page"', text)
-    assert current == ([] if section == "search" else [section])
+    assert current == {"search": [], "regions": ["mirrors"]}.get(section, [section])
 
 
 @pytest.mark.parametrize(

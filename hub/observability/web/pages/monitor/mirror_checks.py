@@ -69,7 +69,7 @@ def _lacking(status: Mapping[str, Any]) -> ChecklistItem:
             f"The target lacks {count(waiting)} record{'s' * (waiting != 1)} ({seconds(late)}):"
             " a failover would lose them"
         )
-    if not _ends_of_now(status):
+    if not ends_of_now(status):
         return _unknown("The target has all that was seen at the source; what came since is not known")
     heard_s = status.get("source_heard_s")
     if heard_s is not None and heard_s > HEARD_S:
@@ -158,7 +158,7 @@ def handed_over(status: Mapping[str, Any]) -> bool:
     return not is_back and "source" in status and acting.get(status["source"]) == status["target"]
 
 
-def _ends_of_now(status: Mapping[str, Any]) -> bool:
+def ends_of_now(status: Mapping[str, Any]) -> bool:
     """Return whether the lag is based on current source ends: they were just read, or workers run and no
     partition is blocked."""
     rows = [row for row in status.get("partitions", ()) if row["state"] != "left"]

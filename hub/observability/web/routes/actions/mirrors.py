@@ -21,6 +21,9 @@ from hub.observability.web.pages.mirror_actions import (
     checked_request,
 )
 from hub.observability.web.pages.monitor import mirrors
+from hub.observability.web.pages.monitor.lineage import short
+from hub.observability.web.pages.regions import facts
+from hub.observability.web.pages.regions.drawing import region_map
 from hub.observability.web.routes.page_router import PageRouter, Text, split_values
 from hub.record import TopicPartition
 
@@ -59,6 +62,12 @@ def mirror_routes(sources: PageSources) -> APIRouter:
         background: ``asked_at_ms`` is null until they answered once."""
         return mirrors.mirrors_page(sources.mirrors())
 
+    @pages.page("/regions", "monitor/regions.html", more=_map_values)
+    def regions_map(request: Request) -> facts.RegionsPage:
+        """Clusters of mirrors.yaml and the mirrors between them: state, rate, lag with its bound, offsets
+        that a failover now would lose, last rehearsal. What was not heard is unknown, and null."""
+        return facts.regions_page(sources.mirrors(), sources.now_ms())
+
     def operations() -> HasMirrorOperations:
         if sources.mirror_operations is None:
             raise NotFound("this server operates no mirrors", hint="hub mirror --help")
@@ -67,6 +76,14 @@ def mirror_routes(sources: PageSources) -> APIRouter:
     _add_translation(pages, operations)
     _add_operations(pages, operations)
     return pages.routes
+
+
+def _map_values(_request: Request, page: facts.RegionsPage) -> Mapping[str, object]:
+    return {
+        "drawing": region_map(page.regions, page.mirrors),
+        "of": {each.name: each for each in page.regions},
+        "short": short,
+    }
 
 
 def _add_translation(pages: PageRouter, operations: Callable[[], HasMirrorOperations]) -> None:
