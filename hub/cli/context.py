@@ -164,8 +164,8 @@ def _explained(error: ValidationError, file: Path) -> ConfigError:
     first = error.errors()[0]
     steps = [str(step) for step in first["loc"]]
     if not steps:
-        said = first["msg"].removeprefix("Value error, ")
-        return ConfigError(said, hint=f"see {file}, and the variables HUB_*", code="HUB-1101")
+        complaint = first["msg"].removeprefix("Value error, ")
+        return ConfigError(complaint, hint=f"see {file}, and the variables HUB_*", code="HUB-1101")
     name, variable = ".".join(steps), f"HUB_{'__'.join(steps).upper()}"
     where = f"{file}, or variable {variable}" if file.exists() else f"variable {variable}"
     if first["type"] == "extra_forbidden":
@@ -174,9 +174,9 @@ def _explained(error: ValidationError, file: Path) -> ConfigError:
         hint = f'did you mean "{near}"?' if near else f"known are: {', '.join(known)}"
         return ConfigError(f'setting "{name}" is not known', where=str(file), hint=hint, code="HUB-1101")
     got = re.sub(r"//[^/@\s]*@", "//…@", str(first["input"]))  # an address may have a password
-    said = first["msg"].removeprefix("Value error, ")
+    complaint = first["msg"].removeprefix("Value error, ")
     return ConfigError(
-        f'setting "{name}": {said}' + ("" if is_secret(first) else f", got {got[:80]!r}"),
+        f'setting "{name}": {complaint}' + ("" if is_secret(first) else f", got {got[:80]!r}"),
         hint=f"see {where}",
         code="HUB-1101",
     )

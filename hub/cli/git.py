@@ -66,10 +66,10 @@ def _followed(top: Path, commit: str, name: str) -> tuple[str, str]:
     """(blob, size) of the file that a link leads to within the revision;
     ("", "0") when it leads to none there."""
     asked = f"{commit}:{name}\n".encode("utf-8", "surrogateescape")
-    told = (
+    listing = (
         _git(top, "cat-file", "--batch-check", "--follow-symlinks", given=asked) if "\n" not in name else b""
     )
-    found = told.decode("utf-8", "replace").split()
+    found = listing.decode("utf-8", "replace").split()
     return (found[0], found[2]) if len(found) == 3 and found[1] == "blob" else ("", "0")
 
 
@@ -104,9 +104,9 @@ def _git(folder: Path, *arguments: str, given: bytes = b"") -> bytes:
     except subprocess.TimeoutExpired:
         raise CallerError(f"git took longer than {TIMEOUT_S:.0f} s") from None
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
+        stderr = done.stderr.decode(errors="replace").strip().splitlines()
         raise ConfigError(
-            f"git: {said[0] if said else f'exit code {done.returncode}'}",
+            f"git: {stderr[0] if stderr else f'exit code {done.returncode}'}",
             hint="is the folder in a git repository?",
         )
     return done.stdout

@@ -137,13 +137,13 @@ def silence(
     from hub.alerts.alerts_json import matchers_from
 
     try:
-        said = {name: list(values) for name, values in matchers_from(matchers)}
+        labels = {name: list(values) for name, values in matchers_from(matchers)}
     except ValueError as error:
         raise CallerError(
             str(error), hint="for example: hub alert silence topic=shop.** --for 2h --reason …"
         ) from None
     ends = {"for": lasts} if lasts is not None else {"until": until} if until is not None else {"for": "2h"}
-    body = {"matchers": said, "reason": reason, "by": by or _user(), **ends}
+    body = {"matchers": labels, "reason": reason, "by": by or _user(), **ends}
     _show_silence(http.post("/api/alerts/silences", body, timeout_s=TIMEOUT_S), output)
 
 

@@ -39,7 +39,7 @@ def canary(
     if context.invoked_subcommand is not None:
         return
 
-    def tell(body: dict[str, Any]) -> None:
+    def show_report(body: dict[str, Any]) -> None:
         if output is Output.json:
             show_one(body, output)
             return
@@ -47,7 +47,7 @@ def canary(
             show([line(row) for row in body["ways"]], output, COLUMNS)
         note(f"{body['state']}: {body['cause']}")
 
-    body = looked(lambda: http.get("/api/canary", timeout_s=TIMEOUT_S), tell, watch, output)
+    body = looked(lambda: http.get("/api/canary", timeout_s=TIMEOUT_S), show_report, watch, output)
     raise typer.Exit(1 if body["state"] in BAD else 0)
 
 

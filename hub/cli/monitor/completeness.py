@@ -170,8 +170,8 @@ def _run(topic: str, *, mirrors: bool) -> TopicCompleteness:
     from hub.completeness.counting import read_counts, write_entries
 
     settings = load_settings()
-    with closing(_audit(settings, topic, mirrors=mirrors)) as audit, counted(f"audit {topic}") as told:
-        audit.run(told)
+    with closing(_audit(settings, topic, mirrors=mirrors)) as audit, counted(f"audit {topic}") as progress:
+        audit.run(progress)
         verdicts = _of_stores(settings, topic)
         if verdicts:
             write_entries(audit.kafka, verdicts, settings.replication_factor)

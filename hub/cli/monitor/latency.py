@@ -44,7 +44,7 @@ def latency(
     """
     asked = [(name, value) for name, value in (("view", view), ("origin", origin)) if value]
 
-    def tell(rows: list[dict[str, Any]]) -> None:
+    def show_latencies(rows: list[dict[str, Any]]) -> None:
         if not rows and view is not None and not watch:
             raise NotFound(
                 f'view "{view}" is not measured', hint="hub latency shows those that are; hub view ls all"
@@ -62,7 +62,7 @@ def latency(
         else:
             note("no view is running")
 
-    looked(lambda: http.get("/api/latency", asked, timeout_s=TIMEOUT_S), tell, watch, output)
+    looked(lambda: http.get("/api/latency", asked, timeout_s=TIMEOUT_S), show_latencies, watch, output)
 
 
 def skewed(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:

@@ -126,15 +126,15 @@ def why(late: dict[str, Any]) -> str:
     """Why it is late, in a sentence or two."""
     slowest = late["slowest"]
     if not late["path"]:
-        said = "events begin here"
+        answer = "events begin here"
     elif slowest is None or late["seconds"] < 1:
-        said = "it is not late: an event is here within a second, as far as lag is known"
+        answer = "it is not late: an event is here within a second, as far as lag is known"
     else:
-        said = (
+        answer = (
             f"an event takes {format.seconds(late['seconds'])} to get here; most of it, "
             f"{format.seconds(slowest['seconds'])}, it waits for {slowest['target']} to read "
             f"{slowest['source']}: {_edge_text(slowest)}"
         )
     if late["unknown"]:
-        said += f" (the lag of {len(late['unknown'])} steps on the way is not known, so it may be more)"
-    return said
+        answer += f" (the lag of {len(late['unknown'])} steps on the way is not known, so it may be more)"
+    return answer

@@ -60,7 +60,9 @@ def top(
         console = Console(width=None if sys.stdout.isatty() else 200)
         looked(
             lambda: look(processes),
-            lambda seen: show_one(seen, output) if output is Output.json else console.print(screen(seen)),
+            lambda overview: (
+                show_one(overview, output) if output is Output.json else console.print(screen(overview))
+            ),
             watch and not once,
             output,
             interval,
@@ -130,8 +132,8 @@ def _connect(connect: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     if connect is None:
         return []
     failed = connect["failed"]
-    said = "unknown" if failed is None else f"{failed} failed" if failed else "ok"
-    return [("   Connect ", "dim"), (said, {"ok": "green", "unknown": "magenta"}.get(said, "bold red"))]
+    state = "unknown" if failed is None else f"{failed} failed" if failed else "ok"
+    return [("   Connect ", "dim"), (state, {"ok": "green", "unknown": "magenta"}.get(state, "bold red"))]
 
 
 def _cluster(cluster: Mapping[str, Any] | None) -> list[tuple[str, str]]:
@@ -166,33 +168,33 @@ def _cell(value: object) -> Text:
     return value if isinstance(value, Text) else Text(printable(str(value)))
 
 
-def screen(seen: Mapping[str, Any]) -> Group:
+def screen(overview: Mapping[str, Any]) -> Group:
     """Render one refresh with rich."""
     from rich.console import Group
     from rich.text import Text
 
-    kafka, totals = seen["kafka"], seen["totals"]
+    kafka, totals = overview["kafka"], overview["totals"]
     head = Text.assemble(
         ("Kafka ", "dim"),
         (kafka["state"], "green" if kafka["state"] == "up" else "bold red"),
         ("   events/s ", "dim"),
         format.rate(totals["events_per_second"]),
         ("   topics ", "dim"),
-        format.count(seen["topics"]),
+        format.count(overview["topics"]),
         ("   views ", "dim"),
         "not known" if totals["views_live"] is None else f"{totals['views_live']}/{totals['views']} live",
-        *_cluster(seen["cluster"]),
-        *_connect(seen["connect"]),
+        *_cluster(overview["cluster"]),
+        *_connect(overview["connect"]),
     )
     states = Text("  ").join(
-        Text(f"{state} {n}", COLORS[LEVEL[LagState(state)]]) for state, n in seen["states"].items()
+        Text(f"{state} {n}", COLORS[LEVEL[LagState(state)]]) for state, n in overview["states"].items()
     )
     lags = _table("Worst lags", _LAG_COLUMNS, cut=True)
-    for row in seen["worst"]:
+    for row in overview["worst"]:
         cells = line(row) | {"state": Text(row["state"], COLORS[LEVEL[LagState(row["state"])]])}
         lags.add_row(*(_cell(cells[name]) for name in _LAG_COLUMNS))
     views = _table("Views", ("view", "state", "rows", "batch", "oldest unread"))
-    for view in seen["views"]:
+    for view in overview["views"]:
         lag = view["lag"]
         batch_s = None if view["batch_ms"] is None else view["batch_ms"] / 1000
         oldest = format.seconds(lag["seconds"] if lag else None)
@@ -200,9 +202,9 @@ def screen(seen: Mapping[str, Any]) -> Group:
         views.add_row(*map(_cell, (view["name"], view["state"], rows, batch, oldest)))
     numbers = ("pid", "cpu %", "memory MB")
     costs = _table("Processes", ("process", *numbers), right=numbers)
-    for row in seen["processes"]:
+    for row in overview["processes"]:
         costs.add_row(row["process"], str(row["pid"]), _percent(row["cpu_percent"]), str(row["memory_mb"]))
     parts: list[Any] = [head, states, lags]
-    parts += [views] if seen["views"] else []
-    parts += [costs] if seen["processes"] else []
+    parts += [views] if overview["views"] else []
+    parts += [costs] if overview["processes"] else []
     return Group(*parts)

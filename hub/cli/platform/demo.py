@@ -109,8 +109,8 @@ def flights(
         yield
         feeder.replay(fed, events, speed, stop)
 
-    said = "The year is replayed." if speed else "The whole year is in the log."
-    _run("flights", "aircraft_360", [*topics, year.PLANES, year.AIRLINES], feed, port, kafka_port, said)
+    replay = "The year is replayed." if speed else "The whole year is in the log."
+    _run("flights", "aircraft_360", [*topics, year.PLANES, year.AIRLINES], feed, port, kafka_port, replay)
 
 
 def _run(
@@ -120,7 +120,7 @@ def _run(
     feed: Callable[[Feeder, threading.Event], Iterator[None]],
     port: int | None,
     kafka_port: int | None,
-    said: str,
+    replay: str,
 ) -> None:
     from hub.cli.platform.up import make_ready, start
     from hub.demo.feeder import PATIENCE_S, Feeder
@@ -145,7 +145,7 @@ def _run(
             steps = feed(Feeder(cluster, publisher, topics), stop)
             next(steps, None)
             key = _first_row(settings, view, stop, supervisor.step)
-            _greet(settings, view, key, time.monotonic() - began_at, said)
+            _greet(settings, view, key, time.monotonic() - began_at, replay)
             feeding = threading.Thread(target=_rest, args=(steps, stop), name="feeder", daemon=True)
             feeding.start()
             supervisor.run(stop)
@@ -266,12 +266,12 @@ def command_here() -> str:
     return "./run hub" if (checkout / "run").exists() and Path.cwd() == checkout else "hub"
 
 
-def _greet(settings: Settings, view: str, key: str, took_s: float, said: str) -> None:
+def _greet(settings: Settings, view: str, key: str, took_s: float, replay: str) -> None:
     url = settings.url
     run = command_here()
     print(
         f"""
-First rows of {view} after {took_s:.0f} s. {said}
+First rows of {view} after {took_s:.0f} s. {replay}
 
   Dashboard     {url}/?view={view}&key={key}
   One row       curl {url}/views/{view}/{key}

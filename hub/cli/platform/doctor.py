@@ -202,12 +202,12 @@ def _contact(settings: Settings) -> Finding:
     found = notes(settings.home, epoch_ms())
     cut_off = [each for note in found for each in [worst(note)] if is_cut_off(each)]
     if cut_off:
-        said = "; ".join(in_words(each) for each in cut_off)
+        reasons = "; ".join(in_words(each) for each in cut_off)
         fix = (
             "each tries a fresh client every 2 s and resumes by itself; check that Kafka works and that "
             "advertised.listeners leads to it"
         )
-        return Finding("contact", CheckResult.fail, said, fix)
+        return Finding("contact", CheckResult.fail, reasons, fix)
     if not found:
         return Finding("contact", CheckResult.off, f"no process of the hub runs on {settings.home}", "hub up")
     return Finding("contact", CheckResult.ok, f"Kafka answers {', '.join(note.process for note in found)}")
@@ -224,11 +224,11 @@ def _rights(settings: Settings) -> Finding:
     missing = missing_rights(own_cluster(settings, CHECK_S).rights_on())
     if missing:
         more = f", and {len(missing) - _SHOWN_RIGHTS} more" if len(missing) > _SHOWN_RIGHTS else ""
-        said = ", ".join(missing[:_SHOWN_RIGHTS]) + more
+        names = ", ".join(missing[:_SHOWN_RIGHTS]) + more
         return Finding(
             "rights",
             CheckResult.fail,
-            f"missing: {said}",
+            f"missing: {names}",
             "docs/how-to/connect-a-secured-kafka.md lists what the hub needs",
         )
     return Finding("rights", CheckResult.ok, "on all of the hub's own topics that are there")
@@ -313,8 +313,8 @@ def _alerts(settings: Settings) -> Finding:
     live.refresh()
     if complaints := live.complaints():
         more = f"; and {len(complaints) - _SHOWN_ERRORS} more" if len(complaints) > _SHOWN_ERRORS else ""
-        said = "; ".join(complaints[:_SHOWN_ERRORS]) + more
-        return Finding("alerts", CheckResult.fail, said, "docs/runbooks/alerts-file.md")
+        errors = "; ".join(complaints[:_SHOWN_ERRORS]) + more
+        return Finding("alerts", CheckResult.fail, errors, "docs/runbooks/alerts-file.md")
     if not settings.alerts:
         return Finding("alerts", CheckResult.off, "alerts: false: another server of the hub watches")
     path = settings.project / ALERTS_FILE
@@ -341,8 +341,8 @@ def _connect(settings: Settings) -> Finding:
     failed = sorted(name for name, one in connectors.items() if one.state is ConnectState.FAILED)
     if failed:
         first = connectors[failed[0]]
-        said = f"{len(failed)} of {len(connectors)} connectors failed, first {first.name}: {first.reason}"
-        return Finding("connect", CheckResult.fail, said, "docs/runbooks/connect-failed.md")
+        summary = f"{len(failed)} of {len(connectors)} connectors failed, first {first.name}: {first.reason}"
+        return Finding("connect", CheckResult.fail, summary, "docs/runbooks/connect-failed.md")
     return Finding("connect", CheckResult.ok, f"{len(heard)} workers answer, {len(connectors)} connectors")
 
 

@@ -88,8 +88,10 @@ def status(
             return [*local, Part("server", PartState.bad, error.message, error.hint or ""), *tables]
         return [*local, *parts(overview, rows, len(view_files(settings.project))), *tables]
 
-    seen = looked(look, lambda found: show([asdict(each) for each in found], output), watch, output, interval)
-    raise typer.Exit(1 if any(each.state in (PartState.bad, PartState.unknown) for each in seen) else 0)
+    parts = looked(
+        look, lambda found: show([asdict(each) for each in found], output), watch, output, interval
+    )
+    raise typer.Exit(1 if any(each.state in (PartState.bad, PartState.unknown) for each in parts) else 0)
 
 
 def processes(hub: RunningHub | None) -> Part:

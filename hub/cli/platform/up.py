@@ -270,8 +270,10 @@ def start_detached(settings: Settings) -> None:
             if hub is not None and hub.missing:
                 break
             if process.poll() is not None:
-                said = [line for line in log.read_text().splitlines() if line.startswith(("Error", "Hint"))]
-                raise ConfigError("\n".join(said) or last_line(log), hint=f"the log: {log}", code="HUB-1123")
+                errors = [line for line in log.read_text().splitlines() if line.startswith(("Error", "Hint"))]
+                raise ConfigError(
+                    "\n".join(errors) or last_line(log), hint=f"the log: {log}", code="HUB-1123"
+                )
             time.sleep(0.1)
     except KeyboardInterrupt:
         note("Stopping all started processes ...")  # a session of its own: no Ctrl-C reaches it

@@ -23,14 +23,14 @@ class ShellOutput:
     def is_at_terminal(self) -> bool:
         return self.file is None and self.out.isatty()
 
-    def into(self, words: list[str]) -> None:
+    def into(self, arguments: list[str]) -> None:
         """Write data into a file from now on; without a word to the terminal again. Raises CallerError."""
         self.close()
-        if words:
+        if arguments:
             try:
-                self.file = Path(words[0]).expanduser().open("w", encoding="utf-8")
+                self.file = Path(arguments[0]).expanduser().open("w", encoding="utf-8")
             except OSError as error:
-                raise CallerError(f'file "{words[0]}" cannot be written: {error.strerror}') from None
+                raise CallerError(f'file "{arguments[0]}" cannot be written: {error.strerror}') from None
 
     def write(self, text: str) -> None:
         """Write data. Raises CallerError if the file cannot be written."""

@@ -101,13 +101,13 @@ class Session:
 
 def _refusal(answer: httpx2.Response) -> Exception:
     """Return the error of an answer, with its caret if it has one."""
-    said = refused(answer)
-    if not isinstance(said, HubError):
-        return said
+    error = refused(answer)
+    if not isinstance(error, HubError):
+        return error
     try:
         body = answer.json()
-        said.code = str(body.get("error_code") or said.code)
+        error.code = str(body.get("error_code") or error.code)
         caret = body.get("caret")
     except (ValueError, AttributeError):
         caret = None
-    return StatementRefused(said, caret) if caret else said
+    return StatementRefused(error, caret) if caret else error

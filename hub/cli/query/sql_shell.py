@@ -208,13 +208,13 @@ class Shell:
                 f"no command \\{name[:40]}", hint=f"did you mean \\{guess}?" if guess else r"\? lists them"
             )
         try:
-            words = shlex.split(rest)
+            arguments = shlex.split(rest)
         except ValueError as error:
             raise CallerError(f"\\{name}: {error}", hint="close the quotation mark") from None
-        found(words)
+        found(arguments)
 
-    def _describe(self, words: list[str]) -> None:
-        name = words[0].strip('"') if words else None
+    def _describe(self, arguments: list[str]) -> None:
+        name = arguments[0].strip('"') if arguments else None
         self._table(view_rows(self.session) if name is None else relation_rows(self.session, name))
 
     def _table(self, listing: Listing) -> None:
@@ -225,51 +225,53 @@ class Shell:
         ]
         self.out.write(rendered({"columns": columns, "rows": rows}, self.form))
 
-    def _toggle(self, name: str, said: str) -> Callable[[list[str]], None]:
-        def toggle(words: list[str]) -> None:
-            wanted = {"on": True, "off": False}.get(words[0] if words else "", not getattr(self, name))
+    def _toggle(self, name: str, label: str) -> Callable[[list[str]], None]:
+        def toggle(arguments: list[str]) -> None:
+            wanted = {"on": True, "off": False}.get(
+                arguments[0] if arguments else "", not getattr(self, name)
+            )
             setattr(self, name, wanted)
-            self.out.remark(f"{said}: {'on' if wanted else 'off'}.")
+            self.out.remark(f"{label}: {'on' if wanted else 'off'}.")
 
         return toggle
 
-    def _include(self, words: list[str]) -> None:
-        if len(words) != 1:
+    def _include(self, arguments: list[str]) -> None:
+        if len(arguments) != 1:
             raise CallerError(r"\i takes a file")
         if self._files >= 4:
             raise CallerError(r"\i within \i within \i: too deep")
         try:
-            text = Path(words[0]).expanduser().read_text(encoding="utf-8")
+            text = Path(arguments[0]).expanduser().read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise CallerError(f'file "{words[0]}" cannot be read: {error}') from None
+            raise CallerError(f'file "{arguments[0]}" cannot be read: {error}') from None
         self._files += 1
         try:
             self._lines(text)
         finally:
             self._files -= 1
 
-    def _set(self, words: list[str]) -> None:
-        if not words:
+    def _set(self, arguments: list[str]) -> None:
+        if not arguments:
             for name, value in self.parameters.items():
                 self.out.say(f"{name} = {cell(value)}")
             return
-        if not words[0].isidentifier():
+        if not arguments[0].isidentifier():
             raise CallerError(
-                f'"{words[0]}" is not a name of a parameter', hint=r"\set city Oslo, then :city"
+                f'"{arguments[0]}" is not a name of a parameter', hint=r"\set city Oslo, then :city"
             )
-        self.parameters[words[0]] = " ".join(words[1:])
+        self.parameters[arguments[0]] = " ".join(arguments[1:])
 
-    def _unset(self, words: list[str]) -> None:
-        for name in words:
+    def _unset(self, arguments: list[str]) -> None:
+        for name in arguments:
             self.parameters.pop(name, None)
 
-    def _watch(self, words: list[str]) -> None:
+    def _watch(self, arguments: list[str]) -> None:
         if self.last is None:
             raise CallerError(r"\watch: run a query first", hint="run one, then watch it")
         try:
-            seconds = max(_SHORTEST_WATCH_S, float(words[0]) if words else 2.0)
+            seconds = max(_SHORTEST_WATCH_S, float(arguments[0]) if arguments else 2.0)
         except ValueError:
-            raise CallerError(f'\\watch: "{words[0]}" is not a number of seconds') from None
+            raise CallerError(f'\\watch: "{arguments[0]}" is not a number of seconds') from None
         while True:
             self.out.say(f"{time.strftime('%a %H:%M:%S')} (every {seconds:g} s; Ctrl-C ends)")
             self.run(self.last)

@@ -66,8 +66,10 @@ def _print(key: str, before: Mapping[str, Any], after: Mapping[str, Any] | None,
         sys.stdout.write(json.dumps({"key": key, "row": after}) + "\n")
     else:
         now = time.strftime("%H:%M:%S")
-        said = "deleted" if after is None else "  ".join(differences(before, after)) or "(nothing that shows)"
-        sys.stdout.write(f"{now}  {printable(key)}  {printable(said)}\n")
+        change = (
+            "deleted" if after is None else "  ".join(differences(before, after)) or "(nothing that shows)"
+        )
+        sys.stdout.write(f"{now}  {printable(key)}  {printable(change)}\n")
     sys.stdout.flush()
 
 

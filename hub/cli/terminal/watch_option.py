@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 def looked(
     look: Callable[[], T],
-    tell: Callable[[T], None],
+    show: Callable[[T], None],
     watch: bool,
     output: Output = Output.table,
     every_s: float = REFRESH_S,
@@ -45,7 +45,7 @@ def looked(
         else:
             if watch and output is Output.table and sys.stdout.isatty():
                 sys.stdout.write("\x1b[2J\x1b[H")
-            tell(found)
+            show(found)
             if not watch:
                 return found
             sys.stdout.flush()

@@ -152,7 +152,7 @@ def draw(loaded: TopicTree) -> None:
             path = ".".join(labels[:depth])
             if path not in nodes:
                 nodes[path] = nodes[".".join(labels[: depth - 1])].add(labels[depth - 1])
-        said = {
+        facts = {
             "owner": topic.owner,
             "partitions": topic.partitions,
             "compatibility": topic.compatibility,
@@ -160,7 +160,7 @@ def draw(loaded: TopicTree) -> None:
             "tags": ", ".join(topic.tags) or None,
             **{f"config.{key}": value for key, value in topic.config.items()},
         }
-        for key, value in said.items():
+        for key, value in facts.items():
             if value not in (None, ""):
                 by = topic.set_by.get(key, "(default)")
                 origin = "" if by == topic.name else f"   [dim]from {by}[/dim]"

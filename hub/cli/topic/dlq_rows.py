@@ -95,12 +95,12 @@ def show_replayed(rows: list[dict[str, Any]], output: Output, dry_run: bool) -> 
 
 def _replayed_line(row: Mapping[str, Any]) -> dict[str, object]:
     later = row.get("later")
-    said = ""
+    later_events = ""
     if later is not None:
-        said = f"{later['events']}" + (
+        later_events = f"{later['events']}" + (
             "" if later["complete"] else f" in the next {later['scanned']} records"
         )
-    return {**row, "to": row.get("to", "replayed before"), "later events of its key": said}
+    return {**row, "to": row.get("to", "replayed before"), "later events of its key": later_events}
 
 
 def note_repaired(rows: Sequence[Mapping[str, Any]], output: Output, dry_run: bool) -> None:

@@ -28,8 +28,8 @@ def objectives_of(spec: TopicSpec) -> dict[str, str]:
     from hub.topics.tree.tree_file import LATENCY_SHARE
 
     slo = spec.slo
-    said = {"latency": slo.latency_ms, "freshness": slo.freshness_ms, "lag": slo.lag_ms}
-    found = {name: f"{ms / 1000:g} s" for name, ms in said.items() if ms is not None}
+    targets = {"latency": slo.latency_ms, "freshness": slo.freshness_ms, "lag": slo.lag_ms}
+    found = {name: f"{ms / 1000:g} s" for name, ms in targets.items() if ms is not None}
     if slo.latency_ms is not None and slo.latency_share != LATENCY_SHARE:
         found["latency"] += f" for {slo.latency_share * 100:g}%"
     if slo.completeness is not None:
