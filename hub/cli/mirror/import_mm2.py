@@ -192,12 +192,12 @@ def _tell(
     places = [_place_row(each, ends.get(each.place), dry_run) for each in found.places]
     groups = [_group_row(each) for _, carried in found.groups for each in carried]
     if output is Output.json:
-        said = {"mirror": link.name, "dry_run": dry_run, "still_written": list(moved)}
+        head = {"mirror": link.name, "dry_run": dry_run, "still_written": list(moved)}
         topics = {
             "offset_syncs": f"{told.syncs_topic} at {told.syncs_at}",
             "checkpoints": told.checkpoints_topic or None,
         }
-        show_one({**said, **topics, "partitions": places, "groups": groups}, output)
+        show_one({**head, **topics, "partitions": places, "groups": groups}, output)
     else:
         show(places, output, _PLACES)
         if groups:

@@ -72,8 +72,8 @@ def _show_verdicts(
     listed = [_difference(verdict, one) for verdict in verdicts for one in verdict.listed][:limit]
     unlisted = sum(len(each.listed) + each.more for each in verdicts) - len(listed)
     if output is Output.json:
-        told = {"differences": listed, "more_differences": unlisted}
-        show_one({"mirror": name, **found, "partitions": _rows(verdicts), **told}, output)
+        listing = {"differences": listed, "more_differences": unlisted}
+        show_one({"mirror": name, **found, "partitions": _rows(verdicts), **listing}, output)
     else:
         show(_rows(verdicts), output)
         if listed:
@@ -169,12 +169,12 @@ def _tell_verified(
     from hub.replication.verification.continuous_check import of_everything
 
     now_ms = epoch_ms()
-    said = [
+    ranges = [
         of_everything(name, each.checkpoint, verdict, now_ms)
         for each, verdict in verdicts
         if verdict.compared
     ]
     try:
-        append(target, [each.record() for each in said])
+        append(target, [each.record() for each in ranges])
     except HubError as error:
         note(f"! not reported in hub mirror status: {error.message}")

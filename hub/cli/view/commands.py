@@ -107,17 +107,17 @@ def validate(
     wrong: list[ConfigError] = []
     project_ = ViewProject(folder, settings.store_urls, lambda view: schemas_of(folder, view))
     views = {folder / "views" / f"{v.name}.yaml": v for v in load_views(folder, lambda _, e: wrong.append(e))}
-    said: dict[Path, CheckedView] = {}
+    checked: dict[Path, CheckedView] = {}
     for file, view in views.items():
         try:
-            said[file] = checked_view(project_, file, view)
+            checked[file] = checked_view(project_, file, view)
         except ConfigError as error:
             wrong.append(error)
     asks = _has_spark(settings) if spark is None else spark
-    valid = [views[file] for file in said]
+    valid = [views[file] for file in checked]
     analyzed, refused = _analyzed(folder, settings, valid) if asks else ({}, {})
     wrong += refused.values()
-    for file, found in said.items():
+    for file, found in checked.items():
         for warning in found.warnings:
             note(f"! {file}: {warning}")
         if (name := views[file].name) not in refused:
@@ -149,7 +149,9 @@ def _analyzed(
     from hub.materializers.golden.runner import UNKNOWN_SOURCE
 
     plain = {view.name: view for view in views if view.transforms is None}
-    said = {view.name: "; not analyzed: its functions run in Spark only" for view in views if view.transforms}
+    notes = {
+        view.name: "; not analyzed: its functions run in Spark only" for view in views if view.transforms
+    }
     refused: dict[str, ConfigError] = {}
     with golden_runner(settings, folder, plain) as runner:
         for name in plain:
@@ -161,8 +163,8 @@ def _analyzed(
                 if error.code != UNKNOWN_SOURCE:
                     raise
             else:
-                said[name] = ", by Spark's analyzer"
-    return said, refused
+                notes[name] = ", by Spark's analyzer"
+    return notes, refused
 
 
 def _entity_report(folder: Path, view: View) -> dict[str, Any]:
@@ -211,24 +213,25 @@ def explain(
     found = declared_view(folder, view)
     schemas, unknown = schemas_of(folder, found)
     if isinstance(found, SqlView):
-        told = _view_report(found, schemas) | _grouped(folder, found)
+        report = _view_report(found, schemas) | _grouped(folder, found)
     else:
-        told = _entity_report(folder, found)
+        report = _entity_report(folder, found)
     if found.proof.recompute is not None:
-        told["recomputed"] = (
+        report["recomputed"] = (
             f"every {found.proof.recompute} from its sources as a check, and all rows are compared"
         )
     if unknown:
-        told["not checked"] = unchecked(folder, found, unknown)
-    plan = told.get("plan")
+        report["not checked"] = unchecked(folder, found, unknown)
+    plan = report.get("plan")
     if isinstance(plan, list) and output is Output.table:
-        told = dict(
-            row for name, value in told.items()
+        report = dict(
+            row for name, value in report.items()
             for row in ([(f"plan {n}", line) for n, line in enumerate(plan, 1)] if name == "plan" else [(name,
             value)])
         )  # fmt: skip
     show_one(
-        {name: in_words(value) for name, value in told.items()} if output is Output.table else told, output
+        {name: in_words(value) for name, value in report.items()} if output is Output.table else report,
+        output,
     )
 
 
@@ -337,12 +340,12 @@ def _view_report(view: SqlView, schemas: Mapping[str, Any]) -> dict[str, object]
     from hub.materializers.planning.classify import classify
 
     found = classify(checked(view, schemas))
-    told: dict[str, object] = {"view": view.name, "kind": found.name, "why": found.reason}
+    report: dict[str, object] = {"view": view.name, "kind": found.name, "why": found.reason}
     if found.nearest:
-        told["nearest native form" if not found.native else "note"] = found.nearest
+        report["nearest native form" if not found.native else "note"] = found.nearest
     if not found.native:
-        told |= _delta(found, schemas)
-    told |= {
+        report |= _delta(found, schemas)
+    report |= {
         "engine": f"Spark, {found.mode} mode" if found.native else "the incremental engine",
         "real time": _in_real_time(found),
         "key": list(found.key),
@@ -350,7 +353,7 @@ def _view_report(view: SqlView, schemas: Mapping[str, Any]) -> dict[str, object]
         "columns": list(found.query.columns),
     }
     for name, source in view.sources.items():
-        told[f"source {name}"] = {
+        report[f"source {name}"] = {
             "topic": source.topic,
             "as": source.read_as,
             **({"table": source.table.model_dump(exclude_defaults=True)} if source.table is not None else {}),
@@ -358,10 +361,10 @@ def _view_report(view: SqlView, schemas: Mapping[str, Any]) -> dict[str, object]
             "reads": sorted(found.query.used[name]),
             **({"event_time": source.event_time, "watermark": source.watermark} if source.event_time else {}),
         }
-    told["changelog"] = view.changelog
+    report["changelog"] = view.changelog
     if found.late:
-        told["late events"] = view.late_topic
-    return told
+        report["late events"] = view.late_topic
+    return report
 
 
 def _in_real_time(found: Classified) -> str:
@@ -381,14 +384,14 @@ def _delta(found: Classified, schemas: Mapping[str, Any]) -> dict[str, object]:
     sources = found.query.view.sources
     unknown = [name for name in sources if name not in schemas]
     streams = [name for name, source in sources.items() if source.read_as == "stream"]
-    told: dict[str, object] = {}
+    report: dict[str, object] = {}
     if unknown:
-        told["plan"] = (
+        report["plan"] = (
             f"depends on the types of {', '.join(unknown)}: the hub checks this when it starts the view"
         )
     else:
-        told["plan"] = planned(found, schemas).explain()
-    told["keeps"] = "the current rows of every input and of the view" + (
+        report["plan"] = planned(found, schemas).explain()
+    report["keeps"] = "the current rows of every input and of the view" + (
         f", and every event of {', '.join(streams)}" if streams else ""
     )
-    return told
+    return report

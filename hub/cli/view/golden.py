@@ -63,8 +63,8 @@ def _show_verdicts(verdicts: Sequence[CaseResult], output: Output) -> None:
         return
     show([{"view": v.view, "test": v.case, "": "ok" if v.passed else "FAILED"} for v in verdicts], output)
     for verdict in verdicts:
-        for said in verdict.differences:
-            note(f"{verdict.view}, {verdict.case}: {said}")
+        for difference in verdict.differences:
+            note(f"{verdict.view}, {verdict.case}: {difference}")
 
 
 def run_tests(

@@ -99,7 +99,7 @@ def snapshot_group_summary(group: Mapping[str, Any] | None) -> str:
 def stores_in_short(stores: Iterable[Mapping[str, Any]]) -> str:
     """Return a summary such as ``serving, lake (filling, 1200 behind), warehouse (DIFFERS)``."""
     return ", ".join(
-        each["store"] + (f" ({', '.join(said)})" if (said := _not_as_it_should(each)) else "")
+        each["store"] + (f" ({', '.join(parts)})" if (parts := _not_as_it_should(each)) else "")
         for each in stores
     )
 
@@ -112,19 +112,19 @@ def in_words(value: object, width: int = 100) -> object:
     """
     match value:
         case Mapping():
-            said = "; ".join(f"{name}: {in_words(each, 10**6)}" for name, each in value.items())
+            text = "; ".join(f"{name}: {in_words(each, 10**6)}" for name, each in value.items())
         case list() | tuple():
-            said = ", ".join(str(in_words(each, 10**6)) for each in value)
+            text = ", ".join(str(in_words(each, 10**6)) for each in value)
         case _:
             return value
-    return fill(said, width, break_long_words=False, break_on_hyphens=False)
+    return fill(text, width, break_long_words=False, break_on_hyphens=False)
 
 
 def _not_as_it_should(store: Mapping[str, Any]) -> list[str]:
     behind = "?" if store["lag"] is None else store["lag"]
-    said = [] if store["state"] == "live" else [store["state"], f"{behind} behind"]
+    parts = [] if store["state"] == "live" else [store["state"], f"{behind} behind"]
     proof = store.get("proof")
-    return [*said, "DIFFERS"] if proof is not None and proof["state"] == "DIFFERS" else said
+    return [*parts, "DIFFERS"] if proof is not None and proof["state"] == "DIFFERS" else parts
 
 
 def _state(view: Mapping[str, Any], now_ms: int) -> str:
@@ -147,13 +147,13 @@ def _batch(batch: Mapping[str, Any] | None, now_ms: int) -> str | None:
     if not batch:
         return None
     events, ms = batch["input_rows"], batch["batch_ms"]
-    said = (
+    text = (
         f"{batch['mode']}: {events} {'event' if events == 1 else 'events'} in {format.seconds(ms / 1000)}, "
     )
-    said += format.ago(batch["committed_at_ms"], now_ms)
+    text += format.ago(batch["committed_at_ms"], now_ms)
     dead, late = batch["dead_records"], batch["late_records"]
     return (
-        said + (f"; {dead} to the dead-letter topic" if dead else "") + (f"; {late} too late" if late else "")
+        text + (f"; {dead} to the dead-letter topic" if dead else "") + (f"; {late} too late" if late else "")
     )
 
 
@@ -163,13 +163,13 @@ def _store(store: Mapping[str, Any], now_ms: int) -> str:
 
     proof = store.get("proof")
     behind = store["lag"]
-    said = [
+    parts = [
         store["state"],
         f"{behind} behind" if behind else "",
         store["reason"] or "",
         verification_summary(proof, now_ms) if proof else "",
     ]
-    return f"{store['store']}, {store['kind']}: {', '.join(filter(None, said))}"
+    return f"{store['store']}, {store['kind']}: {', '.join(filter(None, parts))}"
 
 
 def _recomputed(found: Mapping[str, Any] | None, now_ms: int) -> str | None:

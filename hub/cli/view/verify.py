@@ -142,7 +142,7 @@ def _verdict(settings: Settings, name: str, view: str, timeout_s: float, most: i
     log = own_cluster(settings)
     schemas = RegistryClient(settings.registry)
     with (
-        counted(f"{view} in {name}") as told,
+        counted(f"{view} in {name}") as progress,
         closing(open_store(settings.store_urls[name], read_only=True)) as opened,
     ):
         table, changelog = view, changelog_of(view)
@@ -153,7 +153,14 @@ def _verdict(settings: Settings, name: str, view: str, timeout_s: float, most: i
             served = versions_of(known[f"{PREFIX}{view}"]).served
             changelog = changelog_of(table_of(view, served.suffix))
         return verify(
-            log, schemas, table, opened, changelog=changelog, timeout_s=timeout_s, most=most, told=told
+            log,
+            schemas,
+            table,
+            opened,
+            changelog=changelog,
+            timeout_s=timeout_s,
+            most=most,
+            progress=progress,
         )
 
 
@@ -172,8 +179,8 @@ def _line(name: str, verdict: ComparisonResult) -> dict[str, Any]:
 def verification_summary(proof: Mapping[str, Any], now_ms: int) -> str:
     """Return a summary such as ``MATCHES 12 s ago``, or ``OPEN:
     the store catches up (matched 3 min ago)``."""
-    matched_ms, said = proof["matched_ms"], f"{proof['state']}"
+    matched_ms, state = proof["matched_ms"], f"{proof['state']}"
     ago = "" if matched_ms is None else format.ago(matched_ms, now_ms)
     if proof["state"] == "MATCHES":
-        return f"{said} {ago}"
-    return f"{said}: {proof['reason']}" + (f" (matched {ago})" if ago else "")
+        return f"{state} {ago}"
+    return f"{state}: {proof['reason']}" + (f" (matched {ago})" if ago else "")

@@ -30,20 +30,20 @@ def plan_view(view: ViewName, output: OutputOption = Output.table) -> None:
     """
     from hub.materializers.definition.load import definition_text
 
-    told = _versions(view)
-    served = next(each for each in told["versions"] if each["state"] == "served")
+    answer = _versions(view)
+    served = next(each for each in answer["versions"] if each["state"] == "served")
     file = load_settings().project / "views" / f"{view}.yaml"
     text = definition_text(file) if file.exists() else None
-    coming = next((each for each in told["versions"] if each["state"] in ("building", "ready")), None)
+    coming = next((each for each in answer["versions"] if each["state"] in ("building", "ready")), None)
     diff = [] if text is None else _diff(served["text"], text, view, served["number"])
     body = {
         "view": view,
         "served": served["number"],
-        "file": _of_file(text, told, served),
+        "file": _of_file(text, answer, served),
         "next": _next(coming, served),
         "diff": diff,
         "comparison": (coming or {}).get("comparison"),
-        "versions": [_line(each) for each in told["versions"]],
+        "versions": [_line(each) for each in answer["versions"]],
     }
     if output is Output.json:
         show_one(body, output)
@@ -51,7 +51,7 @@ def plan_view(view: ViewName, output: OutputOption = Output.table) -> None:
     show_one({name: body[name] for name in ("view", "served", "file", "next")}, output)
     for line in diff:
         print(line)
-    show([_line(each) for each in told["versions"]], output, _COLUMNS)
+    show([_line(each) for each in answer["versions"]], output, _COLUMNS)
     if coming is not None and coming["comparison"]:
         show_comparison(coming["number"], coming["comparison"])
 
@@ -152,28 +152,28 @@ def _command(view: str, action: str, version: int | None, timeout_s: float, outp
     path = f"/view-versions/{quote(view, safe='')}"
     asked = post(path, {"action": action, "version": version})["id"]
     deadline = time.monotonic() + timeout_s
-    while (told := _versions(view))["answered"] != asked:
+    while (answer := _versions(view))["answered"] != asked:
         if time.monotonic() >= deadline:
             raise PeerError(
                 f'view "{view}": {action} was not answered within {timeout_s:g} s',
                 hint="the materializer carries it out when it runs; check with hub view plan",
             )
         time.sleep(_ASK_S)
-    if told["refusal"] is not None:
-        raise Conflict(f'view "{view}": {told["refusal"]}', hint=f"hub view plan {view} shows its versions")
+    if answer["refusal"] is not None:
+        raise Conflict(f'view "{view}": {answer["refusal"]}', hint=f"hub view plan {view} shows its versions")
     # The log has it; readers have it once the store does, which is a moment later.
-    while action in ("apply", "rollback") and not _read_here(told):
+    while action in ("apply", "rollback") and not _read_here(answer):
         if time.monotonic() >= deadline:
             note("! the store does not have it yet")
             break
         time.sleep(_ASK_S)
-        told = _versions(view)
-    show([_line(each) for each in told["versions"]], output, _COLUMNS)
+        answer = _versions(view)
+    show([_line(each) for each in answer["versions"]], output, _COLUMNS)
 
 
-def _read_here(told: dict[str, Any]) -> bool:
-    served = next(each for each in told["versions"] if each["state"] == "served")
-    return bool(served["changelog"] == told["served_changelog"])
+def _read_here(answer: dict[str, Any]) -> bool:
+    served = next(each for each in answer["versions"] if each["state"] == "served")
+    return bool(served["changelog"] == answer["served_changelog"])
 
 
 def _line(version: dict[str, Any]) -> dict[str, Any]:
@@ -207,12 +207,12 @@ def _waits_for(version: dict[str, Any]) -> str | None:
     return None
 
 
-def _of_file(text: str | None, told: dict[str, Any], served: dict[str, Any]) -> str:
+def _of_file(text: str | None, answer: dict[str, Any], served: dict[str, Any]) -> str:
     if text is None:
         return "there is none"
     if text == served["text"]:
         return "as it is served"
-    return "differs from the served version" if text == told["judged"] else "changed, not looked at yet"
+    return "differs from the served version" if text == answer["judged"] else "changed, not looked at yet"
 
 
 def _next(coming: dict[str, Any] | None, served: dict[str, Any]) -> str:

@@ -41,14 +41,14 @@ from hub.materializers.verification.followed_changelogs import ChangelogFolds, F
 from hub.materializers.verification.snapshot_comparison import compare_rows
 from hub.materializers.verification.turns import (
     CheckedStoreThread,
-    Told,
+    LastReport,
     VerifiableView,
     ViewTurn,
     due_reports,
 )
 from hub.materializers.verification.verification_status import (
     MOST_NEEDED_S,
-    TELL_S,
+    REPORT_S,
     VerificationState,
     VerificationStatus,
     aged,
@@ -93,7 +93,7 @@ class ContinuousVerifier:
     now_ms: Callable[[], int] = epoch_ms
     rest: Callable[[float], object] = time.sleep
     turns: dict[tuple[str, str], ViewTurn] = field(default_factory=dict)
-    told: dict[str, Told] = field(default_factory=dict)
+    reported: dict[str, LastReport] = field(default_factory=dict)
     looked_s: float = field(default_factory=time.monotonic)
     folds: ChangelogFolds = field(init=False)
     writer: Writer | None = None
@@ -352,11 +352,11 @@ class ContinuousVerifier:
         most_s = cpu_s * (1 / share_now - 1)
         if most_s > 0:
             self._rest(self.clock.rest(min(most_s, _LONGEST_REST_S)))
-        if time.monotonic() - self.looked_s > TELL_S:
+        if time.monotonic() - self.looked_s > REPORT_S:
             # During a long comparison, keep reporting on the other views.
             self._age()
             with suppress(HubError):
-                self._tell_due()
+                self._report_due()
 
     def _rest(self, seconds: float) -> None:
         if seconds > 0:
@@ -366,19 +366,19 @@ class ContinuousVerifier:
 
     def _tell(self) -> None:
         self._rest(self.clock.rest(_LONGEST_REST_S))
-        self._tell_due()
+        self._report_due()
 
-    def _tell_due(self) -> None:
+    def _report_due(self) -> None:
         self.looked_s = time.monotonic()
         stores = [each.name for each in self.keepers]
-        due = due_reports(stores, self.turns, self.told, self._needs_s, self.looked_s)
+        due = due_reports(stores, self.turns, self.reported, self._needs_s, self.looked_s)
         if not due or not self.cluster.partition_counts([PROGRESS_TOPIC]):
             return
         if self.writer is None:
             self.writer = self.cluster.writer()
         now_ms = self.now_ms()
         self.writer.append([record(name, proofs, now_ms) for name, proofs, _ in due])
-        self.told |= {name: said for name, _, said in due}
+        self.reported |= {name: report for name, _, report in due}
 
 
 def _identity(changelog: str, topic_id: str, types: Mapping[str, AvroType]) -> str:

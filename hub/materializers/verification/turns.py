@@ -9,8 +9,8 @@ from typing import Protocol
 
 from hub.materializers.stores.store import ViewStore
 from hub.materializers.verification.verification_status import (
+    REPORT_S,
     SOON_S,
-    TELL_S,
     VerificationState,
     VerificationStatus,
 )
@@ -58,7 +58,7 @@ class FirstRead:
 
 
 # The states of a store's views, the time of the last comparison, and of the report (monotonic).
-Told = tuple[tuple[tuple[str, VerificationState], ...], int, float]
+LastReport = tuple[tuple[tuple[str, VerificationState], ...], int, float]
 
 
 @dataclass
@@ -82,10 +82,10 @@ class ViewTurn:
 def due_reports(
     stores: Iterable[str],
     turns: Mapping[tuple[str, str], ViewTurn],
-    told: Mapping[str, Told],
+    reported: Mapping[str, LastReport],
     needs_s: Callable[[ViewTurn], float],
     now_s: float,
-) -> list[tuple[str, list[VerificationStatus], Told]]:
+) -> list[tuple[str, list[VerificationStatus], LastReport]]:
     """Return (store, statuses, resulting records) of each store that has news."""
     due = []
     for name in stores:
@@ -94,13 +94,13 @@ def due_reports(
             for (store, _), turn in sorted(turns.items(), key=lambda each: each[0])
             if store == name
         ]
-        if not proofs and name not in told:
+        if not proofs and name not in reported:
             continue
         states = tuple((each.view, each.state) for each in proofs)
         compared_ms = max((each.compared_ms or 0 for each in proofs), default=0)
-        before, known_ms, at_s = told.get(name, ((), 0, 0.0))
+        before, known_ms, at_s = reported.get(name, ((), 0, 0.0))
         # A further match can wait: a record holds all views of a store and goes into every store.
-        pause_s = TELL_S if compared_ms == known_ms else SOON_S
+        pause_s = REPORT_S if compared_ms == known_ms else SOON_S
         if states != before or now_s - at_s > pause_s:
             due.append((name, proofs, (states, compared_ms, now_s)))
     return due

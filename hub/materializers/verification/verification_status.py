@@ -21,7 +21,7 @@ RULE, UNPROVED = "view-differs", "view-unproved"
 
 
 # Reports: at once when a state changes, soon after a comparison, else at this interval; older ones are stale.
-SOON_S, TELL_S, STALE_S = 5.0, 30.0, 90.0
+SOON_S, REPORT_S, STALE_S = 5.0, 30.0, 90.0
 
 
 # Upper bound of a first comparison's estimate; without progress the estimate would grow without limit.

@@ -31,7 +31,7 @@ from hub.record import Positions, lag_records
 _ROWS = 5_000
 _PAUSE_S = 0.2
 
-Told = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 
 
 def verify(
@@ -43,11 +43,11 @@ def verify(
     changelog: str | None = None,
     timeout_s: float = 60.0,
     most: int = MOST_NAMED,
-    told: Told = lambda _done, _all: None,
+    progress: OnProgress = lambda _done, _all: None,
 ) -> ComparisonResult:
     """Compare a view's table in a store with its changelog; name the first ``most`` keys that differ.
 
-    ``view``: the table's name in the store. ``told`` is called with (records read, records in all).
+    ``view``: the table's name in the store. ``progress`` is called with (records read, records in all).
     ``timeout_s``: how long the store may take to reach the log's end.
 
     Raises NotFound (no such changelog or view), PeerError (the store or the log makes no progress), Conflict
@@ -64,7 +64,7 @@ def verify(
         _require_same(view, cut, description.topic_id, types)
 
     def progressed(_cpu_s: float, _sliced: bool) -> None:
-        told(total - lag_records(end, fold.fold.positions or begin), total)
+        progress(total - lag_records(end, fold.fold.positions or begin), total)
 
     with (
         tempfile.TemporaryDirectory(prefix="hub-verify-") as folder,

@@ -441,7 +441,7 @@ class Watched:
         for _ in range(round(minutes * 6)):
             self.world.now += 10_000
             if not silent:
-                self.world.prover.told.clear()  # its own clock does not move here: make it report again
+                self.world.prover.reported.clear()  # its own clock does not move here: make it report again
                 self.world.prover.step()
             told, now = self.world.told(), self.world.now
             seen = [
@@ -541,7 +541,7 @@ def test_how_long_it_takes_is_told_and_forgotten_when_it_was_compared(world: Wor
 
     assert 10_060 <= told() < 12_000
     assert world.proved().state is VerificationState.MATCHES
-    world.prover.told.clear()
+    world.prover.reported.clear()
     world.prover._tell()
     assert 60 <= told() < 1_000
 
@@ -549,10 +549,10 @@ def test_how_long_it_takes_is_told_and_forgotten_when_it_was_compared(world: Wor
 def test_a_comparison_that_takes_long_is_no_silence(world: World, monkeypatch: Any) -> None:
     world.applied().proved()
     monkeypatch.setattr("hub.materializers.verification.continuous_check._ROWS", 1)
-    monkeypatch.setattr("hub.materializers.verification.continuous_check.TELL_S", -1.0)
+    monkeypatch.setattr("hub.materializers.verification.continuous_check.REPORT_S", -1.0)
     told: list[int] = []
-    tell = world.prover._tell_due
-    monkeypatch.setattr(world.prover, "_tell_due", lambda: (told.append(1), tell()))
+    tell = world.prover._report_due
+    monkeypatch.setattr(world.prover, "_report_due", lambda: (told.append(1), tell()))
     world.prover.turns[KEY].next_s = 0.0
     world.prover.step()
     assert len(told) > len(world.stored()), "told in the midst of it"

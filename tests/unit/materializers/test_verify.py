@@ -47,7 +47,7 @@ def drained(bench: Any) -> Any:
 def test_a_store_that_applied_all_is_equal(bench: Any) -> None:
     drained(bench)
     heard: list[tuple[int, int]] = []
-    found = verify(bench.cluster, bench.schemas, "v", bench.other, told=lambda *each: heard.append(each))
+    found = verify(bench.cluster, bench.schemas, "v", bench.other, progress=lambda *each: heard.append(each))
     assert found.equal and found.changelog.rows == found.store.rows > 20
     assert found.changelog.value == found.store.value and not found.keys
     assert heard[-1][0] == heard[-1][1] == sum(offset for _, offset in found.positions)
