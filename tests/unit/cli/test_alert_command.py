@@ -82,7 +82,7 @@ def test_one_alert_closely_and_the_rules(desk: StagedAlerts) -> None:
 
 def test_what_is_said_wrongly_and_what_is_not_watched(desk: StagedAlerts) -> None:
     assert "LABEL=VALUE" in run("silence", "indexer", "--reason", "x", code=1)
-    assert "no end of a silence" in run("silence", "a=b", "--for", "soon", "--reason", "x", code=1)
+    assert "not the end of a silence" in run("silence", "a=b", "--for", "soon", "--reason", "x", code=1)
     assert "Missing option" in str(CliRunner().invoke(app, ["alert", "silence", "a=b"]).output)
     desk.error = "another server of the hub watches now"
     assert "nothing is watched now: another server" in run("ls")
