@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from hub.approvals.second_person import is_own
 from hub.errors import CallerError, NotFound
 
 Status = Literal["requested", "approved", "running", "done", "canceled"]
@@ -119,7 +120,7 @@ def approve(erasure: Erasure, by: str, now_ms: int, delay_ms: int, *, needs_seco
         raise ErasureRefused(
             f"erasure {erasure.id} is {erasure.status}", hint=f"hub erase show {erasure.id} shows its state"
         )
-    if needs_second and by == erasure.requested_by:
+    if is_own(by, [erasure.requested_by], second=needs_second):
         raise ErasureRefused(
             f"erasure {erasure.id} was requested by {by}, and a second person approves",
             hint="ask somebody else with the role operate over the hub",

@@ -11,7 +11,8 @@ from fastapi import APIRouter
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from hub.access_log.chain import LogSigner
-from hub.caller import CALLER, done_by
+from hub.approvals.second_person import needs_second
+from hub.caller import done_by
 from hub.erasure.log import ErasureLog
 from hub.erasure.model import Erasure, approve, cancel, checked_request, find_erasure
 from hub.erasure.places import ProjectFacts, find_places
@@ -107,7 +108,7 @@ def _add_decisions(router: APIRouter, erasing: Erasing) -> None:
     @router.post("/api/erasures/{id}/approve")
     def approved(id: str, body: ErasureDecision) -> dict[str, Any]:
         """Approve an erasure. While access is controlled, the requester cannot."""
-        by, second = done_by(body.by), CALLER.get() is not None
+        by, second = done_by(body.by), needs_second()
         now_ms, delay_ms = erasing.now_ms(), erasing.delay_ms
         return as_json(
             erasing.log.submit(

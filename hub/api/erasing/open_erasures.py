@@ -11,7 +11,7 @@ from hub.access_log.chain import LogSigner
 from hub.config import Settings
 from hub.erasure.facts import project_facts
 from hub.erasure.keys import PersonKeys
-from hub.erasure.log import ErasureLog
+from hub.erasure.log import erasure_log
 from hub.erasure.routes import Erasing, create_router
 from hub.erasure.runner import ErasureRunner
 from hub.erasure.views import ViewEraser
@@ -35,7 +35,7 @@ def add_erasures(
     opened: AsyncExitStack,
 ) -> None:
     """Add the routes, and start the thread that carries out erasures. Raises ConfigError."""
-    facts, log = partial(project_facts, settings), ErasureLog(cluster, settings.replication_factor)
+    facts, log = partial(project_facts, settings), erasure_log(cluster, settings.replication_factor)
     delay_ms = int(settings.erase_delay_hours * _HOUR_MS)
     erasing = Erasing(log, facts, LogSigner(make_key(settings.home)), delay_ms, epoch_ms)
     app.include_router(create_router(erasing))

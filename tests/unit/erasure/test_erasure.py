@@ -12,7 +12,7 @@ import pytest
 
 from hub.access_log.chain import LogSigner
 from hub.erasure.keys import LAG, PersonKeys
-from hub.erasure.log import ErasureLog
+from hub.erasure.log import erasure_log
 from hub.erasure.model import (
     Erasure,
     ErasureRefused,
@@ -167,7 +167,7 @@ class World:
 
     def start(self) -> None:
         """Start a server; the one before was killed."""
-        self.log = ErasureLog(self.cluster, 1)
+        self.log = erasure_log(self.cluster, 1)
         keys = PersonKeys(self.cluster, 1_000, 1, lambda: self.now_ms)
         views = ViewEraser(self.cluster, lambda: self.progress, {"serving": self.url}, lambda: self.now_ms)
         self.runner = ErasureRunner(self.log, keys, views, lambda: FACTS, 300_000, None, lambda: self.now_ms)

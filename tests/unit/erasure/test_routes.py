@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from hub.access_log.chain import LogSigner
 from hub.api.app import on_hub_error
 from hub.caller import CALLER, Caller, Decision
-from hub.erasure.log import ErasureLog
+from hub.erasure.log import erasure_log
 from hub.erasure.places import ProjectFacts, TopicFacts
 from hub.erasure.proof import signature_holds
 from hub.erasure.routes import Erasing, create_router
@@ -43,7 +43,7 @@ class SignedIn:
 def client() -> Iterator[TestClient]:
     app = FastAPI()
     erasing = Erasing(
-        ErasureLog(MemoryCluster(now_ms=1), 1), lambda: FACTS, LogSigner(b"k" * 32), 3_600_000, lambda: 5_000
+        erasure_log(MemoryCluster(now_ms=1), 1), lambda: FACTS, LogSigner(b"k" * 32), 3_600_000, lambda: 5_000
     )
     app.include_router(create_router(erasing))
     app.add_exception_handler(HubError, on_hub_error)
