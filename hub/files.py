@@ -7,6 +7,7 @@ project is read here.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -85,8 +86,13 @@ def write_text(path: Path, text: str) -> None:
 
 
 def replace_bytes(path: Path, content: bytes) -> None:
-    """Write a whole file at once: a reader sees the former content or the new one. Raises OSError."""
+    """Write a whole file at once: a reader sees the former content or the new one, with the former rights.
+    Raises OSError.
+    """
     draft = path.with_name(f".{path.name}.new")
+    draft.write_bytes(b"")
+    with contextlib.suppress(FileNotFoundError):
+        draft.chmod(stat.S_IMODE(path.stat().st_mode))
     draft.write_bytes(content)
     draft.replace(path)
 

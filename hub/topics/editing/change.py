@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from hub.errors import CallerError, Conflict
-from hub.topics.editing.tree_text import Scalar
+from hub.project_edits.yaml_text import Scalar
 from hub.topics.tree.confirmed_plans import plan_digest, require_same_plan
 from hub.topics.tree.plan import TreePlan
 from hub.topics.tree.tree import TopicSpec, TopicTree

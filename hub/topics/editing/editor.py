@@ -6,7 +6,6 @@ same topic has no difference of the file, and the steps that are left.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,8 +13,9 @@ from tempfile import TemporaryDirectory
 
 from hub.caller import Action, Kind, Resource, require
 from hub.errors import ConfigError, NotFound
-from hub.files import read_bytes, write_text
+from hub.files import write_text
 from hub.kafka import KafkaCluster
+from hub.project_edits.project_file import is_writable, text_of
 from hub.schema_registry.client.registry_client import RegistryClient
 from hub.topics.editing.change import TopicChange, TopicChangePlan, check_others, check_plan, shown
 from hub.topics.editing.tree_text import edit_topic
@@ -62,7 +62,7 @@ class TopicEditor:
 
     def _prepared(self, change: TopicChange) -> _Prepared:
         require(Action.admin, Resource(Kind.topic, change.topic))
-        before = _read(self.path)
+        before = text_of(self.path)
         old = self._loaded(before) if before.strip() else TopicTree(())
         is_above = (spec.name for spec in old.topics if change.topic.startswith(f"{spec.name}."))
         text = edit_topic(before, change.topic, change.settings(), tuple(is_above))
@@ -75,7 +75,7 @@ class TopicEditor:
                 hint="`topic: true` makes it one, or name a topic below it",
             )
         made, facts = self._compared(spec)
-        read_only = "" if _is_writable(self.path) else "this server may not write topics.yaml"
+        read_only = "" if is_writable(self.path) else "this server may not write topics.yaml"
         return _Prepared(shown(change, (before, text), spec, made, facts, read_only), text, made)
 
     def _compared(self, spec: TopicSpec) -> tuple[TreePlan, Mapping[str, str]]:
@@ -105,17 +105,3 @@ class TopicEditor:
         if spec.schema is None or not spec.schema.is_relative_to(folder):
             return spec
         return replace(spec, schema=self.path.parent / spec.schema.relative_to(folder))
-
-
-def _read(path: Path) -> str:
-    try:
-        return read_bytes(path).decode()
-    except FileNotFoundError:
-        return ""
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot be read: {error}", where=f"{path}", code="HUB-1114") from None
-
-
-def _is_writable(path: Path) -> bool:
-    home = path.resolve()
-    return os.access(home.parent, os.W_OK) and (not home.exists() or os.access(home, os.W_OK))
