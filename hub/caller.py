@@ -55,7 +55,7 @@ class Unauthenticated(CallerError):
 
 
 class Forbidden(CallerError):
-    """The caller may not do this."""
+    """The caller may not do this. ``details["ask"]``: role and object of a request for access."""
 
     code = "HUB-1702"
 
@@ -74,11 +74,13 @@ class TooManyFailures(TooMany):
 
 @dataclass(frozen=True)
 class Decision:
-    """Yes or no, and why: the grant that allows, or the one that is missing."""
+    """Yes or no, and why: the grant that allows, or the one that is missing. ``ask``: role and object, as
+    ``hub access request`` takes them; "": nobody can ask for the missing grant."""
 
     allowed: bool
     reason: str
     hint: str | None = None
+    ask: str = ""
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,9 @@ def require(action: Action, resource: Resource) -> None:
             f"sign in to {action} {resource}",
             hint="a user and password, or a token: docs/how-to/control-access.md",
         )
-    raise Forbidden(decision.reason, hint=decision.hint)
+    error = Forbidden(decision.reason, hint=decision.hint)
+    error.details = {"ask": decision.ask} if decision.ask else {}
+    raise error
 
 
 def sees_topic(name: str) -> bool:

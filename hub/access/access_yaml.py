@@ -5,6 +5,7 @@
     contact: "the platform team, #data-platform"     # shown to callers without access
     groups:
       shop:  [{role: read, topics: ["shop.**"], views: [customer_360]}]
+      guests: [{role: read, topics: ["shop.orders"], until: 2026-12-24T00:00:00Z}]   # ends by itself
       ops:   [{role: operate, topics: ["**"], views: ["*"], hub: true}, {role: read, topics: ["**"], views: ["*"], hub: true}]
     users:
       ana:   {password: "scrypt$14$8$5$…", groups: [shop]}
@@ -23,13 +24,13 @@ them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
-from hub.access.decide import AccessPolicy, Grant, patterns_of
+from hub.access.decide import AccessPolicy, Grant, Principal, patterns_of
 from hub.access.masking.decision import MaskPolicy
 from hub.access.masking.nodes import MOST_MASKS, ClaimNodes, MaskNode
 from hub.access.oidc.settings import OidcNode
@@ -38,6 +39,7 @@ from hub.access.secrets import checked_password_hash, checked_token_hash, hash_o
 from hub.errors import ConfigError, nearest
 from hub.quotas.policy import NO_QUOTAS, QuotaPolicy
 from hub.schema_registry.policy.label_patterns import checked
+from hub.times import ms_of
 from hub.yaml import load_model, place
 
 ACCESS_FILE = "access.yaml"
@@ -75,12 +77,14 @@ class _AccessModel(BaseModel):
 
 
 class GrantNode(_AccessModel):
-    """A role over patterns of topics and views; ``hub`` covers everything that belongs to neither."""
+    """A role over patterns of topics and views; ``hub`` covers everything that belongs to neither. The grant
+    ends at ``until``."""
 
     role: Literal["read", "write", "operate", "admin"]
     topics: list[Pattern] = Field(default_factory=list, max_length=MOST_GRANTS)
     views: list[Pattern] = Field(default_factory=list, max_length=MOST_GRANTS)
     hub: bool = False
+    until: AwareDatetime | None = None
 
     @model_validator(mode="after")
     def _over_something(self) -> Self:
@@ -89,7 +93,15 @@ class GrantNode(_AccessModel):
         return self
 
     def grant(self) -> Grant:
-        return Grant(self.role, patterns_of(self.topics), patterns_of(self.views), self.hub)
+        return Grant(self.role, patterns_of(self.topics), patterns_of(self.views), self.hub, self.until_ms)
+
+    @property
+    def until_ms(self) -> int | None:
+        return None if self.until is None else ms_of(self.until)
+
+    def is_in_force(self, now_ms: int) -> bool:
+        """Return whether the grant has not ended."""
+        return self.until_ms is None or now_ms < self.until_ms
 
 
 Grants = Annotated[list[GrantNode], Field(max_length=MOST_GRANTS)]
@@ -145,15 +157,36 @@ class AccessFile(_AccessModel):
         }
         return MaskPolicy(tuple(each.rule(number) for number, each in enumerate(self.masks, 1)), claims)
 
-    def policy(self) -> AccessPolicy:
-        """Return the grants as the input of ``decide``."""
+    def policy(self, now_ms: int) -> AccessPolicy:
+        """Return the grants that are in force as the input of ``decide``."""
+        return self.policy_of(lambda grant: grant.is_in_force(now_ms))
+
+    def policy_of(self, chosen: Callable[[GrantNode], bool]) -> AccessPolicy:
+        """Return some of the grants as the input of ``decide``."""
         own: list[tuple[str, UserNode | TokenNode]] = [*self.users.items(), *self.tokens.items()]
+
+        def some(grants: list[GrantNode]) -> tuple[Grant, ...]:
+            return tuple(each.grant() for each in grants if chosen(each))
+
         return AccessPolicy(
-            {name: tuple(each.grant() for each in grants) for name, grants in self.groups.items()},
-            {name: tuple(each.grant() for each in node.grants) for name, node in own},
-            tuple(each.grant() for each in self.anonymous),
+            {name: some(grants) for name, grants in self.groups.items()},
+            {name: some(node.grants) for name, node in own},
+            some(self.anonymous),
             self.contact,
         )
+
+    def principals(self) -> list[Principal]:
+        """Return the users and tokens with their groups of the file."""
+        return [
+            *(Principal(name, "user", frozenset(node.groups)) for name, node in self.users.items()),
+            *(Principal(name, "token", frozenset(node.groups)) for name, node in self.tokens.items()),
+        ]
+
+    def ends_ms(self) -> list[int]:
+        """Return the times at which grants end, in epoch milliseconds, earliest first."""
+        nodes: list[UserNode | TokenNode] = [*self.users.values(), *self.tokens.values()]
+        lists = [*self.groups.values(), self.anonymous, *(node.grants for node in nodes)]
+        return sorted({each.until_ms for grants in lists for each in grants if each.until_ms is not None})
 
 
 def with_admin(file: AccessFile, token: str | None) -> AccessFile:

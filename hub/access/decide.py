@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from hub.caller import Action, Decision, Kind, Resource
 from hub.schema_registry.model import subject_names
@@ -29,6 +30,7 @@ ROLES: Mapping[str, frozenset[Action]] = {
     "admin": frozenset(Action),
 }
 
+_LONGEST_NAME = 249  # characters of a topic in Kafka
 _BESIDE = (".dlq", ".quarantine", ".late")
 _CHANGELOG = "views."
 _VERSION = re.compile(r"(?P<view>[^.@]+)(?:@\d+|\.v\d+)?")
@@ -37,13 +39,14 @@ _VERSION = re.compile(r"(?P<view>[^.@]+)(?:@\d+|\.v\d+)?")
 @dataclass(frozen=True, slots=True)
 class Grant:
     """A role over topics and views. ``hub`` covers what belongs to no topic: mirrors, alerts, global
-    settings.
+    settings. ``until_ms``: the end of the grant, which is not in the policy afterwards; None: it has none.
     """
 
     role: str
     topics: tuple[Labels, ...] = ()
     views: tuple[Labels, ...] = ()
     hub: bool = False
+    until_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +107,24 @@ def decide(policy: AccessPolicy, who: Principal, action: Action, what: Resource)
             return Decision(True, f"{source} has {grant.role} over {grant_text(grant)}")
     whom = who.name or "not signed in"
     roles = " or ".join(role for role, actions in ROLES.items() if needed in actions)
-    over = missing_over(names[-1])
+    over, ask = missing_over(names[-1]), _request(who, needed, names[-1])
+    way = f"ask {policy.contact}" if policy.contact else "ask those who keep that file"
     return Decision(
         False,
         f"{whom} may not {action} {what}",
         f"it takes the role {roles} with {over} in access.yaml; "
-        + (f"ask {policy.contact}" if policy.contact else "ask those who keep that file"),
+        + (f"hub access request {ask}, or {way}" if ask else way),
+        ask,
     )
+
+
+def _request(who: Principal, action: Action, what: Resource) -> str:
+    """Return role and object of a request for the missing grant; "" where nobody can ask for it."""
+    role = next((role for role, actions in ROLES.items() if action in actions), "admin")
+    own = what.name.startswith(("_", _CHANGELOG)) and what.kind is Kind.topic
+    if not who.name or role == "admin" or what.kind is Kind.hub or own or len(what.name) > _LONGEST_NAME:
+        return ""
+    return f"{role} {'view:' if what.kind is Kind.view else ''}{what.name}"
 
 
 def has_any(policy: AccessPolicy, who: Principal) -> bool:
@@ -165,13 +179,23 @@ def missing_over(what: Resource) -> str:
 
 
 def grant_text(grant: Grant) -> str:
-    """Describe the scope of a grant in words."""
+    """Describe the scope and the end of a grant in words."""
     parts = [
         f"{what} {', '.join(map('.'.join, patterns))}"
         for what, patterns in (("topics", grant.topics), ("views", grant.views))
         if patterns
     ]
-    return " and ".join([*parts, *(("the hub",) if grant.hub else ())])
+    scope = " and ".join([*parts, *(("the hub",) if grant.hub else ())])
+    return scope if grant.until_ms is None else f"{scope} until {utc_text(grant.until_ms)}"
+
+
+def utc_text(at_ms: int) -> str:
+    """Format a time as access.yaml has it.
+
+    >>> utc_text(1_798_070_400_000)
+    '2026-12-24T00:00:00Z'
+    """
+    return f"{datetime.fromtimestamp(at_ms // 1_000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def patterns_of(patterns: Iterable[str]) -> tuple[Labels, ...]:

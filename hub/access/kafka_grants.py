@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from hub.access.access_yaml import AccessFile
 from hub.access.decide import ANONYMOUS, ROLES, AccessPolicy, Grant, Principal, decide
 from hub.access.masking.decision import MaskPolicy, reads_as_written
 from hub.caller import Action, Kind, Resource
@@ -107,6 +108,26 @@ def plan_rules(
     if own is not None:
         foreign = {each for each in foreign if each.principal != principal_of(own)}
     return RulesPlan(*(tuple(sorted(each)) for each in (wanted - ours, ours - wanted, foreign)))
+
+
+def timed_plan(
+    file: AccessFile, now_ms: int, topics: Collection[str], existing: Collection[AccessRule], own: str | None
+) -> RulesPlan:
+    """Return the rules that only grants with ``until`` decide: those of grants in force are added, and those
+    that ended grants alone gave are removed. All other rules are ``hub access apply``'s.
+    """
+    people, masks = file.principals(), file.mask_policy()
+
+    def wanted(policy: AccessPolicy) -> frozenset[AccessRule]:
+        return desired_rules(policy, people, topics, masks)
+
+    now = wanted(file.policy(now_ms))
+    lasting = wanted(file.policy_of(lambda grant: grant.until is None))
+    ended = wanted(file.policy_of(lambda _grant: True)) - now
+    spared = None if own is None else principal_of(own)
+    add = {each for each in now - lasting - {*existing} if each.principal != spared}
+    remove = {each for each in ended & {*existing} if each.principal != spared}
+    return RulesPlan(tuple(sorted(add)), tuple(sorted(remove)), ())
 
 
 def _is_managed(rule: AccessRule) -> bool:

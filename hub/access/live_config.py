@@ -1,7 +1,7 @@
 """[shell] access.yaml, reloaded when it changes.
 
 An invalid or missing file keeps the previous grants; without any, nothing is granted. Access never becomes
-open by an error.
+open by an error. A grant with ``until`` ends at its time: the rules are then made again from the same file.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from hub.files import Stamp, stamp_if_there
 from hub.masking.shape import SeenShape
 from hub.quotas.ledger import Ledger
 from hub.quotas.policy import NO_QUOTAS, QuotaPolicy
+from hub.times import epoch_ms
 from hub.yaml import is_there
 from hub.yaml_nodes import UnreadableFile
 
@@ -36,8 +37,8 @@ _LONGEST_REMEMBERED = (
 
 @dataclass(frozen=True)
 class AccessRules:
-    """One version of the file, with cached decisions.
-    ``tokens`` maps hashes, ``certificates`` their names, to users."""
+    """One version of the file between two ends of grants, with cached decisions. ``tokens`` maps hashes,
+    ``certificates`` their names, to users. ``ends_ms``: the next end of a grant; None: there is none."""
 
     file: AccessFile
     policy: AccessPolicy
@@ -46,18 +47,24 @@ class AccessRules:
     masks: MaskPolicy = field(default_factory=MaskPolicy)
     mask_sources: MaskSources = field(default_factory=MaskSources, repr=False, compare=False)
     quotas: QuotaPolicy = NO_QUOTAS
+    ends_ms: int | None = None
     _known: dict[tuple[Principal, Action, Resource], Decision] = field(default_factory=dict, repr=False)
 
     @staticmethod
-    def of(file: AccessFile, mask_sources: MaskSources | None = None) -> AccessRules:
+    def of(
+        file: AccessFile, mask_sources: MaskSources | None = None, now_ms: int | None = None
+    ) -> AccessRules:
+        """Return the rules as of a time; None: now."""
+        at_ms = epoch_ms() if now_ms is None else now_ms
         return AccessRules(
             file,
-            file.policy(),
+            file.policy(at_ms),
             {node.token: name for name, node in file.tokens.items()},
             {each: name for name, node in file.users.items() for each in node.certificates},
             file.mask_policy(),
             mask_sources or MaskSources(),
             file.quota_policy(),
+            next((each for each in file.ends_ms() if each > at_ms), None),
         )
 
     def decide(self, who: Principal, action: Action, what: Resource) -> Decision:
@@ -142,7 +149,7 @@ class LiveAccess:
     def __init__(self, project: Path, *, required: bool = False, admin_token: str | None = None) -> None:
         self.path = project / ACCESS_FILE
         self.error: ConfigError | None = None
-        self.rules: AccessRules | None = None
+        self._rules: AccessRules | None = None
         self._required, self._admin_token = required, admin_token
         self._by_token_alone = False  # there was no access.yaml so far
         self.mask_sources = MaskSources()
@@ -150,6 +157,18 @@ class LiveAccess:
         self._read: Stamp | None = None
         self._lock = threading.Lock()
         self.refresh()
+
+    @property
+    def rules(self) -> AccessRules | None:
+        """Return the rules of this moment: without the grants that have ended."""
+        rules = self._rules
+        if rules is None or rules.ends_ms is None or epoch_ms() < rules.ends_ms:
+            return rules
+        with self._lock:
+            if self._rules is rules:
+                log.info("a grant of %s has ended", self.path)
+                self._rules = AccessRules.of(rules.file, rules.mask_sources)
+            return self._rules
 
     def refresh(self) -> None:
         """Reload the file if it changed. Blocks. Errors of the file are stored in ``error``, not raised."""
@@ -172,7 +191,7 @@ class LiveAccess:
             self._failed(error)
         else:
             log.info("access is controlled by %s", self.path)
-            self.rules, self.error, self._by_token_alone = made, None, False
+            self._rules, self.error, self._by_token_alone = made, None, False
         self._read = stamp
 
     def _gone(self) -> None:
@@ -182,18 +201,18 @@ class LiveAccess:
         except ConfigError as error:  # named access.yml: its author believes that it applies
             self._failed(error)
             return
-        if self.rules is None and self._admin_token is not None:
+        if self._rules is None and self._admin_token is not None:
             log.warning("only admin_token gets in: %s does not exist", self.path)
-            self.rules = self._rules_of(AccessFile())
+            self._rules = self._rules_of(AccessFile())
             self._by_token_alone = True
-        if self._by_token_alone or (self.rules is None and not self._required):
+        if self._by_token_alone or (self._rules is None and not self._required):
             return
         if self.error is None or self.error.code != "HUB-1713":
             self._failed(
                 ConfigError(
                     f'"{self.path}" does not exist',
                     hint="restore the file; to run without access control, restart the hub"
-                    if self.rules is not None
+                    if self._rules is not None
                     else "write it (docs/how-to/control-access.md), or set require_access to false",
                     code="HUB-1713",
                 )
@@ -204,8 +223,8 @@ class LiveAccess:
         self.error = error
         if said:
             return
-        if self.rules is None:
-            self.rules = self._rules_of(AccessFile())
+        if self._rules is None:
+            self._rules = self._rules_of(AccessFile())
             log.error("access is refused to everybody: access.yaml cannot be used: %s", error)
         else:
             log.error("the previous access.yaml stays in force: the new one cannot be used: %s", error)

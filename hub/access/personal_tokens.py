@@ -60,11 +60,18 @@ class PersonalToken:
 def checked_grants(grants: object) -> Grants:
     """Return the grants of a new token. Raises CallerError."""
     try:
-        return _GRANTS.validate_python(grants)
+        found = _GRANTS.validate_python(grants)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(step) for step in first["loc"])
         raise CallerError(f"grants: {place}: {first['msg']}", code="HUB-1707") from None
+    if any(each.until is not None for each in found):
+        raise CallerError(
+            "grants: the grants of a token have no `until`",
+            hint="the token itself ends: expires_days",
+            code="HUB-1707",
+        )
+    return found
 
 
 def grant_of(text: str) -> dict[str, object]:

@@ -26,6 +26,7 @@ class LoggedAction(StrEnum):
     mirror_change = "mirror.change"
     view_change = "view.change"
     access_change = "access.change"
+    access_request = "access.request"
     dead_letter_change = "dead-letter.change"
     alert_change = "alert.change"
     outbox_change = "outbox.change"
@@ -62,6 +63,7 @@ MEANINGS: Final[Mapping[LoggedAction, str]] = {
     LoggedAction.mirror_change: "Mirrors were applied, paused, dropped, or ownership moved.",
     LoggedAction.view_change: "A view was made, dropped, or its served version changed.",
     LoggedAction.access_change: "Kafka's access rules were changed.",
+    LoggedAction.access_request: "A request for access was made or answered, took effect, or ended.",
     LoggedAction.dead_letter_change: "Dead-letter records were repaired, replayed or dismissed.",
     LoggedAction.alert_change: "Silences were made or ended, or a channel was tested.",
     LoggedAction.outbox_change: "An outbox was made, retried or forgotten.",

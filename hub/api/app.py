@@ -21,15 +21,15 @@ from starlette.requests import HTTPConnection
 from hub.access.authenticate import Proxies
 from hub.access.live_config import LiveAccess
 from hub.api import sign_in
-from hub.api.alerting import AlertSources, Ask, add_alerts, make_alert_manager
+from hub.api.alerting import AlertSources, add_alerts, make_alert_manager
 from hub.api.api_docs import add_docs
 from hub.api.auditing.open_log import open_request_log
 from hub.api.auditing.statement_log import database_log
 from hub.api.dashboard import add_canaries, add_dashboard, alerts_for_caller, own_families
 from hub.api.erasing.open_erasures import add_erasures
+from hub.api.granting.open_requests import open_access
 from hub.api.guard import AuthenticationContext, Guard
 from hub.api.help_pages import add_help
-from hub.api.masking.install import open_masks
 from hub.api.materializer_health import around
 from hub.api.quotas.usage import ServerUsage
 from hub.api.web import HubParts, add_history, counted_topics, mirrors_of
@@ -165,7 +165,7 @@ async def compose(
     news = StoreWatch(cluster)
     watcher = await add_views(app, settings, cluster, news, opened)
     add_history(app, watcher.store, news.over, cluster, node, opened)
-    await run_in_threadpool(open_masks, settings, access, node, watcher.store, news.over)
+    await run_in_threadpool(open_access, app, settings, cluster, access, node, watcher, news, opened)
     contact = opened.enter_context(ContactWatch(settings.home, settings.kafka_cut_off_s).running())
     service = await add_queries(app, settings, cluster, registry, watcher, news, opened)
     desk = make_alert_manager(settings, cluster) if settings.alerts else None
@@ -195,12 +195,9 @@ async def compose(
     if desk is not None and seen is not None:
         probes = None if canaries is None else canaries.rows
         sources = AlertSources(settings, measurers, ledger, mirrors, probes, desk.live, contact)
-        add_alerts(app, desk, seen, _asking(service), sources.all(), opened)
+        asking = partial(query_calls.rows_of, service.queries, service.topics)
+        add_alerts(app, desk, seen, asking, sources.all(), opened)
     return service
-
-
-def _asking(service: QueryService) -> Ask:
-    return partial(query_calls.rows_of, service.queries, service.topics)
 
 
 async def add_registry(

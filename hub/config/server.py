@@ -62,6 +62,24 @@ class ServerSettings(BaseModel):
         description="longest time that a process keeps a key of field encryption in memory; an erasure waits "
         "for it before it computes views again",
     )
+    access_request_open_days: float = Field(
+        14.0,
+        gt=0,
+        le=366,
+        description="time in which a request for access is answered, and an approved one takes effect; it "
+        "expires then (docs/how-to/ask-for-access.md)",
+    )
+    access_request_most_days: int = Field(
+        90, ge=1, le=366, description="longest time that a requested grant lasts, in days"
+    )
+    access_request_kept_days: float = Field(
+        90.0, gt=0, le=3_660, description="time that a request for access is kept after it is over"
+    )
+    apply_timed_grants: bool = Field(
+        True,
+        description="add and remove Kafka's access rules (ACLs) of grants with `until`, where Kafka has an "
+        "authorizer; others are changed by `hub access apply` only",
+    )
     http_connections: int = Field(
         4_000,
         ge=10,

@@ -248,8 +248,16 @@ POSTED: dict[str, list[Any]] = {
 }
 # Requests that change something and answer with their own input: other tests have them.
 CHANGES = (
-    *("/sign-in", "/sign-out", "/sessions", "/tokens", "/api/access", "/subjects", "/config", "/mode"),
-    *("/contexts", "/schemas", "/compatibility", "/v1/metadata", "/topics/{topic}/records"),
+    *("/sign-in", "/sign-out", "/sessions", "/tokens", "/access-requests", "/api/access", "/subjects"),
+    *(
+        "/config",
+        "/mode",
+        "/contexts",
+        "/schemas",
+        "/compatibility",
+        "/v1/metadata",
+        "/topics/{topic}/records",
+    ),
     *(
         "/topics/{topic}/produce",
         "/topic-editor",

@@ -15,11 +15,13 @@ from hub.access.secrets import SALT_BYTES, TOKEN_BYTES, hash_of_password, hash_o
 from hub.caller import HUB, Action, Kind, Resource
 from hub.cli import http
 from hub.cli.context import load_settings
+from hub.cli.governing import access_requests
 from hub.cli.platform import access_kafka, access_log, access_people
 from hub.cli.platform.access_kafka import PruneOption
 from hub.cli.terminal.output import Output, OutputOption, note, show
 from hub.config import Settings
 from hub.errors import CallerError, ConfigError, NotFound, nearest
+from hub.times import epoch_ms
 
 LEAST_PASSWORD = 10
 
@@ -33,6 +35,8 @@ app = typer.Typer(
 app.add_typer(access_people.tokens, name="token")
 app.add_typer(access_people.sessions, name="session")
 app.add_typer(access_log.app, name="audit")
+app.add_typer(access_requests.requests, name="requests")
+app.command("request")(access_requests.request)
 
 
 @app.command("hash")
@@ -80,7 +84,8 @@ def check(
     Example: hub access check alice read shop.orders
     """
     file = _file()
-    decision = decide(file.policy(), _principal(file, user), action, resource_of(resource))
+    policy = file.policy(epoch_ms())
+    decision = decide(policy, _principal(file, user), action, resource_of(resource))
     show(
         [{"allowed": decision.allowed, "why": decision.reason, "how": decision.hint or ""}],
         output,
@@ -123,7 +128,7 @@ def ls(output: OutputOption = Output.table) -> None:
     Example: hub access ls -o json
     """
     file = _file()
-    policy = file.policy()
+    policy = file.policy(epoch_ms())
     rows = []
     everybody = [*(("user", name) for name in file.users), *(("token", name) for name in file.tokens)]
     for kind, name in everybody:

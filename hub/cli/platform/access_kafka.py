@@ -15,6 +15,7 @@ from hub.cli.context import load_settings
 from hub.cli.terminal.output import Output, OutputOption, note, show
 from hub.config import Settings
 from hub.errors import ConfigError
+from hub.times import epoch_ms
 
 if TYPE_CHECKING:
     from hub.access.kafka_grants import RulesPlan
@@ -90,12 +91,10 @@ def _made(
             "Kafka has none, so let only this machine reach it",
             code="HUB-1719",
         )
-    people = [
-        *(Principal(name, "user", frozenset(node.groups)) for name, node in file.users.items()),
-        *(Principal(name, "token", frozenset(node.groups)) for name, node in file.tokens.items()),
-    ]
+    people = file.principals()
     own = settings.sasl.username if settings.sasl is not None else None
-    desired = desired_rules(file.policy(), people, tuple(cluster.topics()), file.mask_policy())
+    policy = file.policy(epoch_ms())
+    desired = desired_rules(policy, people, tuple(cluster.topics()), file.mask_policy())
     pruned = [principal_of(each) for each in prune or ()]
     rules = plan_rules(desired, existing, people, own=own, prune=pruned)
     return rules, _quotas(cluster, file, people, own, prune), cluster

@@ -66,6 +66,7 @@ NAVIGATION = (
             Section("dead-letters", "Dead-letter records", "/dead-letters", "d"),
             Section("cluster", "Cluster", "/cluster", "b", Action.read),
             Section("usage", "Usage", "/usage", "u"),
+            Section("access-requests", "Access requests", "/access-requests", "r"),
             Section("access-log", "Access log", "/access-log", "x", Action.admin),
         ),
     ),

@@ -41,7 +41,7 @@ def wrong(tmp_path: Path, text: str) -> ConfigError:
 
 def test_a_good_file(tmp_path: Path) -> None:
     (tmp_path / "access.yaml").write_text(GOOD)
-    policy = load_access(tmp_path / "access.yaml").policy()
+    policy = load_access(tmp_path / "access.yaml").policy(0)
     assert policy.contact == "the platform team"
     assert [source for source, _ in policy.grants(Principal("checkout", "token"))] == [
         "anonymous",

@@ -204,6 +204,14 @@ def test_what_is_open_is_counted() -> None:
         ("DELETE", "/api/alerts/silences/{id}"),
         # one's own tokens and sessions: hub/access/personal_token_routes.py and session_routes.py
         ("POST", "/tokens"),
+        # hub/access_requests/asking.py: whoever has a name asks; owners and admins answer
+        ("POST", "/access-requests"),
+        ("POST", "/api/access/requests"),
+        *(
+            ("POST", f"{root}/{{id}}/{action}")
+            for root in ("/access-requests", "/api/access/requests")
+            for action in ("approve", "refuse", "withdraw")
+        ),
         ("POST", "/tokens/{id}/revoke"),
         ("POST", "/api/access/tokens"),
         ("DELETE", "/api/access/tokens/{id}"),

@@ -50,7 +50,7 @@ FILE = AccessFile.model_validate(
     }
 )
 PEOPLE = [Principal(name, "user", frozenset(node.groups)) for name, node in FILE.users.items()]
-DESIRED = desired_rules(FILE.policy(), PEOPLE, TOPICS)
+DESIRED = desired_rules(FILE.policy(0), PEOPLE, TOPICS)
 
 
 def kafka_allows(rules: Collection[AccessRule], user: str, operation: str, topic: str) -> bool:
@@ -69,7 +69,7 @@ def test_kafka_answers_as_the_server_for_each_action_and_topic(user: str) -> Non
     (who,) = (each for each in PEOPLE if each.name == user)
     for action, operations in OPERATIONS.items():
         for topic in TOPICS:
-            here = decide(FILE.policy(), who, action, Resource(Kind.topic, topic)).allowed
+            here = decide(FILE.policy(0), who, action, Resource(Kind.topic, topic)).allowed
             for operation in operations:
                 assert kafka_allows(DESIRED, user, operation, topic) == here, (operation, topic)
 
@@ -80,7 +80,7 @@ def test_kafka_answers_as_the_server_for_each_action_and_topic(user: str) -> Non
 def test_a_topic_made_later_is_never_open_to_more_than_over_http(topic: str) -> None:
     for who in PEOPLE:
         for action, operations in OPERATIONS.items():
-            here = decide(FILE.policy(), who, action, Resource(Kind.topic, topic)).allowed
+            here = decide(FILE.policy(0), who, action, Resource(Kind.topic, topic)).allowed
             for operation in operations:
                 assert here or not kafka_allows(DESIRED, who.name, operation, topic), (who, operation)
     assert kafka_allows(DESIRED, "ana", "READ", "shop.new")

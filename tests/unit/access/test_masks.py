@@ -286,7 +286,7 @@ def test_a_masked_reader_gets_no_read_in_kafka_beside_the_hub() -> None:
     )
     people = [Principal(name, "user") for name in file.users]
     topics = ("shop.orders", "shop.orders.dlq", "shop.public")
-    rules = desired_rules(file.policy(), people, topics, file.mask_policy())
+    rules = desired_rules(file.policy(0), people, topics, file.mask_policy())
     read = {
         (each.principal, each.name) for each in rules if each.operation == "READ" and each.resource == "TOPIC"
     }

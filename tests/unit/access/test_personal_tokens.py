@@ -120,7 +120,7 @@ def test_a_token_may_what_its_owner_may_within_its_grants(place: Place) -> None:
 def test_the_reason_of_a_refusal_names_the_token() -> None:
     policy = AccessFile.model_validate(
         {"users": {"ana": {"grants": [{"role": "read", "topics": ["**"]}]}}}
-    ).policy()
+    ).policy(0)
     limits = (GrantNode(role="read", topics=["shop.pay"]).grant(),)
     refused = decide(policy, Principal("ana", "user", limits=limits), Action.read, Resource(Kind.topic, "a"))
     assert not refused.allowed and refused.reason == 'this token of ana may not read topic "a", ana may'

@@ -104,7 +104,9 @@ view recompute; view validate; view explain; query; sql; mcp; watch; lag; latenc
 completeness show; completeness missing; canary view; alert ls; alert show; alert test; alert silence
 alert unsilence; alert rules; access hash; access check; access explain; access ls; access plan; access drift
 access token create; access token ls; access token revoke; access session ls; access session revoke
-access usage
+access usage; access request
+access requests ls; access requests show; access requests approve; access requests refuse
+access requests withdraw
 access audit ls; access audit tail; access audit verify; access audit export
 erase plan; erase request; erase approve; erase cancel; erase ls; erase show; erase proof
 kek ls; kek show; kek create; kek rotate; kek delete; import ksql; import flink; upgrade

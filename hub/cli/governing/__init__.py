@@ -1,0 +1,1 @@
+"""Commands of access requests and governance."""
