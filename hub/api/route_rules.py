@@ -96,6 +96,8 @@ ROUTES: Final[Mapping[str, Mapping[str, RouteRule]]] = {
     "/api/access/explain": {"GET": LISTED},
     "/usage": {"GET": LISTED},
     "/api/usage": {"GET": LISTED},
+    "/governance": {"GET": _HUB_ADMIN},
+    "/api/governance": {"GET": _HUB_ADMIN},
     "/access-log": {"GET": _HUB_ADMIN},
     "/api/access/log": {"GET": _HUB_ADMIN},
     "/metrics": {"GET": METRICS},

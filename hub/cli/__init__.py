@@ -12,6 +12,7 @@ Flags become ``HUB_*`` variables, which child processes inherit and ``hub.config
     topic/      hub topic, group, dlq, outbox     schema/  hub schema, kek            view/   hub view
     query/      hub query, sql, watch, mcp      mirror/  hub mirror             connector/  hub connector
     backup/     hub backup, restore            lake/   hub lake                erase/  hub erase
+    governing/  hub governance, access request
     monitor/    hub lag, latency, lineage, completeness, canary, alert, top
 """
 
@@ -74,6 +75,10 @@ COMMANDS = {
         "Backups of topics, schemas and groups: save what is new, list runs, verify.",
     ),
     "restore": ("hub.cli.backup.restore:restore", "Restore a backup into an empty or another cluster."),
+    "governance": (
+        "hub.cli.governing.governance:app",
+        "Who owns what, which classified fields it holds, where they flow, who reads them.",
+    ),
     "erase": (
         "hub.cli.erase.commands:app",
         "Forget a person: plan, request, approve, follow, prove.",

@@ -402,6 +402,46 @@ def test_explain_says_what_is_seen_and_why(masked: Masked) -> None:
     assert rows["bird"][0] == "shown" and rows["rows"][0] == "only where region is north"
 
 
+def test_the_governance_report_names_flows_and_readers_in_clear(masked: Masked) -> None:
+    folder = masked.settings.project / "views"
+    folder.mkdir(exist_ok=True)
+    (folder / "again.yaml").write_text(
+        f"view: again\nowner: mailers\nsources: {{p: {{view: {masked.view}}}}}\n"
+        "sql: SELECT key, lower(email) AS mail, count(*) AS n FROM p GROUP BY key, lower(email)\nkey: [key]\n"
+    )
+    (folder / f"{masked.view}.yaml").write_text(
+        f"view: {masked.view}\nsources: {{p: {{topic: {masked.topic}, key: id}}}}\n"
+        f"fields: {{{', '.join(f'{name}: p.{name}' for name in VIEW)}}}\n"
+    )
+    (masked.settings.project / "sinks.yaml").write_text(
+        "sinks:\n  out: {from: views.again, webhook: {url: 'https://a.example', secrets: ['${S}']}}\n"
+    )
+    try:
+        with masked.client("bob") as client:
+            body = client.get("/api/governance", params={"tag": "PII"}).json()
+            assert client.get("/governance", headers={"accept": "text/html"}).status_code == 200
+        report = call_hub(masked.settings, "governance", "report", masked.topic, "-o", "json")
+    finally:
+        (masked.settings.project / "sinks.yaml").unlink()
+        (folder / "again.yaml").unlink()
+        (folder / f"{masked.view}.yaml").unlink()
+    assert "rows" in body, body
+    rows = {(each["kind"], each["name"]): each for each in body["rows"]}
+    topic = rows["topic", masked.topic]
+    assert "email" in topic["fields"] and topic["owner"] == "UNKNOWN"
+    sink = next(each for each in topic["flows"] if each["field"] == "email" and each["place"] == "sink out")
+    assert sink["is_traced"] and sink["steps"][1:] == [
+        f"view {masked.view} column email",
+        "view again column mail",
+        "sink out",
+    ]
+    clear = {each["name"]: each["clear"] for each in topic["readers"]}
+    assert "email" in clear["bob"] and "email" not in clear["ana"]
+    again = rows["view", "again"]
+    assert again["owner"] == "mailers" and again["fields"]["mail"] == ["PII"] and "n" not in again["fields"]
+    assert report.returncode == 0 and json.loads(report.stdout)["rows"][0]["name"] == masked.topic
+
+
 def test_a_subscription_ends_when_a_mask_appears(masked: Masked) -> None:
     path = masked.settings.project / "access.yaml"
     before = path.read_text()

@@ -20,8 +20,11 @@ from hub.access_requests.runner import RequestRunner
 from hub.access_requests.timed_rules import TimedRules
 from hub.api.granting import page
 from hub.api.masking.install import open_masks
+from hub.api.masking.view_origins import declared_facts
 from hub.config import Settings
 from hub.errors import ConfigError
+from hub.governance import routes as governance_routes
+from hub.governance.facts import governance_facts
 from hub.kafka import KafkaCluster
 from hub.materializers.definition.load import load_views
 from hub.materializers.progress.store_watch import StoreWatch
@@ -49,9 +52,15 @@ def open_access(
     news: StoreWatch,
     opened: AsyncExitStack,
 ) -> None:
-    """Open the masks, and the requests for access. Blocks. Raises ConfigError."""
+    """Open the masks, the requests for access, and the governance report. Blocks. Raises ConfigError."""
     open_masks(settings, live, node, watcher.store, news.over)
     add_access_requests(app, settings, cluster, live, opened)
+    sources = live.mask_sources
+    app.include_router(
+        governance_routes.create_router(
+            lambda: governance_facts(settings, sources.known(), declared_facts), live
+        )
+    )
 
 
 def add_access_requests(

@@ -6,7 +6,8 @@ expressions that cannot be parsed, whole events, and the record key.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 
 import sqlglot
@@ -14,11 +15,14 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from hub.access.masking.facts import Origin, ViewFacts
+from hub.errors import ConfigError
 from hub.materializers.definition.column_lineage import made_of
 from hub.materializers.definition.declared import META, changelog_of
 from hub.materializers.definition.entity_view import View
-from hub.materializers.definition.load import view_of
+from hub.materializers.definition.load import body_of, view_of
+from hub.materializers.definition.sql_checks import query_of
 from hub.materializers.definition.sql_view import SqlView
+from hub.topics.tree.tree import matches
 
 _RECORD_KEY = "_key"
 _Origins = tuple[Origin, ...] | None
@@ -132,3 +136,24 @@ def combined(versions: Iterable[ViewFacts], concrete: Callable[[str], Iterable[s
         key = None if key is None or more is None else (*key, *more)
         key_columns.update(dict.fromkeys(each.key_columns))
     return ViewFacts(columns, tuple(sources), key, tuple(key_columns))
+
+
+def declared_facts(view: View | SqlView, topics: Collection[str]) -> ViewFacts:
+    """Return the facts of a view's file, whether it runs or not. ``topics``: all that its patterns may stand
+    for. A column whose origin cannot be traced is None; "*" stands for columns that are not known.
+    """
+    made = combined([origins_of(body_of(view))], lambda topic: _concrete(topic, topics))
+    if not isinstance(view, SqlView):
+        return made
+    try:
+        names: Collection[str] = query_of(view).columns
+    except ConfigError:
+        names = ["*"]
+    missing = {name: None for name in names if name not in made.columns}
+    return replace(made, columns={**made.columns, **missing})
+
+
+def _concrete(topic: str, topics: Collection[str]) -> list[str]:
+    if "*" not in topic:
+        return [topic]
+    return [topic, *(each for each in topics if matches(topic, each))]

@@ -67,6 +67,7 @@ NAVIGATION = (
             Section("cluster", "Cluster", "/cluster", "b", Action.read),
             Section("usage", "Usage", "/usage", "u"),
             Section("access-requests", "Access requests", "/access-requests", "r"),
+            Section("governance", "Governance", "/governance", "z", Action.admin),
             Section("access-log", "Access log", "/access-log", "x", Action.admin),
         ),
     ),

@@ -79,6 +79,7 @@ class TopicSpec:
     lake: bool = False
     erasable: ErasableFields | None = None
     legal_hold: str | None = None
+    purpose: str = ""
 
     @property
     def subject(self) -> str:
@@ -263,6 +264,7 @@ def _spec(name: str, node: TopicNode, settings: Mapping[str, tuple[object, str]]
         lake=effective("lake") is True,
         erasable=_erasable(effective("erasable_by"), effective("erasable_fields")),
         legal_hold=str(effective("legal_hold")) if effective("legal_hold") else None,
+        purpose=str(effective("purpose") or ""),
     )
 
 

@@ -99,12 +99,13 @@ class Inherited(BaseModel):
     ``lake`` sets whether the topic has an Iceberg table (docs/how-to/topics-as-iceberg-tables.md).
     ``erasable_by`` names the field with the id of the person that an event is about; fields with the tag PII,
     or ``erasable_fields``, are encrypted with a key of that person (docs/how-to/forget-a-person.md).
-    ``legal_hold`` is the reason why nothing may be erased.
+    ``legal_hold`` is the reason why nothing may be erased. ``purpose`` is why these data are kept and used.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     owner: str | None = None
+    purpose: str | None = Field(None, min_length=1, max_length=1_000)
     doc: str | None = None
     slo: SloNode = SloNode()
     tags: list[str] | None = None
@@ -169,6 +170,7 @@ class Inherited(BaseModel):
             name: value
             for name in (
                 "owner",
+                "purpose",
                 "doc",
                 "tags",
                 "partitions",

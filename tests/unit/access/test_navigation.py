@@ -41,8 +41,8 @@ def test_an_entry_needs_what_the_route_of_its_page_needs() -> None:
 
 def test_what_may_not_be_opened_is_not_offered() -> None:
     every = {section.key for section in SECTIONS}
-    assert offered(Grant("read", patterns_of(["**"]))) == every - OF_THE_HUB - {"access-log"}
-    assert offered(Grant("read", hub=True)) == every - {"access-log"}
+    assert offered(Grant("read", patterns_of(["**"]))) == every - OF_THE_HUB - {"access-log", "governance"}
+    assert offered(Grant("read", hub=True)) == every - {"access-log", "governance"}
     assert offered(Grant("admin", hub=True)) == every
     assert visible_navigation() == NAVIGATION  # without access control
 

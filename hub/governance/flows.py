@@ -1,0 +1,146 @@
+"""[core] Follow a classified field through views, and out of the hub.
+
+::
+
+    topic shop.orders.email ─▶ view customers.mail ─▶ view top.mail ─▶ sink crm
+              └─▶ mirror nyc-lon (region lon)
+
+A column without a known origin is assumed to hold every field of its sources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from hub.access.masking.decision import related
+from hub.access.masking.facts import Origin, Tags
+from hub.governance.model import Flow, GovernanceFacts, TopicNode, ViewNode, Way
+from hub.masking.shape import FieldPath
+from hub.materializers.definition.declared import CHANGELOG_PREFIX
+
+_MOST_FLOWS = 2_000  # of one topic; a report with more helps nobody
+_MOST_STEPS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A field at one place of its way. ``topic``: a topic, or the changelog of a view."""
+
+    topic: str
+    path: FieldPath
+    steps: tuple[str, ...]
+    is_traced: bool = True
+
+
+def flows_of(facts: GovernanceFacts, topic: TopicNode) -> list[Flow]:
+    """Return the flows of all tagged fields of a topic, in the order of their fields."""
+    found: list[Flow] = []
+    for path, tags in sorted((topic.fields or {}).items()):
+        if tags:
+            found += flows_of_field(facts, topic.name, path, tags)
+        if len(found) >= _MOST_FLOWS:
+            return found[:_MOST_FLOWS]
+    return found
+
+
+def flows_of_field(facts: GovernanceFacts, topic: str, path: FieldPath, tags: Tags) -> Iterator[Flow]:
+    """Yield each place that a field reaches: views, sinks, mirrors, lake, backups. Each place comes once, by
+    its shortest way, traced ways first."""
+    name = ".".join(path)
+    start = _Place(topic, path, (f"topic {topic} field {name}",))
+    waiting, known = [start], {(topic, path)}
+    seen: set[str] = set()
+    while waiting:
+        at = waiting.pop(0)
+        for way in _ways_out(facts, at):
+            text, is_sure = str(way), at.is_traced and way.kind != "backup"  # a run chooses its topics
+            if text not in seen:
+                seen.add(text)
+                yield Flow(name, tuple(sorted(tags)), text, (*at.steps, text), is_sure)
+            if way.to_topic:
+                is_same = at.is_traced and way.fields is None
+                waiting += _next(at, way.to_topic, at.path, (text, f"topic {way.to_topic}"), is_same, known)
+        for view, column, is_sure in sorted(_columns(facts, at), key=lambda each: not each[2]):
+            text = f"view {view.name} column {column}"
+            place = f"{CHANGELOG_PREFIX}{view.name}"
+            for step in _next(at, place, (column,), (text,), at.is_traced and is_sure, known):
+                yield Flow(name, tuple(sorted(tags)), text, step.steps, step.is_traced)
+                waiting.append(step)
+
+
+def _next(
+    at: _Place,
+    topic: str,
+    path: FieldPath,
+    steps: tuple[str, ...],
+    is_traced: bool,
+    known: set[tuple[str, FieldPath]],
+) -> list[_Place]:
+    """Return the next place of a field; [] if it was there before, or the way is too long."""
+    if (topic, path) in known or len(at.steps) >= _MOST_STEPS:
+        return []
+    known.add((topic, path))
+    return [_Place(topic, path, (*at.steps, *steps), is_traced)]
+
+
+def _ways_out(facts: GovernanceFacts, at: _Place) -> Iterator[Way]:
+    view = facts.views.get(at.topic.removeprefix(CHANGELOG_PREFIX))
+    node = view if at.topic.startswith(CHANGELOG_PREFIX) else facts.topics.get(at.topic)
+    return (way for way in (node.ways if node is not None else ()) if carries(way, at.path))
+
+
+def carries(way: Way, path: FieldPath) -> bool:
+    """Return whether a field leaves on this way as it is."""
+    name = ".".join(path)
+    if any(name == each or name.startswith(f"{each}.") for each in way.masked):
+        return False
+    return way.fields is None or bool({name, *path} & way.fields)
+
+
+def _columns(facts: GovernanceFacts, at: _Place) -> Iterator[tuple[ViewNode, str, bool]]:
+    """Yield the columns that hold the field, and whether that is traced."""
+    for view in facts.views.values():
+        if at.topic not in view.sources:
+            continue
+        for column, origins in view.columns.items():
+            if origins is None:
+                yield view, column, False
+            elif _holds(origins, at):
+                yield view, column, True
+
+
+def _holds(origins: Iterable[Origin], at: _Place) -> bool:
+    return any(each.topic == at.topic and related(at.path, each.path) for each in origins)
+
+
+def tags_of_column(facts: GovernanceFacts, view: ViewNode, column: str, depth: int = 0) -> tuple[Tags, bool]:
+    """Return the tags of a view's column, and whether all its origins are traced."""
+    origins = view.columns.get(column)
+    if origins is None or depth >= _MOST_STEPS:
+        every = [tags for source in view.sources for tags in _tags_of_source(facts, source, depth)]
+        return frozenset().union(*every), False
+    found, is_traced = frozenset[str](), True
+    for each in origins:
+        inner = facts.views.get(each.topic.removeprefix(CHANGELOG_PREFIX))
+        if each.topic.startswith(CHANGELOG_PREFIX) and inner is not None:
+            tags, sure = tags_of_column(facts, inner, each.path[0], depth + 1)
+            found, is_traced = found | tags, is_traced and sure
+            continue
+        topic = facts.topics.get(each.topic)
+        if topic is None or topic.fields is None:
+            is_traced = False
+            continue
+        for path, tags in topic.fields.items():
+            found |= tags if related(path, each.path) else frozenset()
+    return found, is_traced
+
+
+def _tags_of_source(facts: GovernanceFacts, source: str, depth: int) -> Iterator[Tags]:
+    view = facts.views.get(source.removeprefix(CHANGELOG_PREFIX))
+    if source.startswith(CHANGELOG_PREFIX) and view is not None:
+        if depth < _MOST_STEPS:
+            yield from (tags_of_column(facts, view, each, depth + 1)[0] for each in view.columns)
+        return
+    topic = facts.topics.get(source)
+    yield from () if topic is None else (topic.fields or {}).values()

@@ -1,0 +1,154 @@
+"""[core] The governance report: one row for each topic and view."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from hub.access.live_config import AccessRules
+from hub.caller import Kind, Resource
+from hub.governance.flows import flows_of, tags_of_column
+from hub.governance.model import (
+    UNKNOWN,
+    ClearReader,
+    Flow,
+    GovernanceFacts,
+    GovernanceRow,
+    TopicNode,
+    ViewNode,
+)
+from hub.governance.readers import Alike, alike_principals, readers_of
+from hub.masking.shape import FieldPath
+from hub.materializers.definition.declared import CHANGELOG_PREFIX
+from hub.topics.tree.tree import matches
+
+MOST_ROWS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class GovernanceReport:
+    """Rows of topics and views, by name. ``left_out``: rows beyond the limit. ``unread``: files that cannot
+    be read, so their declarations are not in the report."""
+
+    rows: tuple[GovernanceRow, ...]
+    left_out: int
+    unread: tuple[str, ...]
+
+
+def report_of(
+    facts: GovernanceFacts, rules: AccessRules | None, tree: str = "", tag: str = ""
+) -> GovernanceReport:
+    """Return the report. ``tree``: a node of the topic tree, or a view; "": everything. ``tag``: only objects
+    with a field of this tag."""
+    alike: Alike = {} if rules is None else alike_principals(rules.file)
+    flows = {name: flows_of(facts, topic) for name, topic in facts.topics.items()}
+    made = [
+        *(_topic(facts, each, flows[name], rules, alike) for name, each in _below(facts.topics, tree)),
+        *(_view(facts, each, flows, rules, alike) for _, each in _views(facts, tree)),
+    ]
+    wanted = [each for each in made if not tag or any(tag in tags for tags in each.fields.values())]
+    return GovernanceReport(tuple(wanted[:MOST_ROWS]), max(0, len(wanted) - MOST_ROWS), facts.unread)
+
+
+def _below(topics: Mapping[str, TopicNode], tree: str) -> Iterator[tuple[str, TopicNode]]:
+    for name, topic in sorted(topics.items()):
+        if not tree or name == tree or name.startswith(f"{tree}.") or ("*" in tree and matches(tree, name)):
+            yield name, topic
+
+
+def _views(facts: GovernanceFacts, tree: str) -> Iterator[tuple[str, ViewNode]]:
+    """Yield the views of that name, and those that read a topic of the tree."""
+    topics = {name for name, _ in _below(facts.topics, tree)}
+    for name, view in sorted(facts.views.items()):
+        if not tree or name == tree.removeprefix("view:") or topics & {*_topics_of(facts, view)}:
+            yield name, view
+
+
+def _topics_of(facts: GovernanceFacts, view: ViewNode, within: tuple[str, ...] = ()) -> Iterator[str]:
+    """Yield the topics that a view reads, through other views, too."""
+    for source in view.sources:
+        inner = facts.views.get(source.removeprefix(CHANGELOG_PREFIX))
+        if not source.startswith(CHANGELOG_PREFIX):
+            yield source
+        elif inner is not None and inner.name not in within:
+            yield from _topics_of(facts, inner, (*within, view.name))
+
+
+def _topic(
+    facts: GovernanceFacts, topic: TopicNode, flows: list[Flow], rules: AccessRules | None, alike: Alike
+) -> GovernanceRow:
+    tagged = {path: tags for path, tags in (topic.fields or {}).items() if tags}
+    readers, more = readers_of(rules, alike, Resource(Kind.topic, topic.name), tagged)
+    unknown = []
+    if topic.fields is None:
+        unknown.append("fields: no schema is registered, so no field has a tag")
+    return GovernanceRow(
+        "topic",
+        topic.name,
+        topic.owner or UNKNOWN,
+        topic.purpose or UNKNOWN,
+        topic.labels,
+        {".".join(path): tuple(sorted(tags)) for path, tags in sorted(tagged.items())},
+        tuple(flows),
+        readers,
+        more,
+        topic.retention or UNKNOWN,
+        topic.legal_hold,
+        topic.erasable_by,
+        (*unknown, *_common(flows, readers)),
+    )
+
+
+def _view(
+    facts: GovernanceFacts,
+    view: ViewNode,
+    flows: Mapping[str, list[Flow]],
+    rules: AccessRules | None,
+    alike: Alike,
+) -> GovernanceRow:
+    tagged: dict[FieldPath, tuple[str, ...]] = {}
+    unknown: list[str] = []
+    for column in view.columns:
+        tags, is_traced = tags_of_column(facts, view, column)
+        if tags:
+            tagged[(column,)] = tuple(sorted(tags))
+        if not is_traced:
+            unknown.append(f"column {column}: its origin is not traced, so it may hold every field")
+    here = f"view {view.name} column "
+    own = [_from_here(flow, here) for each in flows.values() for flow in each if _passes(flow, here)]
+    topics = [facts.topics[each] for each in _topics_of(facts, view) if each in facts.topics]
+    readers, more = readers_of(rules, alike, Resource(Kind.view, view.name), tagged)
+    return GovernanceRow(
+        "view",
+        view.name,
+        view.owner or UNKNOWN,
+        "; ".join(sorted({each.purpose or UNKNOWN for each in topics})) or UNKNOWN,
+        tuple(sorted({label for each in topics for label in each.labels})),
+        {".".join(path): tags for path, tags in sorted(tagged.items())},
+        tuple(dict.fromkeys(own)),
+        readers,
+        more,
+        view.retention or UNKNOWN,
+        "; ".join(sorted({each.legal_hold for each in topics} - {""})),
+        "; ".join(sorted({each.erasable_by for each in topics} - {""})),
+        (*unknown, *_common(own, readers)),
+    )
+
+
+def _passes(flow: Flow, here: str) -> bool:
+    return any(step.startswith(here) for step in flow.steps[:-1])
+
+
+def _from_here(flow: Flow, here: str) -> Flow:
+    """Return the part of a flow from a view on."""
+    at = next(n for n, step in enumerate(flow.steps) if step.startswith(here))
+    column = flow.steps[at].removeprefix(here)
+    return Flow(column, flow.tags, flow.place, flow.steps[at:], flow.is_traced)
+
+
+def _common(flows: Iterable[Flow], readers: Iterable[ClearReader]) -> Iterator[str]:
+    places = sorted({each.place for each in flows if not each.is_traced})
+    if places:
+        yield f"flows: {len(places)} are possible and not traced: {', '.join(places[:5])}"
+    if any(not each.is_known for each in readers):
+        yield "readers: what masks hide is not known now, so the report assumes nothing"
