@@ -34,6 +34,8 @@ SECONDS = {
     "integration/test_ksql_import.py": 75,
     "integration/test_cdc_end_to_end.py": 90,
     "integration/test_mirror_cli.py": 190,
+    "integration/test_tutorials.py": 150,
+    "integration/test_mirror_rehearsals.py": 60,
     "integration/test_damaged_checkpoints.py": 170,
     "integration/test_mirror_engine.py": 150,
     "integration/test_interrupted_transactions.py": 45,
