@@ -8,18 +8,17 @@ that does not answer in the middle gives no result; a source that is gone before
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from hub.errors import CallerError, HubError
-from hub.kafka import KafkaCluster
-from hub.record import NewRecord
 from hub.replication.clusters.clusters import ClusterHandle
 from hub.replication.clusters.readers import read_control_state, read_progress
 from hub.replication.clusters.rehearsals import Rehearsal, of_link, surplus
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.operations.change_plan import ChangePlan, plan_change
 from hub.replication.operations.mirrored_clusters import MirroredClusters
+from hub.replication.operations.pausing import append
 from hub.replication.ownership.links import Link
 from hub.replication.rehearsal.decision import begun, interrupted
 from hub.replication.status.mirror_rows import places_of
@@ -91,19 +90,11 @@ def rehearse_now(
     """Run a rehearsal that a person asked for, and record it at the target. Raises PeerError when the target
     does not answer.
     """
-    kafka = clusters[link.target].kafka
+    target = clusters[link.target]
     one = begun(link.name, by, int(time.time() * 1000), within_ms, scheduled=False)
-    _write(kafka, [one.record()])
+    append(target, [one.record()])
     found = rehearse(file, clusters, link, one)
-    known = of_link(read_control_state(clusters[link.target], status=False).rehearsals, link.name)
+    known = of_link(read_control_state(target, status=False).rehearsals, link.name)
     after = [found, *(each for each in known if each.started_at_ms != found.started_at_ms)]
-    _write(kafka, [found.record(), *(each.forgotten() for each in surplus(after, int(time.time() * 1000)))])
+    append(target, [found.record(), *(each.forgotten() for each in surplus(after, int(time.time() * 1000)))])
     return found
-
-
-def _write(kafka: KafkaCluster, records: Iterable[NewRecord]) -> None:
-    writer = kafka.writer()
-    try:
-        writer.append(list(records))
-    finally:
-        writer.close()
