@@ -87,6 +87,12 @@ class ViewSettings(BaseModel):
     transforms: bool = Field(
         True, description="whether views may name Python files, which run with the hub's rights"
     )
+    build_timeout_s: float = Field(
+        60.0,
+        gt=0.0,
+        le=3_600.0,
+        description="longest time that the function of a PySpark view may take to describe its data frame",
+    )
     expiry_every_s: float = Field(
         10.0, gt=0.0, description="pause between two looks for rows that are older than their view's `ttl`"
     )

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,10 @@ from hub.files import write_new
 from hub.materializers.definition.drafted import draft
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.load import load_views
+from hub.materializers.definition.sql_view import SqlView
 from hub.materializers.golden.cases import Case, differences, golden_files, load_golden
 from hub.materializers.golden.runner import GoldenRunner
+from hub.materializers.spark.building.carried_view import carried_view
 from hub.materializers.sql_rules.nesting import MOST_BRACKETS, MOST_LEVELS
 from hub.materializers.sql_rules.spark_functions import FUNCTIONS, MORE_AGGREGATES
 
@@ -30,12 +33,17 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 def runner(session: SparkSession, project: Path, folder: Path) -> GoldenRunner:
     views = {view.name: view for view in load_views(project)}
-    return GoldenRunner(
-        session, views, {name: schemas_of(project, view)[0] for name, view in views.items()}, folder
-    )
+    schemas = {name: schemas_of(project, view)[0] for name, view in views.items()}
+
+    def built(view: SqlView, of: Mapping[str, Any]) -> SqlView:
+        return view if view.python is None else carried_view(session, view, of)
+
+    return GoldenRunner(session, views, schemas, folder, built)
 
 
-@pytest.mark.parametrize("example", ["customer-360", "flights", "sql-views", "formats", "real-time", "fraud"])
+@pytest.mark.parametrize(
+    "example", ["customer-360", "flights", "sql-views", "formats", "real-time", "fraud", "pyspark"]
+)
 def test_the_examples_pass(spark_session: SparkSession, tmp_path: Path, example: str) -> None:
     project = EXAMPLES / example
     runs = runner(spark_session, project, tmp_path)

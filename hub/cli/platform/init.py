@@ -21,6 +21,7 @@ PROJECTS = {
     "sql-views": "views as SQL statements over tables: joins, windows, the best of each group",
     "formats": "JSON, Protobuf and XML events; Python functions in a view",
     "fraud": "a Python class with state and a timer for each card, in a view",
+    "pyspark": "views written in PySpark: functions that return data frames",
     "real-time": "views that answer within milliseconds",
     "fan-out": "one log sent by content to a webhook, a database, files and another topic",
     "flights": "a tree of topics with a schema each, and two views",

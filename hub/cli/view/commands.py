@@ -17,7 +17,7 @@ from hub.cli.view.history import diff_row, get_row, history_of_row
 from hub.cli.view.new import new_view
 from hub.cli.view.schemas_source import declared_view, schemas_of
 from hub.cli.view.search import search_view
-from hub.cli.view.show import in_words, show_view, snapshot_group_summary, stores_in_short, versions_in_short
+from hub.cli.view.show import in_rows, show_view, snapshot_group_summary, stores_in_short, versions_in_short
 from hub.cli.view.verify import verify_view
 from hub.cli.view.versions import apply_version, drop_version, plan_view, recompute, rewind, rollback
 from hub.errors import CallerError, ConfigError, HubError, NotFound
@@ -98,6 +98,7 @@ def validate(
     """
     from hub.materializers.definition.load import load_views, view_files
     from hub.materializers.planning.validation import CheckedView, ViewProject, checked_view
+    from hub.materializers.spark.building.builder import ViewBuilder
 
     settings = load_settings(project=project)
     folder = project or settings.project
@@ -105,7 +106,9 @@ def validate(
     if not view_files(folder):
         raise NotFound(f'folder "{folder / "views"}" has no views', hint="a view is a file views/NAME.yaml")
     wrong: list[ConfigError] = []
-    project_ = ViewProject(folder, settings.store_urls, lambda view: schemas_of(folder, view))
+    asks = _has_spark(settings) if spark is None else spark
+    built = ViewBuilder(settings).built if asks else None
+    project_ = ViewProject(folder, settings.store_urls, lambda view: schemas_of(folder, view), built)
     views = {folder / "views" / f"{v.name}.yaml": v for v in load_views(folder, lambda _, e: wrong.append(e))}
     checked: dict[Path, CheckedView] = {}
     for file, view in views.items():
@@ -113,7 +116,6 @@ def validate(
             checked[file] = checked_view(project_, file, view)
         except ConfigError as error:
             wrong.append(error)
-    asks = _has_spark(settings) if spark is None else spark
     valid = [views[file] for file in checked]
     analyzed, refused = _analyzed(folder, settings, valid) if asks else ({}, {})
     wrong += refused.values()
@@ -208,11 +210,15 @@ def explain(
     """
     from hub.materializers.definition.sql_view import SqlView
     from hub.materializers.planning.validation import unchecked
+    from hub.materializers.spark.building.builder import ViewBuilder
 
-    folder = project or load_settings().project
+    settings = load_settings()
+    folder = project or settings.project
     found = declared_view(folder, view)
     schemas, unknown = schemas_of(folder, found)
     if isinstance(found, SqlView):
+        if not unknown:
+            found = ViewBuilder(settings).built(found, schemas)
         report = _view_report(found, schemas) | _grouped(folder, found)
     else:
         report = _entity_report(folder, found)
@@ -222,17 +228,7 @@ def explain(
         )
     if unknown:
         report["not checked"] = unchecked(folder, found, unknown)
-    plan = report.get("plan")
-    if isinstance(plan, list) and output is Output.table:
-        report = dict(
-            row for name, value in report.items()
-            for row in ([(f"plan {n}", line) for n, line in enumerate(plan, 1)] if name == "plan" else [(name,
-            value)])
-        )  # fmt: skip
-    show_one(
-        {name: in_words(value) for name, value in report.items()} if output is Output.table else report,
-        output,
-    )
+    show_one(in_rows(report) if output is Output.table else report, output)
 
 
 @app.command("replay-late")
@@ -361,6 +357,9 @@ def _view_report(view: SqlView, schemas: Mapping[str, Any]) -> dict[str, object]
             "reads": sorted(found.query.used[name]),
             **({"event_time": source.event_time, "watermark": source.watermark} if source.event_time else {}),
         }
+    if view.python is not None:
+        report["function"] = f"{view.python.file}:{view.python.function}"
+        report["sql"] = view.sql.splitlines()
     report["changelog"] = view.changelog
     if found.late:
         report["late events"] = view.late_topic
@@ -371,6 +370,8 @@ def _in_real_time(found: Classified) -> str:
     """Return whether `mode: realtime` supports the view, whatever mode its file has now."""
     from hub.materializers.planning.real_time import refused
 
+    if found.query.view.python is not None:
+        return "no: a PySpark view runs in batches"
     if found.query.view.mode == "realtime":
         return "yes, by its file"
     no = refused(found.query, found.name, found.reason, found.nearest)

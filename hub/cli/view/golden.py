@@ -45,11 +45,11 @@ def _golden_files(
 
 
 def _refuse_functions(views: Iterable[View | SqlView]) -> None:
-    """Raise ConfigError (HUB-2153) for the first view with Python functions."""
-    barred = next((each for each in views if each.transforms is not None), None)
+    """Raise ConfigError (HUB-2153) for the first view with Python code."""
+    barred = next((each for each in views if each.has_python), None)
     if barred is not None:
         raise ConfigError(
-            f'view "{barred.name}" has Python functions, which are turned off here',
+            f'view "{barred.name}" has Python code, which is turned off here',
             hint="they run with your rights; to allow them: HUB_TRANSFORMS=true",
             code="HUB-2153",
         )
@@ -169,12 +169,14 @@ def golden_runner(
 ) -> Iterator[GoldenRunner]:
     from hub.cli.view.schemas_source import schemas_of
     from hub.materializers.golden.runner import GoldenRunner
+    from hub.materializers.spark.building.builder import ViewBuilder
 
     schemas = {name: schemas_of(folder, each)[0] for name, each in views.items()}
     with tempfile.TemporaryDirectory(prefix="hub-view-test-") as temporary:
         home = Path(temporary)
         with _session(settings.model_copy(update={"home": home})) as session:
-            yield GoldenRunner(session, views, schemas, home / "streams")
+            builder = ViewBuilder(settings)
+            yield GoldenRunner(session, views, schemas, home / "streams", builder.built)
 
 
 @contextmanager

@@ -183,3 +183,15 @@ def _recomputed(found: Mapping[str, Any] | None, now_ms: int) -> str | None:
 
 def _lines(lines: Iterable[str]) -> str:
     return "\n".join(lines)
+
+
+def in_rows(report: Mapping[str, object]) -> dict[str, object]:
+    """Return a report's values as words, with a row for each line of a plan or of SQL."""
+    rows = dict(row for name, value in report.items() for row in _numbered(name, value))
+    return {name: in_words(value) for name, value in rows.items()}
+
+
+def _numbered(name: str, value: object) -> list[tuple[str, object]]:
+    if name not in ("plan", "sql") or not isinstance(value, list):
+        return [(name, value)]
+    return [(f"{name} {n}", line) for n, line in enumerate(value, 1)]

@@ -210,6 +210,11 @@ class ViewDeclaration(BaseModel):
         return self
 
     @property
+    def has_python(self) -> bool:
+        """True if Python code of the project belongs to the view."""
+        return self.transforms is not None
+
+    @property
     def functions(self) -> tuple[Function, ...]:
         """The Python functions that the view's SQL may call. Raises ConfigError when their file is wrong."""
         if self.transforms is None:

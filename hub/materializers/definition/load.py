@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import orjson
 
 from hub.errors import ConfigError, nearest
 from hub.files import read_text
+from hub.materializers.dataframes import declared_build
+from hub.materializers.dataframes.declared_build import PythonBuild
 from hub.materializers.definition import python_functions
 from hub.materializers.definition.declared import CHANGELOG_PREFIX
 from hub.materializers.definition.entity_view import View
@@ -19,7 +22,7 @@ from hub.yaml import kept_to, load_model, place, places
 
 
 def load_view(path: Path) -> View | SqlView:
-    """Load the view in one file: a SQL view if it has ``sql:``, else an entity view.
+    """Load the view in one file: a SQL view if it has ``sql:`` or ``python:``, else an entity view.
 
     Raises ConfigError with file, line and column and what was expected there.
     """
@@ -28,7 +31,7 @@ def load_view(path: Path) -> View | SqlView:
 
 
 def _load_view(path: Path) -> View | SqlView:
-    if ("sql",) in places(path):
+    if places(path).keys() & {("sql",), ("python",)}:
         view: View | SqlView = load_model(path, SqlView)
     else:
         view = load_model(path, View)
@@ -39,9 +42,52 @@ def _load_view(path: Path) -> View | SqlView:
             where=str(path),
         )
     view = _with_functions(path, view)
-    if not isinstance(view, View):
-        readable(path, view)
+    if isinstance(view, View):
+        return view
+    if view.python is not None:
+        return _with_build(path, view, view.python)
+    readable(path, view)
     return view
+
+
+def _with_build(path: Path, view: SqlView, build: PythonBuild) -> SqlView:
+    """Return a PySpark view with the text of its files, checked without running them. Raises ConfigError with
+    file and line."""
+    if view.sql:
+        raise ConfigError(
+            "a view has `sql` or `python`, not both",
+            where=place(path, "sql"),
+            hint="remove one of them",
+            code=declared_build.WRONG,
+        )
+    file = path.parent / build.file
+    text = _text_beside(file)
+    if text is None:
+        there = [each.name for each in path.parent.glob("*.py")]
+        guess = nearest(build.file, there)
+        raise ConfigError(
+            f'its file "{file}" cannot be read, or has more than {declared_build.MOST_CHARACTERS} characters',
+            where=place(path, "python"),
+            hint=f"did you mean {guess}?" if guess else "it is found from the folder of the view's file",
+            code=declared_build.WRONG,
+        )
+    whole = build.model_copy(update={"text": text, "imports": _imports(path, build.file, text)})
+    declared_build.check_function(whole, view.sources, str(file))
+    return view.model_copy(update={"python": whole})
+
+
+def _imports(path: Path, file: str, text: str) -> dict[str, str]:
+    """Return the files beside a view's that its Python file imports, with their text."""
+    return declared_build.local_imports(file, text, lambda name: _text_beside(path.parent / name))
+
+
+def _text_beside(file: Path) -> str | None:
+    """Return the text of a Python file; None if there is none that can be used."""
+    try:
+        text = read_text(file)
+    except (OSError, UnicodeDecodeError):
+        return None
+    return text if len(text) <= declared_build.MOST_CHARACTERS else None
 
 
 def _with_functions(path: Path, view: View | SqlView) -> View | SqlView:
@@ -72,18 +118,28 @@ def _with_functions(path: Path, view: View | SqlView) -> View | SqlView:
     return view.model_copy(update={"transforms": view.transforms.model_copy(update={"text": text})})
 
 
-_NAMES_FILE = re.compile(r"""^transforms:\s*(?:\{\s*file:\s*)?["']?([\w./-]+\.py)""", re.MULTILINE)
+_NAMES_FILE = re.compile(
+    r"""^(transforms|python):\s*(?:\{\s*file:\s*)?["']?(?:views/)?([\w./-]+\.py)""", re.MULTILINE
+)
 
 
 def files_of(path: Path) -> tuple[Path, ...]:
-    """Return the files that define a view: its own, and its file of functions if it exists."""
-    named = _NAMES_FILE.search(read_text(path, errors="replace"))
-    beside = path.parent / named[1] if named else None
-    return (path, beside) if beside is not None and beside.is_file() else (path,)
+    """Return the files that define a view and exist: its own, its Python files, and what a PySpark view's
+    file imports from their folder."""
+    found = [path]
+    for kind, name in _NAMES_FILE.findall(read_text(path, errors="replace")):
+        file = path.parent / name
+        if not file.is_file():
+            continue
+        found.append(file)
+        if kind == "python":
+            with suppress(ConfigError):  # of too many files: loading the view reports it
+                found += [path.parent / each for each in _imports(path, name, _text_beside(file) or "")]
+    return tuple(dict.fromkeys(found))
 
 
 def definition_text(path: Path) -> str:
-    """Return the text that defines a view: its file, followed by the file of functions that it names."""
+    """Return the text that defines a view: its file, followed by its Python files."""
     own, *beside = files_of(path)
     text = read_text(own, errors="replace")
     for each in beside:
@@ -93,7 +149,7 @@ def definition_text(path: Path) -> str:
 
 def view_of(body: str) -> View | SqlView:
     """Load a view that was checked before from the JSON of ``body_of``."""
-    if "sql" in orjson.loads(body):
+    if orjson.loads(body).keys() & {"sql", "python"}:
         return SqlView.model_validate_json(body)
     return View.model_validate_json(body)
 

@@ -20,6 +20,7 @@ import orjson
 from sqlglot import exp
 
 from hub.errors import ConfigError, nearest
+from hub.materializers.dataframes.declared_build import WRONG
 from hub.materializers.definition.compiling.checks import Checks
 from hub.materializers.definition.declared import META
 from hub.materializers.definition.python_functions import misused
@@ -66,6 +67,14 @@ def _cached(view: str, schemas: tuple[tuple[str, str], ...]) -> Query:
 
 
 def _read(view: SqlView, schemas: Mapping[str, AvroType]) -> Query:
+    if view.python is not None and not view.sql:
+        raise wrong(
+            view,
+            f"{view.python.function} has not run",
+            "it runs when each of its sources has a schema: docs/reference/yaml-files.md",
+            None,
+            WRONG,
+        )
     types = {name: field_types(schema) for name, schema in schemas.items()}
     for name, source in view.sources.items():
         Checks(view, types).check_transform(name)

@@ -17,6 +17,7 @@ from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.parser import Parser
 
 from hub.errors import ConfigError
+from hub.materializers.dataframes.declared_build import PythonBuild, line_of
 from hub.materializers.definition.sql_view import SqlView
 from hub.materializers.sql_rules.nesting import MOST_BRACKETS, MOST_LEVELS, deep_node, deep_token
 from hub.materializers.sql_rules.unsupported import unsupported
@@ -28,9 +29,15 @@ SPARK = Dialect.get_or_raise("spark")
 def wrong(view: SqlView, what: str, hint: str, at: int | None, code: str) -> ConfigError:
     """Return an error about the SQL, with line, column and the line of text at offset ``at``; the place is
     also in its ``details``."""
+    if at is None and view.python is not None:
+        first = line_of(view.python)
+        where = f"{view.python.file}:{first}" if first else view.python.file
+        return ConfigError(f'view "{view.name}": {what}', where=where, hint=hint, code=code)
     if at is None:
         return ConfigError(f'view "{view.name}": {what}', hint=hint, code=code)
     before = view.sql[:at]
+    if view.python is not None:
+        return _wrong_python(view, view.python, what, hint, code, before.count("\n"))
     line, column = before.count("\n") + 1, at - before.rfind("\n")
     text = view.sql.splitlines()[line - 1]
     cut = max(0, column - 1 - _WIDEST // 2) if len(text) > _WIDEST else 0
@@ -42,6 +49,19 @@ def wrong(view: SqlView, what: str, hint: str, at: int | None, code: str) -> Con
         code=code,
     )
     error.details = {"line": str(line), "column": str(column)}
+    return error
+
+
+def _wrong_python(
+    view: SqlView, build: PythonBuild, what: str, hint: str, code: str, sql_line: int
+) -> ConfigError:
+    """Return an error about a PySpark view, with the line of Python that made the line of SQL."""
+    line = build.lines[sql_line] if sql_line < len(build.lines) else 0
+    texts = build.text.splitlines()
+    shown = f"\n    {texts[line - 1].strip()[:_WIDEST]}" if 0 < line <= len(texts) else ""
+    where = f"{build.file}:{line}" if line else build.file
+    error = ConfigError(f'view "{view.name}": {what}{shown}', where=where, hint=hint, code=code)
+    error.details = {"file": build.file, "line": str(line)}
     return error
 
 

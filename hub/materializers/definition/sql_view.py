@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from hub.materializers.dataframes.declared_build import PythonBuild
 from hub.materializers.definition.declared import CHANGELOG_PREFIX, Name, ViewDeclaration
 from hub.materializers.types.event_format import EventFormat
 
@@ -16,6 +17,8 @@ VERSION = "_hub_version"
 # Name of the column with the event that a stateless row is made of: its source's name, and these META
 # columns.
 FROM, ORIGIN = "_hub_from", ("topic", "partition", "offset", "timestamp")
+# Most characters of a view's SQL.
+MOST_SQL = 20_000
 As = Literal["stream", "table", "static"]
 _UNITS = {"millisecond": 1, "second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
 _DURATION = re.compile(rf"^(\d{{1,6}}) ({'|'.join(_UNITS)})s?$")
@@ -136,10 +139,15 @@ class SqlSource(EventFormat):
 
 
 class SqlView(ViewDeclaration):
-    """A SQL view as declared in its file."""
+    """A SQL view as declared in its file.
+
+    ``python``: a function that returns a data frame. ``sql`` is then "" until the function has run
+    (``spark/building/builder.py``).
+    """
 
     sources: dict[Name, SqlSource] = Field(min_length=1, max_length=16)
-    sql: Annotated[str, Field(min_length=1, max_length=20_000)]
+    sql: Annotated[str, Field(max_length=MOST_SQL)] = ""
+    python: PythonBuild | None = None
     key: list[Name] = Field(default_factory=list)
 
     @field_validator("ttl")
@@ -152,6 +160,14 @@ class SqlView(ViewDeclaration):
                 "deletes disappear here, too; or restrict the events in WHERE"
             )
         return ttl
+
+    @model_validator(mode="after")
+    def _has_rows(self) -> SqlView:
+        if self.python is None and not self.sql:
+            raise ValueError("its rows have no definition: write `sql:` or `python:`")
+        if self.python is not None and self.mode == "realtime":
+            raise ValueError("a PySpark view runs in batches; write `mode: live`, or the view in SQL")
+        return self
 
     @model_validator(mode="after")
     def _in_step(self) -> SqlView:
@@ -178,6 +194,10 @@ class SqlView(ViewDeclaration):
     @classmethod
     def _distinct_key(cls, names: list[str]) -> list[str]:
         return list(dict.fromkeys(names))
+
+    @property
+    def has_python(self) -> bool:
+        return self.transforms is not None or self.python is not None
 
     @property
     def all_sources(self) -> dict[str, SqlSource]:

@@ -41,6 +41,7 @@ from hub.materializers.golden.values import Encode, encoder_of
 from hub.materializers.planning import exact_numbers
 from hub.materializers.planning.classified import Classified
 from hub.materializers.planning.classify import classify
+from hub.materializers.planning.validation import Built
 from hub.materializers.spark import dataframes, delta_stream, sql_rows, sql_stream
 from hub.materializers.spark import session as spark
 from hub.materializers.spark.dataframes import VERSION_HEADER
@@ -73,7 +74,7 @@ class GoldenRunner:
     """Runs cases in Spark sessions of its own.
 
     ``schemas``: by view and source, the parsed schema of its topic's events. ``folder``: files that streams
-    need on disk.
+    need on disk. ``built`` returns a PySpark view with its SQL; None: there are no such views.
     """
 
     def __init__(
@@ -82,11 +83,13 @@ class GoldenRunner:
         views: Mapping[str, View | SqlView],
         schemas: Mapping[str, Mapping[str, AvroType]],
         folder: Path,
+        built: Built | None = None,
     ) -> None:
         self._session = session.newSession()
         for name, value in _settings().items():
             self._session.conf.set(name, value)
         self._views, self._schemas, self._folder = views, schemas, folder
+        self._built = built
         self._made: dict[str, PreparedView] = {}
         self._sessions: dict[str, SparkSession] = {}
 
@@ -152,6 +155,8 @@ class GoldenRunner:
             )
             schema = spark.row_schema(self._own(view), compiled, inputs)
             return PreparedView(view, inputs, compiled, schema, encoders)
+        if self._built is not None:
+            view = self._built(view, latest)
         query = checked(view, latest)
         found = exact_numbers.of_classified(classify(query))
         inputs = sql_stream.inputs_of(

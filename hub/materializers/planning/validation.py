@@ -22,18 +22,21 @@ from hub.materializers.planning.delta_inputs import planned
 from hub.materializers.sql_rules.checks import slow_patterns
 
 SchemasOf = Callable[[View | SqlView], tuple[Mapping[str, Any], list[str]]]
+Built = Callable[[SqlView, Mapping[str, Any]], SqlView]
 
 
 @dataclass(frozen=True, slots=True)
 class ViewProject:
     """A project's views as one of them is checked. ``stores``: names of its stores.
 
-    ``schemas_of`` returns the schemas of a view's sources by name, and the sources without one.
+    ``schemas_of`` returns the schemas of a view's sources by name, and the sources without one. ``built``
+    returns a PySpark view with its SQL; None: its function is not run here.
     """
 
     folder: Path
     stores: Collection[str]
     schemas_of: SchemasOf
+    built: Built | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,12 @@ def checked_view(project: ViewProject, file: Path, view: View | SqlView) -> Chec
     schemas, unknown = project.schemas_of(view)
     said, warnings, plan = "fine", list[str](), None
     if isinstance(view, SqlView):
+        if view.python is not None:
+            if unknown:
+                return CheckedView(f"well formed; not checked: {unchecked(project.folder, view, unknown)}")
+            if project.built is None:
+                return CheckedView("well formed; not checked: its data frame, which needs Spark")
+            view = project.built(view, schemas)
         query = checked(view, schemas)
         plan = classify(query)
         if not plan.native and not unknown:
@@ -111,6 +120,8 @@ def _check_columns(project: ViewProject, query: Query) -> None:
         if source.view not in files:
             continue
         other = load_view(files[source.view])
+        if isinstance(other, SqlView) and other.python is not None:
+            continue  # its columns are known when it is checked itself, and when it runs
         columns = (
             checked(other, project.schemas_of(other)[0]).columns
             if isinstance(other, SqlView)

@@ -9,6 +9,7 @@ sql_stream.py sql_rows.py  a SQL view that Spark runs natively
 delta_stream.py delta_engine.py         a SQL view that the incremental engine runs, with DuckDB; its parts are in delta/
 python_udfs.py python_udf_worker.py     a view's Python functions in Spark
 read_ends.py               how far a running query may read
+building/                  the functions of PySpark views: run, and their plans read
 checkpoints/               batches that a checkpoint has
 checkpoint_corruption.py   corrupt checkpoints: detected, and their files quarantined
 """  # noqa: E501

@@ -25,6 +25,7 @@ from hub.materializers.planning.classify import classify
 from hub.materializers.planning.delta_plan import DeltaPlan
 from hub.materializers.spark import delta_stream, sql_stream
 from hub.materializers.spark import session as spark
+from hub.materializers.spark.building.builder import ViewBuilder, check_allowed
 from hub.materializers.spark.formats.decode import Input
 from hub.materializers.spark.formats.decryption import Opening
 from hub.materializers.spark.python_udfs import own_session
@@ -73,6 +74,7 @@ class ViewCompiler:
         self._schemas = schemas
         self._shared = parts.session
         self._row_schema: tuple[tuple[str, tuple[Input, ...]], AvroType] | None = None
+        self._builder = ViewBuilder(parts.settings)
         self.session = parts.session
 
     def compile(
@@ -86,6 +88,7 @@ class ViewCompiler:
         entity_plan.RULES."""
         check_functions(view, allowed=self._parts.settings.transforms)
         if isinstance(view, SqlView):
+            check_allowed(view, allowed=self._parts.settings.transforms)
             return self._sql(view, topics, pinned, rules)
         compiled, inputs = self._entity_inputs(view, topics, pinned, rules)
         if view.mode == "realtime":
@@ -106,7 +109,9 @@ class ViewCompiler:
     ) -> CompiledView:
         view = self._resolved(declared, pinned)
         found = self._schemas.of_view(view, topics, pinned)
-        query = checked(view, {name: latest for name, (_, _, latest) in found.items()})
+        schemas = {name: latest for name, (_, _, latest) in found.items()}
+        view = self._builder.built(view, schemas)
+        query = checked(view, schemas)
         classified, inputs = classify(query), sql_stream.inputs_of(query, found)
         classified = exact_numbers.of_classified(classified, rules)
         if view.mode == "realtime":
