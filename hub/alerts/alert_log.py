@@ -36,7 +36,8 @@ LOOK_EVERY_MS = 30_000
 class AlertLog:
     """Writer of ``_hub.alerts``. Records that Kafka does not take are kept in memory and written later.
 
-    ``fenced``: another server is active. ``trouble``: why records are not written yet, or None. Thread safe.
+    ``fenced``: another server is active. ``write_error``: why records are not written yet, or None. Thread
+    safe.
     """
 
     cluster: Log
@@ -44,7 +45,7 @@ class AlertLog:
     replication_factor: int = 1
     unsaved: dict[bytes, NewRecord] = field(default_factory=dict)
     fenced: bool = False
-    trouble: str | None = None
+    write_error: str | None = None
     _id: str = field(default_factory=lambda: uuid.uuid4().hex)
     _claimed_ms: int | None = None
     # While fenced: when to check next, and the other server's last claim with the time at which it was first
@@ -107,22 +108,22 @@ class AlertLog:
             self._look_at_ms = self.now_ms() + LOOK_EVERY_MS
             log.error("another server of the hub evaluates alerts now: this one sends nothing")
         except HubError as error:
-            if self.trouble is None:
+            if self.write_error is None:
                 log.warning("alerts are kept here until Kafka takes them: %s", error.message)
             self._failed(error.message)
         except Exception as error:  # on any error: notifications are sent anyway
-            if self.trouble is None:
+            if self.write_error is None:
                 log.exception("alerts are kept here, they cannot be written")
             self._failed(f"{type(error).__name__}: {error}")
         else:
-            self.trouble = None
+            self.write_error = None
             with self._lock:
                 for key, record in pending:
                     if self.unsaved.get(key) is record:
                         del self.unsaved[key]
 
     def _failed(self, reason: str) -> None:
-        self.trouble = f"not written to the log yet: {reason}"
+        self.write_error = f"not written to the log yet: {reason}"
         self.close()
 
     def take_back(self) -> bool:

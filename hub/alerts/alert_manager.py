@@ -22,7 +22,7 @@ from prometheus_client.core import Metric
 from hub.alerts.alert_log import AlertLog
 from hub.alerts.alert_series import families
 from hub.alerts.config.live_config import LiveAlerts
-from hub.alerts.config.read_entries import rule_tells_nobody, tells_nobody
+from hub.alerts.config.read_entries import reaches_nobody, rule_reaches_nobody
 from hub.alerts.delivery.notification_queues import NotificationQueues
 from hub.alerts.model.alert_state import (
     FIRING,
@@ -71,7 +71,7 @@ class AlertManager:
     error: str | None = _READING
     notifications: int = 0
     _rules: tuple[RuleStatus, ...] = ()
-    _troubles: tuple[str, ...] = ()
+    _problems: tuple[str, ...] = ()
     _unheard: frozenset[str] = frozenset()
     _firing: int | None = None
     _listing: AlertListing | None = None
@@ -117,10 +117,10 @@ class AlertManager:
         self._use_files()
         now_ms = self.now_ms()
         changes, routes = self.live.file.changes(), self.live.reading.routes()
-        seen, troubles = self._observe(changes, now_ms)
+        observations, problems = self._observe(changes, now_ms)
         with self._lock:
             before = self.state
-            self.state, notifications = step(before, seen, routes, now_ms)
+            self.state, notifications = step(before, observations, routes, now_ms)
             self.log.keep([*records_of(before, self.state), *map(send_record, notifications)])
             self.log.claim(now_ms)
         if not self._write():
@@ -128,47 +128,52 @@ class AlertManager:
         for each in notifications:
             self.notifications += 1
             self.outbox.put(each)
-        self._summarize(seen, troubles, routes)
+        self._summarize(observations, problems, routes)
 
     def _observe(self, changes: RuleChanges, now_ms: int) -> tuple[list[RuleObservations], list[str]]:
         """Return the observations of all sources, and what is wrong with files and sources."""
-        seen: list[RuleObservations] = []
+        observations: list[RuleObservations] = []
         complaints = self.live.complaints()
-        troubles = list(complaints)
+        problems = list(complaints)
         for source in self.sources:
             try:
-                seen += source(changes, now_ms)
+                observations += source(changes, now_ms)
             except HubError as error:
-                troubles.append(error.message)
+                problems.append(error.message)
             except Exception as error:
                 log.exception("a source of alerts failed")
-                troubles.append(f"{type(error).__name__}: {error}")
-        if len(troubles) > len(complaints):
+                problems.append(f"{type(error).__name__}: {error}")
+        if len(problems) > len(complaints):
             # A failed source reported none of its rules: they are unknown, not gone.
-            reported = {each.rule.name for each in seen}
-            seen += [
+            reported = {each.rule.name for each in observations}
+            observations += [
                 RuleObservations(each.rule, whole=False, error="not seen now")
                 for each in self._rules
                 if each.rule.name not in reported
             ]
-        return seen, troubles
+        return observations, problems
 
     def _summarize(
-        self, seen: Sequence[RuleObservations], troubles: Sequence[str], routes: Sequence[NotificationRoute]
+        self,
+        observations: Sequence[RuleObservations],
+        problems: Sequence[str],
+        routes: Sequence[NotificationRoute],
     ) -> None:
         """Keep what readers see of this round."""
         firing = Counter(each.rule for each in self.state.firing)
         unusable = self.live.reading.unusable
         self._rules = tuple(
-            status_of_rule(each, firing[each.rule.name], rule_tells_nobody(routes, each.rule, unusable))
-            for each in seen
+            status_of_rule(each, firing[each.rule.name], rule_reaches_nobody(routes, each.rule, unusable))
+            for each in observations
         )
         self._unheard = frozenset(
-            each.key for each in self.state.firing if unusable and tells_nobody(routes, each.labels, unusable)
+            each.key
+            for each in self.state.firing
+            if unusable and reaches_nobody(routes, each.labels, unusable)
         )
         left_out = self.state.left_out
         more = [f"{left_out} more objects break a rule than are followed"] if left_out else []
-        self._troubles, self.error = (*troubles, *more), None
+        self._problems, self.error = (*problems, *more), None
         self._firing = self.known().firing
 
     def _first(self) -> None:
@@ -209,7 +214,7 @@ class AlertManager:
             return
         with self._lock:
             self.log.keep([sent_record(notification.id)])
-        if self.log.trouble is None:  # otherwise the next round writes it
+        if self.log.write_error is None:  # otherwise the next round writes it
             self._write()
 
     # ---- actions of users
@@ -291,9 +296,9 @@ class AlertManager:
     def known(self) -> AlertSnapshot:
         """Return the current state from memory, without blocking."""
         with self._lock:
-            now_ms, troubles = (
+            now_ms, problems = (
                 self.now_ms(),
-                self._troubles + ((self.log.trouble,) if self.log.trouble else ()),
+                self._problems + ((self.log.write_error,) if self.log.write_error else ()),
             )
             if self._listing is None or not self._listing.holds(self.state, now_ms):
                 self._listing = listing(self.state, now_ms)
@@ -304,7 +309,7 @@ class AlertManager:
                 self._rules,
                 channels,
                 self.error,
-                troubles,
+                problems,
                 self._listing,
                 unheard=self._unheard,
                 file_errors=len(self.live.faults()),

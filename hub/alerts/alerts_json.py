@@ -20,18 +20,18 @@ def alert_row(alert: Alert, silence: Silence | None, *, nobody: bool = False) ->
     """Return an alert as a JSON-ready dict; unknown values are null. ``unknown``: the current state cannot be
     determined. ``nobody``: no channel for it is usable.
     """
-    said = dict(alert.labels)
+    labels = dict(alert.labels)
     return {
         "key": alert.key,
         "alert": alert.rule,
         "state": alert.phase,
-        "severity": said.get("severity", ""),
-        "owner": said.get("owner", ""),
+        "severity": labels.get("severity", ""),
+        "owner": labels.get("owner", ""),
         "object": object_name(alert.labels),
         "summary": alert.summary,
         "detail": alert.detail,
         "value": alert.value,
-        "labels": said,
+        "labels": labels,
         "since_ms": alert.since_ms,
         "fired_at_ms": alert.fired_at_ms,
         "ended_at_ms": alert.ended_at_ms,
@@ -99,7 +99,7 @@ def body_of(
         "at_ms": known.at_ms,
         "whole": known.whole,
         "error": known.error,
-        "troubles": list(known.troubles),
+        "troubles": list(known.problems),
         "firing": known.firing,
         "alerts": rows_of(islice(filter(fits, known.listing.open), limit), known.unheard),
         "past": rows_of(known.listing.past),
@@ -118,9 +118,9 @@ def matchers_from(texts: Iterable[str]) -> Matchers:
     """Parse ``topic=shop.**``, ``severity=page|warning`` into matchers. Raises ValueError naming the text."""
     found: dict[str, tuple[str, ...]] = {}
     for text in texts:
-        name, said, values = text.strip().partition("=")
+        name, equals, values = text.strip().partition("=")
         options = tuple(each.strip() for each in values.split("|") if each.strip())
-        if not said or not name.strip().isidentifier() or not options:
+        if not equals or not name.strip().isidentifier() or not options:
             raise ValueError(f'"{text[:80]}" is not LABEL=VALUE such as severity=info or topic=shop.**')
         if name.strip() in found:
             raise ValueError(f'label "{name.strip()[:60]}" occurs twice: write {name.strip()[:60]}=one|other')

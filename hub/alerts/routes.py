@@ -47,7 +47,7 @@ class SilenceBody(BaseModel):
     until: str | None = Field(None, max_length=40)
 
 
-def create_router(desk: HasAlertManager) -> APIRouter:
+def create_router(manager: HasAlertManager) -> APIRouter:
     """Build the routes for a running alert manager."""
     router = APIRouter(tags=["alerts"])
 
@@ -77,45 +77,45 @@ def create_router(desk: HasAlertManager) -> APIRouter:
                 and silenced in (None, each.silence is not None)
             )
 
-        return _json(body_of(desk.known(), fits, limit))
+        return _json(body_of(manager.known(), fits, limit))
 
     @router.get("/api/alerts/rules")
     def rules() -> Response:
         """Every rule: how many objects it looks at, and how many are good, bad or unknown."""
-        return _json(rules_of(desk.known()))
+        return _json(rules_of(manager.known()))
 
-    add_silences(router, desk)
+    add_silences(router, manager)
 
     @router.post("/api/alerts/channels/{channel}/test")
     def test(channel: str) -> Response:
         """Send one test notification over a channel, and return the result."""
-        desk.test(channel)
+        manager.test(channel)
         return _json({"channel": channel, "sent": True})
 
     return router
 
 
-def add_silences(router: APIRouter, desk: HasAlertManager) -> None:
+def add_silences(router: APIRouter, manager: HasAlertManager) -> None:
     """Add the routes that list, create and end silences."""
 
     @router.get("/api/alerts/silences")
     def silences() -> Response:
         """Silences: those that hold first."""
-        return _json(silences_of(desk.known()))
+        return _json(silences_of(manager.known()))
 
     @router.post("/api/alerts/silences", status_code=201)
-    def silence(said: Annotated[SilenceBody, Body()]) -> Response:
+    def silence(body: Annotated[SilenceBody, Body()]) -> Response:
         """Suppress notifications of alerts with these labels until the silence ends."""
         now_ms = epoch_ms()
-        made = desk.silence(
-            matchers_of(said.matchers), said.reason, done_by(said.by), end_of(said.lasts, said.until, now_ms)
+        made = manager.silence(
+            matchers_of(body.matchers), body.reason, done_by(body.by), end_of(body.lasts, body.until, now_ms)
         )
         return _json(silence_row(made, max(now_ms, made.starts_ms)), 201)  # the silence starts a moment later
 
     @router.delete("/api/alerts/silences/{id}")
     def unsilence(id: str) -> Response:
         """End a silence now."""
-        return _json(silence_row(desk.unsilence(id), epoch_ms()))
+        return _json(silence_row(manager.unsilence(id), epoch_ms()))
 
 
 def end_of(lasts: str | None, until: str | None, now_ms: int) -> int:
@@ -127,9 +127,9 @@ def end_of(lasts: str | None, until: str | None, now_ms: int) -> int:
             return now_ms + duration_ms(lasts.strip())
         return parse_iso(until or "")
     except (ValueError, OverflowError):
-        said = lasts if lasts is not None else until
+        end = lasts if lasts is not None else until
         raise CallerError(
-            f'"{said}" is not the end of a silence', hint="2h, 1d, or a time such as 2026-01-31T12:00:00Z"
+            f'"{end}" is not the end of a silence', hint="2h, 1d, or a time such as 2026-01-31T12:00:00Z"
         ) from None
 
 

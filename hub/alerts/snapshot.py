@@ -31,7 +31,7 @@ class RuleStatus:
 class AlertSnapshot:
     """State of the alert manager for readers.
 
-    ``error`` is the reason if nothing is evaluated; ``troubles`` lists other problems. ``listed`` is the
+    ``error`` is the reason if nothing is evaluated; ``problems`` lists other problems. ``listed`` is the
     listing, if already made. ``whole`` is False if the caller may not see everything. ``unheard`` holds the
     keys of alerts without a usable channel. ``file_errors`` counts errors in alerts.yaml and alerts/*.yaml.
     """
@@ -41,7 +41,7 @@ class AlertSnapshot:
     rules: tuple[RuleStatus, ...]
     channels: tuple[ChannelStatus, ...]
     error: str | None = None
-    troubles: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
     listed: AlertListing | None = None
     whole: bool = True
     unheard: frozenset[str] = frozenset()
@@ -58,8 +58,8 @@ class AlertSnapshot:
         return None if self.error is not None else self.listing.firing
 
 
-def status_of_rule(seen: RuleObservations, firing: int, nobody: bool) -> RuleStatus:
+def status_of_rule(evaluation: RuleObservations, firing: int, nobody: bool) -> RuleStatus:
     """Return a rule with the number of its objects by state."""
-    counts = Counter(each.verdict for each in seen.observations)
+    counts = Counter(each.verdict for each in evaluation.observations)
     good, bad, unknown = counts[Verdict.GOOD], counts[Verdict.BAD], counts[Verdict.UNKNOWN]
-    return RuleStatus(seen.rule, good, bad, unknown, firing, seen.error, nobody)
+    return RuleStatus(evaluation.rule, good, bad, unknown, firing, evaluation.error, nobody)

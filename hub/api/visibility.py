@@ -236,7 +236,7 @@ def visible_alerts(known: AlertSnapshot, readable: Callable[[str], bool]) -> Ale
         state=replace(state, alerts=alerts, past=past, silences=silences, groups={}, left_out=0),
         rules=tuple(rules),
         channels=(),
-        troubles=(),
+        problems=(),
         listed=None,
         whole=False,
     )

@@ -182,14 +182,14 @@ class Channel(_AlertsModel):
     @property
     def variables(self) -> tuple[str, ...]:
         """The environment variables that the channel needs."""
-        said: list[str | None] = []
+        values: list[str | None] = []
         if self.webhook is not None:
-            said += [self.webhook.url, self.webhook.bearer]
+            values += [self.webhook.url, self.webhook.bearer]
         if self.slack is not None:
-            said.append(self.slack.url)
+            values.append(self.slack.url)
         if self.email is not None:
-            said.append(self.email.password)
-        return tuple(variable_of(each) for each in said if each and is_reference(each))
+            values.append(self.email.password)
+        return tuple(variable_of(each) for each in values if each and is_reference(each))
 
 
 class Grouping(_AlertsModel):
@@ -226,23 +226,23 @@ class AlertsFile(_AlertsModel):
 
     @field_validator("rules", mode="before")
     @classmethod
-    def _off(cls, given: object) -> object:
+    def _off(cls, rules: object) -> object:
         """Expand ``lag: off`` to ``lag: {off: true}``."""
-        if not isinstance(given, dict):
-            return given
-        return {name: {"off": True} if each in (False, "off") else each for name, each in given.items()}
+        if not isinstance(rules, dict):
+            return rules
+        return {name: {"off": True} if each in (False, "off") else each for name, each in rules.items()}
 
     @field_validator("rules")
     @classmethod
-    def _limits(cls, given: dict[str, RuleNode]) -> dict[str, RuleNode]:
+    def _limits(cls, rules: dict[str, RuleNode]) -> dict[str, RuleNode]:
         having = [name for name, rule in RULES.items() if rule.limit_ms is not None]
-        for name, each in given.items():
+        for name, each in rules.items():
             if each.limit is not None and name not in having:
                 raise ValueError(
                     f'rule "{name}" has no limit of its own; {" and ".join(having)} have one,'
                     " for the others the objective is in topics.yaml or in the view"
                 )
-        return given
+        return rules
 
     def as_routes(self) -> tuple[NotificationRoute, ...]:
         """Return the routes for the state machine. Without routes, everything goes to every channel."""

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from hub.alerts.config.alerts_yaml import ALERTS_FILE, AlertsFile
 from hub.alerts.model.alert_state import NotificationRoute
-from hub.alerts.model.grouping import MOST_TOLD, route_of
+from hub.alerts.model.grouping import MOST_NOTIFIED, route_of
 from hub.alerts.model.matching import Labels, Matchers, fits, labels_of, matchers_of
 from hub.alerts.model.rules import FILE_RULE, AlertRule, Observation, RuleChanges, RuleObservations, Verdict
 from hub.errors import ConfigError, nearest
@@ -130,18 +130,18 @@ def observe_files(faults: Sequence[tuple[str, str, ConfigError]], changes: RuleC
         Observation(
             labels_of({"file": file, "part": part}), Verdict.BAD, error.message, detail=error.hint or ""
         )
-        for file, part, error in faults[:MOST_TOLD]
+        for file, part, error in faults[:MOST_NOTIFIED]
     )
     return RuleObservations(changes.rule(FILE_RULE), observations, absent=Verdict.GOOD)
 
 
-def tells_nobody(routes: Sequence[NotificationRoute], labels: Labels, unusable: Mapping[str, str]) -> bool:
+def reaches_nobody(routes: Sequence[NotificationRoute], labels: Labels, unusable: Mapping[str, str]) -> bool:
     """Return True when every channel that alerts with these labels go to is unusable."""
     channels = {name for route in route_of(routes, labels) for name in route.channels}
     return bool(channels) and channels <= unusable.keys()
 
 
-def rule_tells_nobody(
+def rule_reaches_nobody(
     routes: Sequence[NotificationRoute], rule: AlertRule, unusable: Mapping[str, str]
 ) -> bool:
     """Return True when every channel that any alert of a rule could go to is unusable.
@@ -152,17 +152,17 @@ def rule_tells_nobody(
     decided = tuple(sorted(known.items()))
     channels: set[str] = set()
     for route in routes:
-        asked = [matcher for matcher in route.matchers if matcher[0] in known]
-        if not fits(tuple(asked), decided):
+        decidable = [matcher for matcher in route.matchers if matcher[0] in known]
+        if not fits(tuple(decidable), decided):
             continue
         channels |= set(route.channels)
-        if len(asked) == len(route.matchers) and not route.goes_on:
+        if len(decidable) == len(route.matchers) and not route.goes_on:
             break
     return bool(channels) and channels <= unusable.keys()
 
 
 def _former(before: Mapping[str, T], parts: Collection[Part], section: str) -> dict[str, T]:
-    return {name: said for name, said in before.items() if (section, name) in parts}
+    return {name: entry for name, entry in before.items() if (section, name) in parts}
 
 
 def _is_channel(part: Part) -> bool:

@@ -60,12 +60,14 @@ def post_json(name: str, url: str, body: object, headers: Mapping[str, str], sec
         ) from None
     if answer.is_success:
         return
-    said = " ".join(answer.text[:200].split())
-    words = f'channel "{name}": HTTP {answer.status_code}' + (f" ({said})" if said else "")
+    reply = " ".join(answer.text[:200].split())
+    message = f'channel "{name}": HTTP {answer.status_code}' + (f" ({reply})" if reply else "")
     if answer.status_code >= 500 or answer.status_code in _AGAIN:
-        raise PeerError(words, code="HUB-3070")
+        raise PeerError(message, code="HUB-3070")
     raise CallerError(
-        words, hint="its address or its token is wrong, or it takes another kind of message", code="HUB-1117"
+        message,
+        hint="its address or its token is wrong, or it takes another kind of message",
+        code="HUB-1117",
     )
 
 
@@ -112,7 +114,7 @@ def _refused(name: str, error: smtplib.SMTPException) -> CallerError | PeerError
         if isinstance(error, smtplib.SMTPResponseException)
         else []
     )
-    words = f'channel "{name}": {type(error).__name__} {", ".join(map(str, codes))}'.rstrip()
+    message = f'channel "{name}": {type(error).__name__} {", ".join(map(str, codes))}'.rstrip()
     if codes and all(code >= 500 for code in codes):
-        return CallerError(words, hint="the server refuses the sender or who it is to", code="HUB-1117")
-    return PeerError(words, code="HUB-3070")
+        return CallerError(message, hint="the server refuses the sender or who it is to", code="HUB-1117")
+    return PeerError(message, code="HUB-3070")

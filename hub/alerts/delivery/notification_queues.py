@@ -165,12 +165,12 @@ class NotificationQueues:
             if taken is None:
                 continue
             with self._changed:
-                mine = bool(worker.queue) and worker.queue[0] is notification
-                if mine:
+                is_first = bool(worker.queue) and worker.queue[0] is notification
+                if is_first:
                     worker.queue.popleft()
                 if not taken:
                     worker.status = replace(worker.status, given_up=worker.status.given_up + 1)
-            if mine:
+            if is_first:
                 try:
                     self._done(notification)
                 except Exception:  # it was sent; continue with the next one

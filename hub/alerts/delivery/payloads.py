@@ -30,22 +30,22 @@ def _iso_or_never(at_ms: int | None) -> str:
 
 def object_path(labels: Labels) -> str:
     """Return the web app's path for the object of an alert."""
-    said = dict(labels)
-    if "mirror" in said:
+    label = dict(labels)
+    if "mirror" in label:
         return "/mirrors"
-    if "consumer" in said:
-        return f"/lag?{urlencode({'name': said['consumer'], 'prefix': said.get('topic', '')})}"
-    if "view" in said:
-        return f"/views/{quote(said['view'], safe='')}"
-    if "topic" in said:
-        return f"/topics/{quote(said['topic'], safe='')}"
-    if said.get("alertname") in (*CLUSTER_RULES, "kafka-cut-off", "canary"):
+    if "consumer" in label:
+        return f"/lag?{urlencode({'name': label['consumer'], 'prefix': label.get('topic', '')})}"
+    if "view" in label:
+        return f"/views/{quote(label['view'], safe='')}"
+    if "topic" in label:
+        return f"/topics/{quote(label['topic'], safe='')}"
+    if label.get("alertname") in (*CLUSTER_RULES, "kafka-cut-off", "canary"):
         return "/cluster"
-    if said.get("alertname") == "store-away":
+    if label.get("alertname") == "store-away":
         return "/views"
-    if "connector" in said or said.get("alertname") == "connect-unreachable":
-        return f"/connect?{urlencode({'q': said['connector']})}" if "connector" in said else "/connect"
-    return f"/alerts?{urlencode({'name': said.get('alertname', '')})}"
+    if "connector" in label or label.get("alertname") == "connect-unreachable":
+        return f"/connect?{urlencode({'q': label['connector']})}" if "connector" in label else "/connect"
+    return f"/alerts?{urlencode({'name': label.get('alertname', '')})}"
 
 
 def runbook_path(runbook: str) -> str:
@@ -55,13 +55,13 @@ def runbook_path(runbook: str) -> str:
 
 def object_name(labels: Labels) -> str:
     """Return a short name for the object of an alert."""
-    said = dict(labels)
-    if "consumer" in said:
-        return f"{said['consumer']} on {said.get('topic', '')}"
-    if "mirror" in said:
-        return f"{said['topic']} in {said['mirror']}" if "topic" in said else said["mirror"]
+    label = dict(labels)
+    if "consumer" in label:
+        return f"{label['consumer']} on {label.get('topic', '')}"
+    if "mirror" in label:
+        return f"{label['topic']} in {label['mirror']}" if "topic" in label else label["mirror"]
     rest = [value for name, value in labels if name not in ("alertname", "severity", "owner", "node", "kind")]
-    return said.get("view") or said.get("topic") or ", ".join(rest)
+    return label.get("view") or label.get("topic") or ", ".join(rest)
 
 
 def title(notification: Notification) -> str:
@@ -105,11 +105,11 @@ def slack_body(notification: Notification, link: str) -> dict[str, Any]:
             f"<{link}{object_path(each.labels)}|look> · "
             f"<{_absolute(runbook_path(each.runbook), link)}|what to do>"
         )
-        words = f"{state} {_escaped(each.rule)}: {_escaped(each.summary)}"
+        headline = f"{state} {_escaped(each.rule)}: {_escaped(each.summary)}"
         blocks.append(
             {
                 "color": _COLOURS.get(severity, "#888888") if each.firing else "#1e8449",
-                "text": f"{words}\n{places}" if link else words,
+                "text": f"{headline}\n{places}" if link else headline,
                 "mrkdwn_in": ["text"],
                 "fallback": f"{each.rule}: {each.summary}"[:1_000],
             }
@@ -132,13 +132,13 @@ def mail(notification: Notification, link: str, sender: str, to: list[str]) -> E
     message["Auto-Submitted"] = "auto-generated"
     lines = []
     for each in notification.alerts:
-        said = dict(each.labels)
-        state = f"FIRING ({said.get('severity', '')})" if each.firing else f"resolved ({each.ended})"
+        labels = dict(each.labels)
+        state = f"FIRING ({labels.get('severity', '')})" if each.firing else f"resolved ({each.ended})"
         lines += [f"{state}  {each.rule}: {each.summary}"]
         if each.detail:
             lines.append(f"  why:     {each.detail}")
-        if said.get("owner"):
-            lines.append(f"  owner:   {said['owner']}")
+        if labels.get("owner"):
+            lines.append(f"  owner:   {labels['owner']}")
         lines.append(f"  since:   {_iso_or_never(each.fired_at_ms)}")
         if link:
             lines.append(f"  look:    {link}{object_path(each.labels)}")

@@ -72,5 +72,5 @@ def _rehearsals(rules: RuleWriter) -> Iterable[dict[str, Any]]:
 
 def _late(those: str, by: str, limit_ms: int) -> str:
     """Build the lag expression. It excludes paused mirrors, whose lag is intended."""
-    meant = 'unless on (mirror) hub_mirror_state{state="paused"} == 1'
-    return f"max by ({by}) (hub_mirror_lag_seconds{{{those}}} > {limit_ms / 1000:g}) {meant}"
+    unless_paused = 'unless on (mirror) hub_mirror_state{state="paused"} == 1'
+    return f"max by ({by}) (hub_mirror_lag_seconds{{{those}}} > {limit_ms / 1000:g}) {unless_paused}"

@@ -216,7 +216,7 @@ def _verification_rules(rules: RuleWriter) -> Iterable[dict[str, Any]]:
 
 
 def _cluster(rules: RuleWriter) -> Iterable[dict[str, Any]]:
-    for name, expr, words in (
+    for name, expr, summary in (
         ("kafka-away", "max by (job) (hub_kafka_up) == 0", "Kafka does not answer the hub"),
         (
             "store-away",
@@ -245,7 +245,7 @@ def _cluster(rules: RuleWriter) -> Iterable[dict[str, Any]]:
             "broker {{ $labels.broker }}, {{ $labels.folder }}: its disk is nearly full, or cannot be used",
         ),
     ):
-        yield rules.write(name, expr, words)
+        yield rules.write(name, expr, summary)
 
 
 def _canaries(rules: RuleWriter) -> Iterable[dict[str, Any]]:

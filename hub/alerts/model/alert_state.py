@@ -106,12 +106,12 @@ class GroupKey(NamedTuple):
 class NotificationGroup:
     """Notification state of a group.
 
-    ``told`` holds the notified firing alerts with their firing times. ``changed_ms`` is when the first change
-    that is not notified yet was seen.
+    ``notified`` holds the notified firing alerts with their firing times. ``changed_ms`` is when the first
+    change that is not notified yet was seen.
     """
 
     key: GroupKey
-    told: tuple[tuple[str, int], ...] = ()
+    notified: tuple[tuple[str, int], ...] = ()
     notified_ms: int | None = None
     changed_ms: int | None = None
 
@@ -155,8 +155,8 @@ class AlertingState:
         holding = [each for each in self.silences.values() if each.starts_ms <= now_ms < each.ends_ms]
         found = {}
         for key, alert in self.alerts.items() if holding else ():
-            said = dict(alert.labels)
-            silence = next((each for each in holding if fits_in(each.matchers, said)), None)
+            labels = dict(alert.labels)
+            silence = next((each for each in holding if fits_in(each.matchers, labels)), None)
             if silence is not None:
                 found[key] = silence
         return found

@@ -1,9 +1,9 @@
 """[core] Group alerts by route and labels, and decide which groups are notified now.
 
 A group that changed waits ``wait_ms`` for more changes, then notifies all its firing alerts and those that
-ended since. While an alert fires, the notification is repeated after ``repeat_ms``. ``told`` records what was
-notified: an alert is notified once until it ends, and its end only if the alert was notified. A silenced
-alert is not notified; if it still fires when the silence ends, it is.
+ended since. While an alert fires, the notification is repeated after ``repeat_ms``. ``notified`` holds the
+alerts that were notified: an alert is notified once until it ends, and its end only if the alert was
+notified. A silenced alert is not notified; if it still fires when the silence ends, it is.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hub.alerts.model.alert_state import (
 from hub.alerts.model.matching import Labels, fits, labels_of
 
 # Limit of alerts in one notification; the rest is counted in it.
-MOST_TOLD = 100
+MOST_NOTIFIED = 100
 
 
 def route_of(routes: Iterable[NotificationRoute], labels: Labels) -> list[NotificationRoute]:
@@ -49,9 +49,9 @@ def notify(
         if any(fits(each.matchers, alert.labels) for each in holding):
             silenced.add(alert.once)
             continue
-        said = dict(alert.labels)
+        labels = dict(alert.labels)
         for route in route_of(routes, alert.labels):
-            of = labels_of({name: said.get(name, "") for name in route.by})
+            of = labels_of({name: labels.get(name, "") for name in route.by})
             members.setdefault(GroupKey(route.id, of), []).append(alert)
     by_id = {route.id: route for route in routes}
     groups: dict[GroupKey, NotificationGroup] = {}
@@ -64,8 +64,10 @@ def notify(
         group, alerts = _group(before, its, members.get(key, []), silenced, state.past, now_ms)
         if alerts:
             for channel in its.channels:
-                told, id = tuple(alerts[:MOST_TOLD]), _id(key, channel, now_ms)
-                notifications.append(Notification(id, channel, key, told, now_ms, len(alerts) - len(told)))
+                notified, id = tuple(alerts[:MOST_NOTIFIED]), _id(key, channel, now_ms)
+                notifications.append(
+                    Notification(id, channel, key, notified, now_ms, len(alerts) - len(notified))
+                )
         if group is not None:
             groups[key] = group
     return groups, tuple(notifications)
@@ -85,17 +87,17 @@ def _group(
             None if at_ms is None else min(at_ms, now_ms) for at_ms in (group.changed_ms, group.notified_ms)
         )
         group = replace(group, changed_ms=changed_ms, notified_ms=notified_ms)
-    told = set(group.told)
+    notified = set(group.notified)
     firing = {alert.once for alert in members}
-    ended = [past[once] for once in group.told if once in past]
-    quiet = told & silenced
-    if ended or firing - told:
+    ended = [past[once] for once in group.notified if once in past]
+    quiet = notified & silenced
+    if ended or firing - notified:
         changed_ms = now_ms if group.changed_ms is None else group.changed_ms
         if now_ms - changed_ms < route.wait_ms:
             return replace(group, changed_ms=changed_ms), []
     elif not (firing and group.notified_ms is not None and now_ms - group.notified_ms >= route.repeat_ms):
-        left = tuple(sorted(told & (firing | quiet)))
-        return (replace(group, told=left, changed_ms=None) if left else None), []
+        left = tuple(sorted(notified & (firing | quiet)))
+        return (replace(group, notified=left, changed_ms=None) if left else None), []
     after = tuple(sorted(firing | quiet))
     alerts = sorted(members, key=lambda each: (each.fired_at_ms or 0, each.key)) + ended
     return (NotificationGroup(group.key, after, now_ms) if after else None), alerts

@@ -62,8 +62,8 @@ def listing(state: AlertingState, now_ms: int) -> AlertListing:
 
 
 def _listed(alert: Alert, quiet: Mapping[str, Silence]) -> ListedAlert:
-    said = dict(alert.labels)
-    return ListedAlert(alert, said.get("severity", ""), said.get("owner", ""), quiet.get(alert.key))
+    labels = dict(alert.labels)
+    return ListedAlert(alert, labels.get("severity", ""), labels.get("owner", ""), quiet.get(alert.key))
 
 
 def _order(each: ListedAlert) -> tuple[bool, int, int, int, str]:

@@ -17,15 +17,17 @@ Matchers = tuple[tuple[str, tuple[str, ...]], ...]
 IN_TREE = ("topic", "node")
 
 
-def labels_of(said: Mapping[str, str]) -> Labels:
+def labels_of(labels: Mapping[str, str]) -> Labels:
     """Return the labels sorted, without empty ones."""
-    return tuple(sorted((name, value) for name, value in said.items() if value))
+    return tuple(sorted((name, value) for name, value in labels.items() if value))
 
 
-def matchers_of(said: Mapping[str, str | Sequence[str]]) -> Matchers:
+def matchers_of(patterns: Mapping[str, str | Sequence[str]]) -> Matchers:
     """Convert ``{"severity": "page", "topic": ["shop.**"]}`` to matchers."""
     return tuple(
-        sorted((name, (value,) if isinstance(value, str) else tuple(value)) for name, value in said.items())
+        sorted(
+            (name, (value,) if isinstance(value, str) else tuple(value)) for name, value in patterns.items()
+        )
     )
 
 
@@ -38,10 +40,10 @@ def fits(matchers: Matchers, labels: Labels) -> bool:
     return fits_in(matchers, dict(labels))
 
 
-def fits_in(matchers: Matchers, said: Mapping[str, str]) -> bool:
+def fits_in(matchers: Matchers, labels: Mapping[str, str]) -> bool:
     """``fits()`` for labels as a mapping."""
     return all(
-        name in said and any(_fits(name, pattern, said[name]) for pattern in patterns)
+        name in labels and any(_fits(name, pattern, labels[name]) for pattern in patterns)
         for name, patterns in matchers
     )
 

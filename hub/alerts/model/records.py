@@ -124,12 +124,12 @@ def records_of(before: AlertingState, after: AlertingState) -> list[NewRecord]:
     found += [_record(_past_key(once), None) for once in before.past.keys() - after.past.keys()]
     for place, group in after.groups.items():
         known_group = before.groups.get(place)
-        told = (group.told, group.notified_ms)
-        was = ((), None) if known_group is None else (known_group.told, known_group.notified_ms)
-        if told != was:
-            body = {"told": [list(each) for each in group.told], "notified_ms": group.notified_ms}
+        current = (group.notified, group.notified_ms)
+        stored = ((), None) if known_group is None else (known_group.notified, known_group.notified_ms)
+        if current != stored:
+            body = {"told": [list(each) for each in group.notified], "notified_ms": group.notified_ms}
             found.append(_record(_group_key(place), body))
-    gone = (place for place in before.groups.keys() - after.groups.keys() if before.groups[place].told)
+    gone = (place for place in before.groups.keys() - after.groups.keys() if before.groups[place].notified)
     found += [_record(_group_key(place), None) for place in gone]
     for id, silence in after.silences.items():
         if before.silences.get(id) != silence:
@@ -212,8 +212,8 @@ def _alert_body(alert: Alert) -> dict[str, Any]:
     return asdict(replace(alert, last=Verdict.UNKNOWN, held_ms=0, missing_ms=0))
 
 
-def _labels(told: Iterable[Iterable[str]]) -> Labels:
-    return tuple((str(name), str(value)) for name, value in told)
+def _labels(pairs: Iterable[Iterable[str]]) -> Labels:
+    return tuple((str(name), str(value)) for name, value in pairs)
 
 
 def _alert(body: Mapping[str, Any]) -> Alert:

@@ -33,7 +33,7 @@ from hub.alerts.model.alert_state import (
     Past,
 )
 from hub.alerts.model.grouping import notify
-from hub.alerts.model.matching import labels_of
+from hub.alerts.model.matching import Labels, labels_of
 from hub.alerts.model.rules import GONE_MS, AlertRule, Observation, RuleObservations, Verdict, key_of
 
 MOST_ALERTS = 10_000
@@ -42,24 +42,27 @@ PAST_MS = 14 * 86_400_000
 
 
 def step(
-    state: AlertingState, seen: Sequence[RuleObservations], routes: Sequence[NotificationRoute], now_ms: int
+    state: AlertingState,
+    observations: Sequence[RuleObservations],
+    routes: Sequence[NotificationRoute],
+    now_ms: int,
 ) -> tuple[AlertingState, tuple[Notification, ...]]:
     """Return the state after these observations, and the notifications to send. Depends on the arguments
     only.
     """
-    alerts, past, left_out = _judged(state, seen, now_ms)
+    alerts, past, left_out = _judged(state, observations, now_ms)
     kept = {id: each for id, each in state.silences.items() if each.ends_ms > now_ms - PAST_MS}
     judged = AlertingState(alerts, past, state.groups, kept, left_out)
     groups, notifications = notify(judged, routes, now_ms)
-    heard = {once for group in groups.values() for once in group.told}
-    return replace(judged, groups=groups, past=_trimmed(past, heard, now_ms)), notifications
+    notified = {once for group in groups.values() for once in group.notified}
+    return replace(judged, groups=groups, past=_trimmed(past, notified, now_ms)), notifications
 
 
 # ---- alerts
 
 
 def _judged(
-    state: AlertingState, seen: Sequence[RuleObservations], now_ms: int
+    state: AlertingState, observations: Sequence[RuleObservations], now_ms: int
 ) -> tuple[dict[str, Alert], dict[tuple[str, int], Alert], int]:
     alerts: dict[str, Alert] = {}
     past = dict(state.past)
@@ -76,7 +79,7 @@ def _judged(
         else:
             alerts[alert.key] = alert
 
-    for each in seen:
+    for each in observations:
         known = {alert.key: alert for alert in by_rule.pop(each.rule.name, ())}
         if not each.rule.on:
             for alert in known.values():
@@ -102,60 +105,79 @@ def _judged(
     return alerts, past, left_out
 
 
-def judged(rule: AlertRule, key: str, seen: Observation, before: Alert | None, now_ms: int) -> Alert | None:
+def judged(
+    rule: AlertRule, key: str, observation: Observation, before: Alert | None, now_ms: int
+) -> Alert | None:
     """Return the alert after one more observation, None if there is none. Phase "resolved" means that it
     ended.
     """
-    labels = labels_of(
-        {
-            "owner": rule.owner,
-            **dict(seen.labels),
-            **dict(seen.object),
-            "alertname": rule.name,
-            "severity": rule.severity,
-        }
-    )
+    labels = _labels(rule, observation)
     if before is None:
-        if seen.verdict is not Verdict.BAD:
-            return None
-        phase, fired = (FIRING, now_ms) if rule.for_ms <= 0 else (PENDING, None)
-        return Alert(
-            *(key, rule.name, seen.object, labels, seen.summary, seen.detail, seen.value, phase, now_ms),
-            last=Verdict.BAD,
-            last_ms=now_ms,
-            fired_at_ms=fired,
-            runbook=rule.runbook,
-        )
+        return _first(rule, key, observation, labels, now_ms) if observation.verdict is Verdict.BAD else None
     goes_on = before.goes_on(now_ms)
-    if goes_on and seen.verdict is Verdict.UNKNOWN:
-        return replace(before, labels=labels, detail=seen.detail or before.detail)
-    same = seen.verdict is before.last
+    if goes_on and observation.verdict is Verdict.UNKNOWN:
+        return replace(before, labels=labels, detail=observation.detail or before.detail)
+    same = observation.verdict is before.last
     held_ms = before.held_ms if goes_on else before.held_ms + max(0, now_ms - before.last_ms) if same else 0
     after = replace(
-        before, last=seen.verdict, last_ms=now_ms, labels=labels, runbook=rule.runbook, missing_ms=0
+        before, last=observation.verdict, last_ms=now_ms, labels=labels, runbook=rule.runbook, missing_ms=0
     )
-    if seen.verdict is Verdict.UNKNOWN:
+    if observation.verdict is Verdict.UNKNOWN:
         # The gap has an unknown length: reset the held time, but keep a pending alert pending.
-        return replace(after, held_ms=0, detail=seen.detail or before.detail)
+        return replace(after, held_ms=0, detail=observation.detail or before.detail)
     after = replace(after, held_ms=held_ms)
-    if seen.verdict is Verdict.BAD:
-        told = replace(after, summary=seen.summary, detail=seen.detail, value=seen.value)
+    if observation.verdict is Verdict.BAD:
+        updated = replace(
+            after, summary=observation.summary, detail=observation.detail, value=observation.value
+        )
         if before.phase == PENDING and held_ms >= rule.for_ms:
-            return replace(told, phase=FIRING, fired_at_ms=now_ms)
-        return told
+            return replace(updated, phase=FIRING, fired_at_ms=now_ms)
+        return updated
     if before.phase == PENDING:
         return None
     return _over(after, "well again", now_ms) if held_ms >= rule.keep_ms else after
 
 
-def _absent(seen: RuleObservations, alert: Alert, now_ms: int) -> Alert | None:
+def _labels(rule: AlertRule, observation: Observation) -> Labels:
+    return labels_of(
+        {
+            "owner": rule.owner,
+            **dict(observation.labels),
+            **dict(observation.object),
+            "alertname": rule.name,
+            "severity": rule.severity,
+        }
+    )
+
+
+def _first(rule: AlertRule, key: str, observation: Observation, labels: Labels, now_ms: int) -> Alert:
+    """Return the alert that a first bad observation opens."""
+    is_firing = rule.for_ms <= 0
+    return Alert(
+        key,
+        rule.name,
+        observation.object,
+        labels,
+        observation.summary,
+        observation.detail,
+        observation.value,
+        phase=FIRING if is_firing else PENDING,
+        since_ms=now_ms,
+        last=Verdict.BAD,
+        last_ms=now_ms,
+        fired_at_ms=now_ms if is_firing else None,
+        runbook=rule.runbook,
+    )
+
+
+def _absent(evaluation: RuleObservations, alert: Alert, now_ms: int) -> Alert | None:
     """Update an alert whose object was not observed."""
-    if seen.absent is Verdict.GOOD:
+    if evaluation.absent is Verdict.GOOD:
         nothing = Observation(alert.object, Verdict.GOOD, labels=alert.labels)
-        return judged(seen.rule, alert.key, nothing, alert, now_ms)
+        return judged(evaluation.rule, alert.key, nothing, alert, now_ms)
     if alert.goes_on(now_ms):
         return alert  # a server that has just started has not checked everything yet
-    missing_ms = alert.missing_ms + (max(0, now_ms - alert.last_ms) if seen.whole else 0)
+    missing_ms = alert.missing_ms + (max(0, now_ms - alert.last_ms) if evaluation.whole else 0)
     if missing_ms >= GONE_MS:
         return _over(alert, "it is not there any more", now_ms)
     return replace(alert, last=Verdict.UNKNOWN, last_ms=now_ms, held_ms=0, missing_ms=missing_ms)
@@ -167,10 +189,10 @@ def _over(alert: Alert, why: str, now_ms: int) -> Alert | None:
     return replace(alert, phase=PAST, ended_at_ms=now_ms, ended=why)
 
 
-def _trimmed(past: Past, heard: set[tuple[str, int]], now_ms: int) -> dict[tuple[str, int], Alert]:
+def _trimmed(past: Past, notified: set[tuple[str, int]], now_ms: int) -> dict[tuple[str, int], Alert]:
     """Keep the newest past alerts, and those whose end is not notified yet."""
     newest = sorted(past.values(), key=lambda each: -(each.ended_at_ms or 0))[:MOST_PAST]
     kept = {each.once for each in newest if (each.ended_at_ms or 0) > now_ms - PAST_MS} | (
-        heard & past.keys()
+        notified & past.keys()
     )
     return {once: each for once, each in past.items() if once in kept}

@@ -104,7 +104,7 @@ def test_a_part_of_the_tree_has_its_alerts_and_no_other() -> None:
         assert told(desk) == MINE
         known = desk.known()
         assert (known.whole, known.firing, desk.firing()) == (False, 5, 5)
-        assert (known.channels, known.troubles) == ((), ())
+        assert (known.channels, known.problems) == ((), ())
         rules = {each.rule.name: each for each in known.rules}
         assert "salaries" not in rules and "unpaid" in rules
         assert all((each.good, each.bad, each.unknown) == (None, None, None) for each in known.rules)

@@ -174,11 +174,11 @@ def test_while_kafka_takes_nothing_people_are_told_and_it_is_written_later(world
     world.verdicts = {"a": Verdict.BAD}
     known = step(world, desk)
     assert len(box.put_in) == 1
-    assert any("Kafka is away" in each for each in known.troubles)
+    assert any("Kafka is away" in each for each in known.problems)
     desk.sent(box.put_in[0])
     world.cluster.cut = False
     known = step(world, desk)
-    assert known.troubles == () and not desk.log.unsaved
+    assert known.problems == () and not desk.log.unsaved
     again, again_box = world.desk()
     assert step(world, again).firing == 1
     assert again_box.put_in == []
@@ -270,7 +270,7 @@ def test_a_source_that_fails_ends_nothing(world: World) -> None:
         world.fails = error
         for _ in range(3):
             known = step(world, desk, 3_000)
-        assert known.firing == 1 and len(known.troubles) == 1
+        assert known.firing == 1 and len(known.problems) == 1
         assert [each.rule.name for each in known.rules] == ["lag"]
     assert all(each.firing for each in box.put_in)
 
@@ -357,7 +357,7 @@ def test_what_cannot_be_written_for_a_reason_of_our_own_is_told_all_the_same(wor
     world.verdicts = {"billing": Verdict.BAD}
     known = step(world, desk)
     assert known.firing == 1 and len(box.put_in) == 1
-    assert any("a bug of ours" in each for each in known.troubles)
+    assert any("a bug of ours" in each for each in known.problems)
     world.cluster.cut = False
     step(world, desk)
     assert len(box.put_in) == 1 and read(world.cluster).state.firing
@@ -424,9 +424,9 @@ def test_one_bad_channel_stops_no_other_and_its_rules_say_that_nobody_is_told(wo
     assert list(desk.live.file.channels) == ["ops"]
     channels = {each.name: each for each in known.channels}
     assert channels["ops"].error is None and f"{path}:5:23" in (channels["shop"].error or "")
-    troubles = " ".join(known.troubles)
+    troubles = " ".join(known.problems)
     assert f"{path}:5:23" in troubles and "${NAME}" in troubles and "hidden" not in troubles
-    assert "route topic=shop.** reaches nobody: channel shop cannot be used" in known.troubles
+    assert "route topic=shop.** reaches nobody: channel shop cannot be used" in known.problems
     body = body_of(known)
     assert {row["alert"]: row["nobody"] for row in body["alerts"]} == {"lag": True, "alerts-file": False}
     # The valid channel is notified of the file's error; the invalid one's notification waits.
@@ -442,13 +442,13 @@ def test_one_bad_channel_stops_no_other_and_its_rules_say_that_nobody_is_told(wo
     step(world, desk)
     known = step(world, desk, 120)
     assert {each.name: each.error for each in known.channels} == {"ops": None, "shop": None}
-    assert (known.troubles, known.unheard) == ((), frozenset())
+    assert (known.problems, known.unheard) == ((), frozenset())
 
     # Invalid again at runtime: the channel's previous version applies.
     path.write_text(BAD_CHANNEL)
     known = step(world, desk)
     assert list(desk.live.file.channels) == ["shop", "ops"] and known.unheard == frozenset()
-    assert "the previous content stays in force" in " ".join(known.troubles)
+    assert "the previous content stays in force" in " ".join(known.problems)
 
 
 def test_a_rule_whose_channels_all_cannot_be_used_says_so(world: World) -> None:
@@ -459,7 +459,7 @@ def test_a_rule_whose_channels_all_cannot_be_used_says_so(world: World) -> None:
     desk, _ = world.desk()
     known = step(world, desk)
     assert [each.nobody for each in known.rules] == [True]
-    assert 'did you mean "shop"?' in " ".join(known.troubles)
+    assert 'did you mean "shop"?' in " ".join(known.problems)
     assert {each.name: each.kind for each in known.channels} == {
         "ops": "webhook",
         "shop": "unusable",

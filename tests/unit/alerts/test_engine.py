@@ -47,12 +47,12 @@ class World:
 
     def __init__(self, *routes: NotificationRoute) -> None:
         self.state, self.now, self.routes = AlertingState(), 1_000_000, routes or (EVERYWHERE,)
-        self.told: list[Notification] = []
+        self.notified: list[Notification] = []
 
     def at(self, seconds: float, *those: RuleObservations) -> tuple[Notification, ...]:
         self.now = 1_000_000 + int(seconds * S)
         self.state, new = step(self.state, those, self.routes, self.now)
-        self.told += new
+        self.notified += new
         return new
 
     @property
@@ -279,7 +279,7 @@ def test_each_firing_is_told_once_and_its_end_once(
     world.at(second + 10_000, seen(RULE, a=UNKNOWN, b=UNKNOWN, c=UNKNOWN))
     heard: set[tuple[str, int]] = set()
     over: Counter[tuple[str, int]] = Counter()
-    for each in world.told:
+    for each in world.notified:
         new = {alert.once for alert in each.alerts if alert.firing} - heard
         ended = [alert.once for alert in each.alerts if not alert.firing]
         assert new or ended, "a notification says something new"
@@ -317,7 +317,7 @@ def test_a_restart_neither_repeats_nor_forgets(
     news: Counter[tuple[str, int]] = Counter()
     over: Counter[tuple[str, int]] = Counter()
     heard: set[tuple[str, int]] = set()
-    for each in world.told:
+    for each in world.notified:
         fresh = {alert.once for alert in each.alerts if alert.firing} - heard
         news.update(fresh)
         heard |= fresh
@@ -428,8 +428,8 @@ def test_the_fold_of_the_records_is_the_state(history: list[tuple[int, dict[str,
                 assert 0 <= lost_ms < KEPT_EVERY_MS
         assert found.past.keys() == world.state.past.keys()
         assert found.silences == world.state.silences
-        assert {key: (g.told, g.notified_ms) for key, g in found.groups.items()} == {
-            key: (g.told, g.notified_ms) for key, g in world.state.groups.items() if g.told
+        assert {key: (g.notified, g.notified_ms) for key, g in found.groups.items()} == {
+            key: (g.notified, g.notified_ms) for key, g in world.state.groups.items() if g.notified
         }
 
 

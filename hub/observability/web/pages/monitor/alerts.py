@@ -81,7 +81,7 @@ def alerts_page(
         wanted,
         True,
         known.error,
-        known.troubles,
+        known.problems,
         known.firing,
         every.pending,
         every.silenced,
