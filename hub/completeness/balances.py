@@ -160,8 +160,8 @@ def of_newest(entries: Sequence[CountEntry]) -> list[CountEntry]:
     recreated, the old log is gone in every partition, including partitions that were not audited since or no
     longer exist.
     """
-    told = [each for each in entries if each.topic_id]
-    newest = max(told, key=lambda each: each.at_ms).topic_id if told else ""
+    identified = [each for each in entries if each.topic_id]
+    newest = max(identified, key=lambda each: each.at_ms).topic_id if identified else ""
     return [each for each in entries if each.topic_id in ("", newest)]
 
 
@@ -272,19 +272,19 @@ def _balance_text(
     dropped: int,
 ) -> str:
     there = {"source": "in the log", "mirror": "at the target", "view": "in the store"}[kind]
-    what = {"source": "acknowledged records", "mirror": "records", "view": "rows"}[kind]
+    counted = {"source": "acknowledged records", "mirror": "records", "view": "rows"}[kind]
     minutes = (
         "at one moment" if kind == "view" else f"in {len(different)} minute{'s' * (len(different) != 1)}"
     )
-    said = {
-        CompletenessState.SHORT: f"{missing:,} {what} are not {there}, {minutes}",
+    causes = {
+        CompletenessState.SHORT: f"{missing:,} {counted} are not {there}, {minutes}",
         CompletenessState.MISMATCH: f"as many, but not the same records are {there}, {minutes}",
         CompletenessState.EXCESS: f"{excess:,} more than expected are {there}, {minutes}",
         CompletenessState.OPEN: f"{waiting:,} records are not compared yet",
-        CompletenessState.BALANCED: f"the same {what} are {there}",
+        CompletenessState.BALANCED: f"the same {counted} are {there}",
     }
     if state is not CompletenessState.UNKNOWN:
-        return said[state]
+        return causes[state]
     if different:
         return f"compaction took records on one side only, {minutes}"
     return why or dropped_text(dropped)

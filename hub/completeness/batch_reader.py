@@ -66,7 +66,7 @@ class OffsetRange:
         CorruptBatch.
         """
         self.reached = position = self.first
-        heard_s = time.monotonic()
+        received_at_s = time.monotonic()
         where = f'cluster "{self.cluster.name}", topic "{self.place.topic}" partition {self.place.partition}'
         while position < self.end:
             part = self._fetch(position, where)
@@ -89,23 +89,23 @@ class OffsetRange:
                     self._at_ms = batch.max_timestamp
                     self._skipped(position, batch.next_offset, control=batch.is_control, held=batch.count)
                 else:
-                    for seen in records:
-                        if seen.offset < position:
+                    for record in records:
+                        if record.offset < position:
                             continue
-                        self._missing(position, seen.offset, compacted=True)
-                        position, self._at_ms = seen.offset + 1, seen.timestamp_ms
-                        if seen.offset < self.end:
-                            yield seen
+                        self._missing(position, record.offset, compacted=True)
+                        position, self._at_ms = record.offset + 1, record.timestamp_ms
+                        if record.offset < self.end:
+                            yield record
                     self._missing(position, batch.next_offset, compacted=True)
                 position = max(position, batch.next_offset)
                 self.reached = min(position, self.end)
                 if position >= self.end:
                     break
             if position > before:
-                heard_s = time.monotonic()
+                received_at_s = time.monotonic()
             elif 0 <= part.last_stable <= position:
                 break  # the rest is not committed
-            elif time.monotonic() - heard_s > _SILENCE_S:
+            elif time.monotonic() - received_at_s > _SILENCE_S:
                 raise PeerError(f"{where}: nothing more is read at offset {position} in {_SILENCE_S:g} s")
 
     def _fetch(self, position: int, where: str) -> broker_client.Fetched:

@@ -48,7 +48,7 @@ from hub.times import epoch_ms
 STRETCH = 100_000
 _SILENT_S = 60.0
 
-Told = Callable[[int, int], None]
+ReportProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class TopicCounter:
         for each in (self.cluster, *self.targets.values()):
             each.close()
 
-    def run(self, told: Told = lambda _done, _all: None) -> int:
+    def run(self, report_progress: ReportProgress = lambda _done, _all: None) -> int:
         """Count new records and write the entries. Returns the number of entries. Raises NotFound,
         PeerError.
         """
@@ -110,7 +110,7 @@ class TopicCounter:
                     written += 1
                     if entry.tier == "log" and not entry.why:
                         done += entry.end - entry.first
-                        told(done, max(total, done))
+                        report_progress(done, max(total, done))
         finally:
             writer.close()
         self.ledger = read_counts(self.kafka)
@@ -131,16 +131,16 @@ class TopicCounter:
                 continue
             ours = list(OffsetRange(self.cluster, entry.place, first, entry.end).records())
             if entry.tier == "source":
-                there = {seen.offset for seen in ours}
+                there = {record.offset for record in ours}
                 # Limited to the requested number: a producer may claim any number of receipts.
                 lacking = (each for each in offsets_text(entry.runs, first) if each not in there)
-                said = "acknowledged, not in the log"
+                reason = "acknowledged, not in the log"
                 found += [
-                    MissingRecord("source", entry.instance, entry.partition, offset, None, said)
+                    MissingRecord("source", entry.instance, entry.partition, offset, None, reason)
                     for offset in islice(lacking, most - len(found))
                 ]
                 continue
-            ours = [seen for seen in ours if bucket_of(seen.timestamp_ms) == bucket_ms]
+            ours = [record for record in ours if bucket_of(record.timestamp_ms) == bucket_ms]
             found += _repeated(entry, ours)
             for copy in self.copies:
                 found += self._differing(copy, entry, ours, bucket_ms)
@@ -167,8 +167,8 @@ class TopicCounter:
         if seeking.first < start:
             behind = OffsetRange(self.cluster, place, seeking.first, start)
             try:
-                for seen in behind.records():
-                    seeking.take(seen)
+                for record in behind.records():
+                    seeking.take(record)
             except PeerError:  # unreadable now; those receipts wait until it is readable again
                 seeking.give_up(behind.reached, start)
         logs = [
@@ -199,14 +199,14 @@ class TopicCounter:
         again = Counter[int]()
         why = ""
         try:
-            for seen in stretch.records():
-                cells.add(seen.timestamp_ms, seen.id, seen.size)
-                ids[seen.id] += 1
-                if ids[seen.id] > 1:
-                    again[bucket_of(seen.timestamp_ms)] += 1
-                seeking.take(seen)
+            for record in stretch.records():
+                cells.add(record.timestamp_ms, record.id, record.size)
+                ids[record.id] += 1
+                if ids[record.id] > 1:
+                    again[bucket_of(record.timestamp_ms)] += 1
+                seeking.take(record)
                 if len(cells) >= MOST_CELLS:
-                    reached = seen.offset + 1
+                    reached = record.offset + 1
                     break
         except PeerError as error:
             # If all of Kafka is unavailable, the entry with this reason cannot be written, and the run fails
@@ -275,8 +275,8 @@ class TopicCounter:
             cells, why = Cells(), self._why_not(copy, each, log)
             if not why:
                 try:
-                    for seen, _ in self._theirs(copy, each, log):
-                        cells.add(seen.timestamp_ms, seen.id, seen.size)
+                    for record, _ in self._theirs(copy, each, log):
+                        cells.add(record.timestamp_ms, record.id, record.size)
                 except CorruptBatch as error:
                     cells, why = Cells(), error.message
             yield named(log, "mirror", cells, self.now_ms(), instance=copy.name, why=why)
@@ -300,10 +300,10 @@ class TopicCounter:
         first = max(table.translate(log.first).offset, each.checkpoint.target_start, begin)
         whole = log.end >= each.checkpoint.source_next
         end = table.target_next if whole else table.translate(log.end).offset
-        for seen in OffsetRange(self.targets[copy.name], each.place, first, end).records():
-            back = table.reverse(seen.offset)
+        for record in OffsetRange(self.targets[copy.name], each.place, first, end).records():
+            back = table.reverse(record.offset)
             if back.kind == "exact" and log.first <= back.offset < log.end:
-                yield seen, back.offset
+                yield record, back.offset
 
     def _differing(
         self, copy: MirrorCopy, log: CountEntry, ours: Sequence[ReadRecord], bucket_ms: int
@@ -311,15 +311,15 @@ class TopicCounter:
         each = copy.compared.get(log.place)
         if each is None or log.end > each.checkpoint.source_next or each.foreign:
             return
-        here = {(seen.offset, seen.id) for seen in ours}
+        here = {(record.offset, record.id) for record in ours}
         there = {
-            (offset, seen.id)
-            for seen, offset in self._theirs(copy, each, log)
-            if bucket_of(seen.timestamp_ms) == bucket_ms
+            (offset, record.id)
+            for record, offset in self._theirs(copy, each, log)
+            if bucket_of(record.timestamp_ms) == bucket_ms
         }
-        for said, those in (("not at the target", here - there), ("at the target only", there - here)):
+        for reason, those in (("not at the target", here - there), ("at the target only", there - here)):
             for offset, record_id in sorted(those):
-                yield MissingRecord("mirror", copy.name, log.partition, offset, f"{record_id:016x}", said)
+                yield MissingRecord("mirror", copy.name, log.partition, offset, f"{record_id:016x}", reason)
 
 
 def read_counts(kafka: KafkaCluster, silent_s: float = _SILENT_S) -> Counts:

@@ -88,10 +88,10 @@ def minute_grid_of(entries: Sequence[CountEntry]) -> MinuteGrid | None:
     for entry in logs:
         firsts.setdefault(entry.partition, entry)
         reached[entry.partition] = max(entry.at_ms, reached.get(entry.partition, 0))
-    begun = [min(each.cells, default=0) for each in firsts.values() if each.first > 0]
+    first_minutes = [min(each.cells, default=0) for each in firsts.values() if each.first > 0]
     return MinuteGrid(
         minutes,
-        max(begun, default=None),
+        max(first_minutes, default=None),
         # A partition without new records has no new entry, so the minutes after its last one are unknown.
         min(reached.values(), default=0),
         sum(end - first for _, first, end in unaudited(logs))

@@ -61,7 +61,7 @@ def observe_canaries(
         verdict, why = _CANARY_VERDICTS.get(row.state, Verdict.GOOD), row.cause
         if row.way in ways and verdict is Verdict.BAD:
             verdict, why = Verdict.UNKNOWN, "its mirror is paused, or was handed over"
-        words = {
+        summaries = {
             CanaryState.FAILING: f"no canary comes on the way {row.way}",
             CanaryState.LOSING: f"canaries are lost on the way {row.way}",
         }
@@ -69,7 +69,7 @@ def observe_canaries(
             Observation(
                 labels_of({"way": row.way}),
                 verdict,
-                words[row.state] if verdict is Verdict.BAD else "",
+                summaries[row.state] if verdict is Verdict.BAD else "",
                 float(row.lost) if verdict is Verdict.BAD else None,
                 detail="" if verdict is Verdict.GOOD else why,
             )

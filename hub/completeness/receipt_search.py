@@ -37,7 +37,7 @@ class ReceiptSearch:
     # Records arrive in ascending order: receipts that the next one may belong to, and how many receipts were
     # reached.
     around: list[CountEntry] = field(default_factory=list)
-    begun: int = 0
+    reached: int = 0
 
     @classmethod
     def of(cls, entries: Sequence[CountEntry], begin: int, end: int, now_ms: int) -> ReceiptSearch:
@@ -52,22 +52,22 @@ class ReceiptSearch:
         wanted = sorted((each for each in open_ones if begin <= each.first), key=lambda each: each.first)
         return cls(wanted, lost, min((each.first for each in wanted), default=end), now_ms)
 
-    def take(self, seen: ReadRecord) -> None:
-        while self.begun < len(self.receipts) and self.receipts[self.begun].first <= seen.offset:
-            self.around.append(self.receipts[self.begun])
-            self.begun += 1
-        self.around = [each for each in self.around if seen.offset < each.end]
+    def take(self, record: ReadRecord) -> None:
+        while self.reached < len(self.receipts) and self.receipts[self.reached].first <= record.offset:
+            self.around.append(self.receipts[self.reached])
+            self.reached += 1
+        self.around = [each for each in self.around if record.offset < each.end]
         for each in self.around:
-            if _within(each.runs, seen.offset):
-                self.cells.setdefault(each.key, Cells()).add(seen.timestamp_ms, seen.id, seen.size)
-                if not seen.timed:
+            if _within(each.runs, record.offset):
+                self.cells.setdefault(each.key, Cells()).add(record.timestamp_ms, record.id, record.size)
+                if not record.timed:
                     self.untimed.add(each.key)
 
     def give_up(self, first: int, end: int) -> None:
         """Stop searching for receipts that overlap [first, end), which was not read."""
         self.receipts = [each for each in self.receipts if each.end <= first or end <= each.first]
         self.around = [each for each in self.around if each.end <= first]
-        self.begun = sum(each.first < end for each in self.receipts)
+        self.reached = sum(each.first < end for each in self.receipts)
 
     def found(self, reached: int, *, compact: bool = False) -> Iterator[CountEntry]:
         """Yield the *found* entry of every receipt before ``reached``. ``compact``: compaction may have
@@ -95,9 +95,9 @@ def offsets_text(runs: Iterable[tuple[int, int]], first: int) -> Iterator[int]:
 
 
 def _repeated(entry: CountEntry, ours: Sequence[ReadRecord]) -> Iterator[MissingRecord]:
-    seen_ids: dict[int, int] = {}
-    for seen in ours:
-        before = seen_ids.setdefault(seen.id, seen.offset)
-        if before != seen.offset:
-            said = f"the same record as at offset {before}"
-            yield MissingRecord("log", "", entry.partition, seen.offset, f"{seen.id:016x}", said)
+    first_offsets: dict[int, int] = {}
+    for record in ours:
+        before = first_offsets.setdefault(record.id, record.offset)
+        if before != record.offset:
+            reason = f"the same record as at offset {before}"
+            yield MissingRecord("log", "", entry.partition, record.offset, f"{record.id:016x}", reason)

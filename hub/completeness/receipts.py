@@ -123,16 +123,16 @@ class ReceiptWriter:
         return self._writer
 
     def _run(self) -> None:
-        said = False
+        has_warned = False
         while True:
             stopping = self._stop.wait(self.every_s)
             try:
                 self.flush()
-                said = False
+                has_warned = False
             except HubError as error:
-                if not said:
+                if not has_warned:
                     log.warning("receipts are kept until they can be written: %s", error.message)
-                said = True
+                has_warned = True
             except Exception:
                 log.exception("receipts")
             if stopping:

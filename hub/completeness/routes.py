@@ -103,17 +103,17 @@ def create_router(follower: HasCounts, keep: ReceiptSink) -> APIRouter:
         return Response(orjson.dumps(body), media_type="application/json")
 
     @router.post("/api/audit/receipts", status_code=204)
-    def receipts(said: Annotated[ReceiptsBody, Body()]) -> Response:
+    def receipts(body: Annotated[ReceiptsBody, Body()]) -> Response:
         """Accept a producer's own counts of acknowledged records. Idempotent."""
-        for each in said.receipts:
+        for each in body.receipts:
             require(Action.write, Resource(Kind.topic, each.topic))
-        keep([_entry(said, each) for each in said.receipts])
+        keep([_entry(body, each) for each in body.receipts])
         return Response(status_code=204)
 
     return router
 
 
-def _entry(said: ReceiptsBody, receipt: Receipt) -> CountEntry:
+def _entry(body: ReceiptsBody, receipt: Receipt) -> CountEntry:
     after = -1
     for first, count in receipt.runs:
         if first <= after:
@@ -137,12 +137,12 @@ def _entry(said: ReceiptsBody, receipt: Receipt) -> CountEntry:
     return CountEntry(
         *(
             "source",
-            said.instance,
+            body.instance,
             receipt.topic,
             receipt.partition,
             receipt.runs[0][0],
             after,
-            said.at_ms,
+            body.at_ms,
             minutes,
         ),
         runs=tuple(receipt.runs),
@@ -153,8 +153,8 @@ def _entry(said: ReceiptsBody, receipt: Receipt) -> CountEntry:
 def families(follower: CountsFollower) -> Iterator[Metric]:
     """Yield Prometheus gauges. They are gauges because a repeated audit replaces earlier counts."""
     found: dict[str, GaugeMetricFamily] = {}
-    for name, said, labels, value in follower.families():
+    for name, help_text, labels, value in follower.families():
         if name not in found:
-            found[name] = GaugeMetricFamily(name, said, labels=list(labels))
+            found[name] = GaugeMetricFamily(name, help_text, labels=list(labels))
         found[name].add_metric(list(labels.values()), value)
     yield from found.values()

@@ -113,7 +113,7 @@ class ConnectClient:
             try:
                 return orjson.loads(answer) if answer.strip() else None
             except ValueError:
-                raise _trouble(url, "the program that answers is not Kafka Connect") from None
+                raise _unreachable(url, "the program that answers is not Kafka Connect") from None
         raise _refused(url, status, answer)
 
     def _answer(self, method: str, path: str, body: Any) -> tuple[int, bytes, str]:
@@ -129,9 +129,9 @@ class ConnectClient:
             try:
                 return (*self._one(url, method, path, body), url)
             except httpx2.TimeoutException:
-                failed = failed or _trouble(url, f"no answer within {self.timeout_s:g} s")
+                failed = failed or _unreachable(url, f"no answer within {self.timeout_s:g} s")
             except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-                failed = failed or _trouble(url, f"no answer ({error or type(error).__name__})")
+                failed = failed or _unreachable(url, f"no answer ({error or type(error).__name__})")
         assert failed is not None
         raise failed
 
@@ -148,7 +148,7 @@ class ConnectClient:
             for part in answer.iter_bytes():
                 found += part
                 if len(found) > MOST_BYTES or time.monotonic() > until_s:
-                    raise _trouble(url, f"its answer is longer than {MOST_BYTES} bytes")
+                    raise _unreachable(url, f"its answer is longer than {MOST_BYTES} bytes")
         return answer.status_code, bytes(found)
 
 
@@ -181,22 +181,22 @@ def _actual(name: str, body: Any) -> ActualConnector:
 
 def _is_moving(answer: bytes) -> bool:
     """Return whether a 500 is of a cluster that changes its leader, or has not started."""
-    words = _message(answer).casefold()
+    message = _message(answer).casefold()
     return any(
-        each in words
+        each in message
         for each in ("rebalance", "request timed out", "io error trying to forward", "starting up")
     )
 
 
 def _message(answer: bytes) -> str:
     try:
-        told = orjson.loads(answer)
+        body = orjson.loads(answer)
     except ValueError:
         return ""
-    return str(told.get("message") or "") if isinstance(told, dict) else ""
+    return str(body.get("message") or "") if isinstance(body, dict) else ""
 
 
-def _trouble(url: str, why: str) -> PeerError:
+def _unreachable(url: str, why: str) -> PeerError:
     return PeerError(
         f"Kafka Connect at {without_credentials(url)}: {why}",
         hint="does the worker run? hub up starts one where the project has a connectors.yaml; "

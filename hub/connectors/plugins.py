@@ -92,8 +92,10 @@ def add_plugin(settings: Settings, coordinate: str) -> tuple[Path, Sequence[Jar]
 
 def _own(found: Iterable[Jar], locked: Sequence[Jar]) -> list[Jar]:
     """Return the jars of a plugin without those that the worker gives it."""
-    given = {(jar.group, jar.artifact) for jar in of_sets(locked, WORKER_SETS) if jar.group in _OF_CONNECT}
-    return [jar for jar in found if (jar.group, jar.artifact) not in given]
+    in_worker = {
+        (jar.group, jar.artifact) for jar in of_sets(locked, WORKER_SETS) if jar.group in _OF_CONNECT
+    }
+    return [jar for jar in found if (jar.group, jar.artifact) not in in_worker]
 
 
 def _write(file: Path, text: str) -> None:

@@ -110,19 +110,19 @@ def _label(label: str) -> str:
 def _made(spec: ConnectorSpec, context: RenderContext) -> dict[str, str]:
     """Return the settings of the topics that a source makes, as the tree has them."""
     default = context.above[spec.topics[0]]
-    mine = [each for each in context.topics if covers(spec.topics, each.name)][:_MOST_GROUPS]
+    topics = [each for each in context.topics if covers(spec.topics, each.name)][:_MOST_GROUPS]
     found = _creation("default", default)
-    if mine:
-        found["topic.creation.groups"] = ",".join(f"t{number}" for number in range(len(mine)))
-    for number, each in enumerate(mine):
+    if topics:
+        found["topic.creation.groups"] = ",".join(f"t{number}" for number in range(len(topics)))
+    for number, each in enumerate(topics):
         found[f"topic.creation.t{number}.include"] = _regex(each.name)
         found |= _creation(f"t{number}", each)
     return found
 
 
 def _creation(group: str, spec: TopicSpec) -> dict[str, str]:
-    said = {"partitions": spec.partitions, "replication.factor": spec.replication_factor, **spec.config}
-    return {f"topic.creation.{group}.{key}": str(value) for key, value in said.items()}
+    settings = {"partitions": spec.partitions, "replication.factor": spec.replication_factor, **spec.config}
+    return {f"topic.creation.{group}.{key}": str(value) for key, value in settings.items()}
 
 
 def covers(patterns: Sequence[str], topic: str) -> bool:

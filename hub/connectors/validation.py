@@ -58,15 +58,15 @@ def refusals_of(
     file: Connectors, name: str, answer: Sequence[Mapping[str, Any]], secrets: Collection[str] = ()
 ) -> Iterator[ConnectorRefusal]:
     """Yield one refusal per error of ``PUT /connector-plugins/<class>/config/validate``."""
-    spec, seen, number = file.by_name[name], set(), 0
+    spec, reported, number = file.by_name[name], set(), 0
     for each in answer:
         value = each.get("value") or {}
         setting = str(value.get("name", ""))
         for error in value.get("errors") or ():
             message = redacted(" ".join(str(error).split()), secrets)[:_LONGEST]
-            if (setting, message) in seen or number >= _MOST_ERRORS:
+            if (setting, message) in reported or number >= _MOST_ERRORS:
                 continue
-            seen.add((setting, message))
+            reported.add((setting, message))
             number += 1
             keys = key_in_file(spec, setting)
             hint = "" if keys else f"add it below config: {setting}"

@@ -35,8 +35,8 @@ def fitted(filters: Mapping[str, Sequence[RecordCondition]]) -> CanaryHeaders:
     """Choose headers that satisfy the filters of all mirrors. ``filters`` holds each mirror's conditions, all
     of which must hold. Mirrors are processed by name, so the result is deterministic.
     """
-    asked: dict[str, list[RecordCondition]] = {}
-    said: dict[str, str | None] = {}
+    conditions: dict[str, list[RecordCondition]] = {}
+    values: dict[str, str | None] = {}
     closed: dict[str, str] = {}
     for mirror, rules in sorted(filters.items()):
         why = next((f"its filter lets no canary through: {rule}" for rule in rules if _never(rule)), None)
@@ -45,11 +45,11 @@ def fitted(filters: Mapping[str, Sequence[RecordCondition]]) -> CanaryHeaders:
             if rule.header is not None:
                 wanted.setdefault(rule.header, []).append(rule)
         chosen: dict[str, str | None] = {}
-        for header, mine in wanted.items() if why is None else ():
-            others = asked.get(header, [])
-            found = _value([*others, *mine])
+        for header, own in wanted.items() if why is None else ():
+            others = conditions.get(header, [])
+            found = _value([*others, *own])
             if found is _NOTHING:
-                why = f"no canary passes its filter ({mine[0]})" + (
+                why = f"no canary passes its filter ({own[0]})" + (
                     " and those of other mirrors together" if others else ""
                 )
                 break
@@ -57,10 +57,10 @@ def fitted(filters: Mapping[str, Sequence[RecordCondition]]) -> CanaryHeaders:
         if why is not None:
             closed[mirror] = why
             continue
-        said |= chosen
-        for header, mine in wanted.items():
-            asked.setdefault(header, []).extend(mine)
-    headers = tuple((name, value.encode()) for name, value in sorted(said.items()) if value is not None)
+        values |= chosen
+        for header, own in wanted.items():
+            conditions.setdefault(header, []).extend(own)
+    headers = tuple((name, value.encode()) for name, value in sorted(values.items()) if value is not None)
     return CanaryHeaders(headers, closed)
 
 

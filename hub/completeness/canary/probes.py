@@ -277,12 +277,12 @@ class Canary:
         for way in self.ways.values():
             way.passed(now_s)
 
-    def shown(self, name: str, partition: int, seq: int, seen: int, now_s: float) -> None:
-        """Count the probes in a view row: ``seen`` probes of a partition, up to ``seq``. If there is a gap,
+    def shown(self, name: str, partition: int, seq: int, count: int, now_s: float) -> None:
+        """Count the probes in a view row: ``count`` probes of a partition, up to ``seq``. If there is a gap,
         only the last one is known to have arrived.
         """
         way = self.ways[name]
-        first = 0 if seen > seq else seq
+        first = 0 if count > seq else seq
         for number in sorted(each for of, each in way.open if of == partition and first <= each <= seq):
             way.came(Probe(self.run, partition, number, 0), now_s)
 

@@ -42,12 +42,12 @@ def families(canaries: Canaries | None) -> Iterator[Metric]:
     for way, each in sorted(spans.items()):
         seconds.add_metric([way], each.cumulative(), each.sum_s)
     yield seconds
-    for name, said in (
+    for name, help_text in (
         ("read", "Canaries that came"),
         ("late", "Canaries that came late"),
         ("repeated", "Canaries that came again"),
     ):
-        counter = CounterMetricFamily(f"hub_canary_{name}", said, labels=["way"])
+        counter = CounterMetricFamily(f"hub_canary_{name}", help_text, labels=["way"])
         for row in rows:
             counter.add_metric([row.way], getattr(row, name))
         yield counter

@@ -145,16 +145,16 @@ class Canaries:
 
     def _keep(self, name: str, job: Callable[[], None]) -> None:
         """Run a job until stopped. Failures are logged, and the job restarts after a growing pause."""
-        backoff, said = Backoff(first_s=0.5, most_s=5.0), ""
+        backoff, logged_error = Backoff(first_s=0.5, most_s=5.0), ""
         while not self.stopping.is_set():
             began_s = time.monotonic()
             try:
                 job()
             except HubError as error:
                 self._blind(name, _why(name, error))
-                if error.message != said and not isinstance(error, NotFound):
+                if error.message != logged_error and not isinstance(error, NotFound):
                     log.warning("canary %s: %s", name, error.message)
-                said = error.message
+                logged_error = error.message
             except Exception as error:
                 self._blind(name, f"{type(error).__name__}: {error}")
                 log.exception("canary %s", name)

@@ -93,10 +93,10 @@ def read_facts(url: str) -> PostgresFacts:
             return _facts(connection, parts.hostname, parts.port or 5432)
     except psycopg.Error as error:
         password = unquote(parts.password or "")
-        said = " ".join(str(error).split())[:500]
-        said = said.replace(password, "(hidden)") if password else said
+        reason = " ".join(str(error).split())[:500]
+        reason = reason.replace(password, "(hidden)") if password else reason
         raise PeerError(
-            f"Postgres at {where}: {said}",
+            f"Postgres at {where}: {reason}",
             hint="is it running, and may this user sign in from here (pg_hba.conf)?",
             code="HUB-3083",
         ) from None

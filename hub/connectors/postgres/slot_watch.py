@@ -44,9 +44,9 @@ def read_slot(slot: WatchedSlot) -> SlotState:
         ) as connection:
             row = connection.execute(_SLOT, (slot.slot,)).fetchone()
     except (psycopg.Error, OSError, ValueError) as error:
-        said = " ".join(str(error).split())[:300]
-        said = said.replace(slot.password, "(hidden)") if slot.password else said
-        return SlotState(slot.connector, slot.slot, slot.owner, said)
+        reason = " ".join(str(error).split())[:300]
+        reason = reason.replace(slot.password, "(hidden)") if slot.password else reason
+        return SlotState(slot.connector, slot.slot, slot.owner, reason)
     if row is None:
         return SlotState(slot.connector, slot.slot, slot.owner, exists=False)
     active, wal_status, retained, lag = row

@@ -68,14 +68,14 @@ def watched(file: Connectors, environment: dict[str, str]) -> Iterator[WatchedSl
         config = {**(kind.defaults(name) if kind else {}), **spec.config}
         slot = str(config.get("slot.name", "debezium"))
         needed = ("hostname", "port", "dbname", "user", "password")
-        said = {key: str(config.get(f"database.{key}", "")) for key in needed}
-        variables = {found for value in said.values() for found in REFERENCE.findall(value)}
+        options = {key: str(config.get(f"database.{key}", "")) for key in needed}
+        variables = {found for value in options.values() for found in REFERENCE.findall(value)}
         missing = sorted(each for each in variables if not environment.get(each) or each in spec.secrets)
         if missing:
             yield WatchedSlot(name, slot, owner=spec.owner, missing=", ".join(missing))
             continue
         host, port, database, user, password = (
-            REFERENCE.sub(lambda found: environment[found[1]], said[key]) for key in needed
+            REFERENCE.sub(lambda found: environment[found[1]], options[key]) for key in needed
         )
         yield WatchedSlot(name, slot, host, port or "5432", database, user, password, spec.owner)
 
@@ -96,19 +96,19 @@ def _observed(state: SlotState, most_bytes: int) -> Observation:
         return Observation(about, Verdict.UNKNOWN, labels=labels, detail=why)
     retained = state.retained_bytes
     if state.wal_status == "lost":
-        said = (
+        summary = (
             f"slot {state.slot} of connector {state.connector} is lost: the database "
             "removed WAL that it needs"
         )
-        return Observation(about, Verdict.BAD, said, labels=labels, detail="only a new snapshot helps")
+        return Observation(about, Verdict.BAD, summary, labels=labels, detail="only a new snapshot helps")
     if retained is None:
         return Observation(about, Verdict.UNKNOWN, labels=labels, detail="the slot has no position yet")
     value = float(retained)
     if retained <= most_bytes and state.wal_status != "unreserved":
         return Observation(about, Verdict.GOOD, value=value, labels=labels)
-    said = f"slot {state.slot} of connector {state.connector} retains {retained // MIB} MiB of WAL"
+    summary = f"slot {state.slot} of connector {state.connector} retains {retained // MIB} MiB of WAL"
     detail = "its connector reads it" if state.active else "nobody reads it"
-    return Observation(about, Verdict.BAD, said, value, labels, detail)
+    return Observation(about, Verdict.BAD, summary, value, labels, detail)
 
 
 def slot_series(states: Sequence[SlotState]) -> Iterable[Metric]:

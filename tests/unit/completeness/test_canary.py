@@ -140,9 +140,9 @@ def test_a_row_of_the_view_says_what_came_unless_it_has_a_hole() -> None:
     canary.way("view", 0.0)
     for _ in range(4):
         canary.next(0, 0, 0.0)
-    canary.shown("view", 0, seq=1, seen=2, now_s=1.0)
+    canary.shown("view", 0, seq=1, count=2, now_s=1.0)
     assert row(canary, 1.0, "view").read == 2
-    canary.shown("view", 0, seq=3, seen=3, now_s=1.0)  # one of 2 and 3 is missing, and 3 has arrived
+    canary.shown("view", 0, seq=3, count=3, now_s=1.0)  # one of 2 and 3 is missing, and 3 has arrived
     found = row(canary, LATE_S + 5, "view")
     assert (found.read, found.lost) == (3, 1)
 
