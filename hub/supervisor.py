@@ -60,7 +60,7 @@ class _Running:
     backoff: Backoff
     started_at_s: float
     restart_at_s: float | None = None
-    begun_at_s: float = field(default_factory=time.monotonic)  # of its first process
+    first_started_at_s: float = field(default_factory=time.monotonic)  # of its first process
 
 
 class Supervisor:
@@ -77,7 +77,7 @@ class Supervisor:
         say: Callable[[str], None] = lambda _text: None,
         found_by: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        self._tell = say
+        self._print = say
         self._found_by = dict(found_by)
         self._logs = home.absolute() / "logs"
         self._running: dict[str, _Running] = {}
@@ -88,7 +88,7 @@ class Supervisor:
         self.missing: set[str] = set()
         """Children that did not get ready in their time, and are not yet."""
         self._started = False
-        self._asked_at_s = 0.0
+        self._missing_checked_at_s = 0.0
         self._write_pids()
 
     def start(self, child: Child, stop: threading.Event | None = None) -> bool:
@@ -103,7 +103,7 @@ class Supervisor:
             return True
         self.missing.add(child.name)
         self._say(
-            f"{child.name} is not ready after {child.ready_timeout_s:g} s: {self._last_words(child)}; "
+            f"{child.name} is not ready after {child.ready_timeout_s:g} s: {self._last_log_line(child)}; "
             f"the others run without it, and it is tried on; its log: {self.log_of(child.name)}"
         )
         return False
@@ -119,7 +119,7 @@ class Supervisor:
     def _wait(self, running: _Running, stop: threading.Event | None) -> bool:
         """Wait until one child is ready, at most its ready timeout, and supervise all of them meanwhile."""
         child, began_s = running.child, time.monotonic()
-        tell_at_s = began_s + PROGRESS_EVERY_S
+        progress_at_s = began_s + PROGRESS_EVERY_S
         while not child.ready():
             if stop is not None and stop.is_set():
                 raise KeyboardInterrupt
@@ -127,21 +127,21 @@ class Supervisor:
             now_s = time.monotonic()
             if now_s - began_s > child.ready_timeout_s:
                 return False
-            if now_s >= tell_at_s:
-                tell_at_s = now_s + PROGRESS_EVERY_S
+            if now_s >= progress_at_s:
+                progress_at_s = now_s + PROGRESS_EVERY_S
                 self._say(
-                    f"  {child.name:<13} starting for {now_s - running.begun_at_s:.0f} s: "
-                    f"{self._last_words(child)}"
+                    f"  {child.name:<13} starting for {now_s - running.first_started_at_s:.0f} s: "
+                    f"{self._last_log_line(child)}"
                 )
             time.sleep(0.05)
         return True
 
-    def _last_words(self, child: Child) -> str:
+    def _last_log_line(self, child: Child) -> str:
         return last_line(self.log_of(child.name))
 
     def _found(self, name: str) -> None:
         self.missing.discard(name)
-        took_s = time.monotonic() - self._running[name].begun_at_s
+        took_s = time.monotonic() - self._running[name].first_started_at_s
         self._say(f"{name} is ready, after {took_s:.0f} s")
 
     def step(self) -> None:
@@ -151,9 +151,9 @@ class Supervisor:
 
     def _ask_missing(self) -> None:
         """Check missing children for readiness, once a second because a check may take a while."""
-        if not self.missing or time.monotonic() < self._asked_at_s + 1.0:
+        if not self.missing or time.monotonic() < self._missing_checked_at_s + 1.0:
             return
-        self._asked_at_s = time.monotonic()
+        self._missing_checked_at_s = time.monotonic()
         for name in sorted(self.missing):
             if self._running[name].child.ready():
                 self._found(name)
@@ -222,7 +222,7 @@ class Supervisor:
         supervision continues.
         """
         with contextlib.suppress(OSError):
-            self._tell(text)
+            self._print(text)
 
     def _spawn(self, child: Child) -> subprocess.Popen[bytes]:
         log = self.log_of(child.name)

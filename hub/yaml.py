@@ -180,8 +180,8 @@ def _explained(path: Path, root: yaml.Node, model: type[BaseModel], errors: Sequ
     steps: Path_ = first["loc"]
     if steps and steps[-1] == "[key]":  # pydantic's mark: not the value, its name is wrong
         _, name = _find(root, steps[:-1])
-        said = first["msg"].removeprefix("Value error, ")
-        return ConfigError(said, where=where_of(path, name.start_mark), code="HUB-1104")
+        message = first["msg"].removeprefix("Value error, ")
+        return ConfigError(message, where=where_of(path, name.start_mark), code="HUB-1104")
     node, unknown = _find(root, steps)
     dotted = ".".join(str(step)[:MOST_SHOWN] for step in steps)
     if first["type"] == "extra_forbidden":

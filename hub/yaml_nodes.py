@@ -166,8 +166,8 @@ class Values:
                 )
         return value
 
-    def _refused(self, node: yaml.Node, what: str, hint: str | None) -> ConfigError:
-        return ConfigError(what, where=where_of(self._path, node.start_mark), hint=hint, code="HUB-1102")
+    def _refused(self, node: yaml.Node, message: str, hint: str | None) -> ConfigError:
+        return ConfigError(message, where=where_of(self._path, node.start_mark), hint=hint, code="HUB-1102")
 
 
 def where_of(path: Path, mark: Any) -> str:

@@ -104,8 +104,8 @@ def problems(facts: DatabaseFacts) -> list[Problem]:
         found.append(Problem("every WAL sender is taken", fix))
     if facts.keeps_wal_mb < 0:
         fix = "ALTER SYSTEM SET max_slot_wal_keep_size = '20GB';  SELECT pg_reload_conf();"
-        what = "max_slot_wal_keep_size is unlimited: while no relay runs, the log fills the disk"
-        found.append(Problem(what, fix, fatal=False))
+        problem = "max_slot_wal_keep_size is unlimited: while no relay runs, the log fills the disk"
+        found.append(Problem(problem, fix, fatal=False))
     return found
 
 
@@ -302,10 +302,12 @@ def _translated(doing: str = "") -> Iterator[None]:
 
 
 def _explained(error: psycopg.Error, doing: str) -> HubError:
-    said = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    what = f"database of the outbox{f': {doing}' if doing else ''}: {said}"
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    message = f"database of the outbox{f': {doing}' if doing else ''}: {reason}"
     if isinstance(error, psycopg.OperationalError):
-        return PeerError(what, hint="check the database and its URL", code="HUB-3092")
+        return PeerError(message, hint="check the database and its URL", code="HUB-3092")
     if isinstance(error, psycopg.errors.InsufficientPrivilege | psycopg.errors.UndefinedTable):
-        return ConfigError(what, hint="run `hub outbox init` as a role that owns the table", code="HUB-1140")
-    return CallerError(what, hint="correct it in the database", code="HUB-1140")
+        return ConfigError(
+            message, hint="run `hub outbox init` as a role that owns the table", code="HUB-1140"
+        )
+    return CallerError(message, hint="correct it in the database", code="HUB-1140")

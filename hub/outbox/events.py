@@ -53,7 +53,7 @@ class TransactionReader:
     position: Position
     _places: dict[int, tuple[int, ...]] = field(default_factory=dict)
     _begin: Begin | None = None
-    _seen: int = 0
+    _rows: int = 0
 
     def apply(self, message: Message) -> OutboxEvent | None:
         """Apply the next message and return the event in it that is not relayed yet, if any.
@@ -64,7 +64,7 @@ class TransactionReader:
             case Relation():
                 self._places[message.relation_id] = _places(message)
             case Begin():
-                self._begin, self._seen = message, 0
+                self._begin, self._rows = message, 0
             case Insert():
                 return self._inserted(message)
             case Commit():
@@ -79,8 +79,8 @@ class TransactionReader:
 
     def _inserted(self, row: Insert) -> OutboxEvent | None:
         assert self._begin is not None, "a row arrives within a transaction"
-        self._seen += 1
-        after = Position(self._begin.commit_lsn, self._seen)
+        self._rows += 1
+        after = Position(self._begin.commit_lsn, self._rows)
         if after <= self.position:
             return None
         self.position = after

@@ -51,7 +51,7 @@ _OF_ONE_RECORD = ("HUB-1310", _OWN_TOPIC, _BROKEN_ROW, _NOT_ERASABLE)
 
 @dataclass
 class Relay:
-    """The relay of one database. ``deletes``: rows are deleted once their events are in Kafka. ``tell`` is
+    """The relay of one database. ``deletes``: rows are deleted once their events are in Kafka. ``report`` is
     called with each new state. ``seal`` encrypts the erasable fields of a topic's value.
     """
 
@@ -61,12 +61,12 @@ class Relay:
     replication_factor: int = 1
     deletes: bool = False
     timeout_s: float = 15.0
-    tell: Callable[[OutboxNote], None] = lambda _note: None
+    report: Callable[[OutboxNote], None] = lambda _note: None
     seal: Callable[[str, bytes | None], bytes | None] = lambda _topic, value: value
     now_ms: Callable[[], int] = epoch_ms
     note: OutboxNote = field(default_factory=OutboxNote)
     unpublished: bool = False  # the publication lacked the table: rows of that time are not relayed
-    _said: str = ""
+    _logged_problem: str = ""
 
     def run(self, stop: threading.Event) -> None:
         """Relay until ``stop`` is set. Failures are logged, the same one once, and tried again."""
@@ -76,10 +76,10 @@ class Relay:
             try:
                 self._round(stop)
             except SlotInUse as error:
-                self._trouble("STANDBY", error.message)
+                self._report_problem("STANDBY", error.message)
                 stop.wait(STANDBY_S)
             except (HubError, MissingColumns, BrokenRow, BrokenMessage) as error:
-                self._trouble("FAILING", str(error))
+                self._report_problem("FAILING", str(error))
                 if time.monotonic() - began_s > backoff.most_s:
                     backoff.reset()
                 stop.wait(backoff.next_s())
@@ -110,9 +110,9 @@ class Relay:
 
     def working(self, stored: StoredOutbox, lag_s: float, measured: SlotState | None) -> None:
         """Report that events are relayed."""
-        if self._said:
+        if self._logged_problem:
             log.info("the outbox is relayed again")
-            self._said = ""
+            self._logged_problem = ""
         self._put(
             state="RELAYING",
             trouble="",
@@ -123,15 +123,15 @@ class Relay:
             lag_bytes=None if measured is None else measured.lag_bytes,
         )
 
-    def _trouble(self, state: str, why: str) -> None:
-        if why != self._said:
+    def _report_problem(self, state: str, why: str) -> None:
+        if why != self._logged_problem:
             log.log(logging.INFO if state == "STANDBY" else logging.ERROR, "%s: %s", state, why)
-            self._said = why
+            self._logged_problem = why
         self._put(state=state, trouble=why, lag_s=None, lag_bytes=None)
 
     def _put(self, **changes: object) -> None:
         self.note = self.note.changed(at_ms=self.now_ms(), **changes)
-        self.tell(self.note)
+        self.report(self.note)
 
 
 class Session:

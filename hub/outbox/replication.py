@@ -93,17 +93,19 @@ class ReplicationConnection:
         if result.status == pq.ExecStatus.COPY_BOTH:
             return
         state = (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
-        said = (result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b"").decode(errors="replace")
+        message = (result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b"").decode(errors="replace")
         if state == _SLOT_IN_USE:
-            raise SlotInUse(f"another relay reads it: {said}", hint="this relay waits; stop one of the two")
-        if state in (_NO_SUCH_OBJECT, _NOT_READY) and "slot" in said:
+            raise SlotInUse(
+                f"another relay reads it: {message}", hint="this relay waits; stop one of the two"
+            )
+        if state in (_NO_SUCH_OBJECT, _NOT_READY) and "slot" in message:
             raise SlotLost(
-                f"the relay cannot read the database's log: {said}",
+                f"the relay cannot read the database's log: {message}",
                 hint="the first time: hub outbox init. If a relay ran before, events may be missing in "
                 "Kafka: docs/how-to/use-the-outbox.md, part `A lost slot`",
             )
         raise ConfigError(
-            f'slot "{slot}" cannot be read: {said}', hint="run: hub outbox init", code="HUB-1140"
+            f'slot "{slot}" cannot be read: {message}', hint="run: hub outbox init", code="HUB-1140"
         )
 
     def read(self, timeout_s: float) -> bytes | Keepalive | None:

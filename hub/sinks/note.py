@@ -136,7 +136,7 @@ def pause_sink(home: Path, name: str, *, paused: bool) -> None:
 def families(rows: Sequence[SinkRow]) -> Iterable[Metric]:
     """Return the series of sinks. Unknown values have no sample."""
     known = [each for each in rows if each.note.state not in ("UNKNOWN", "STARTING", "PAUSED")]
-    heard = [each.note for each in known]
+    notes = [each.note for each in known]
     yield gauge(
         "hub_sink_up",
         "1 while a sink delivers to its target, and is not later than its late_after",
@@ -147,25 +147,25 @@ def families(rows: Sequence[SinkRow]) -> Iterable[Metric]:
         "hub_sink_lag_seconds",
         "Age of the oldest record that a sink has read and not delivered",
         ["sink"],
-        (([each.sink], each.lag_s) for each in heard),
+        (([each.sink], each.lag_s) for each in notes),
     )
     yield gauge(
         "hub_sink_lag_records",
         "Offsets of its source that a sink has not delivered",
         ["sink"],
-        (([each.sink], each.lag_records) for each in heard),
+        (([each.sink], each.lag_records) for each in notes),
     )
     yield gauge(
         "hub_sink_delivered_events",
         "Events that a sink has delivered since its worker started",
         ["sink"],
-        (([each.sink], each.delivered) for each in heard),
+        (([each.sink], each.delivered) for each in notes),
     )
     yield gauge(
         "hub_sink_refused_events",
         "Events that a sink's target refused for good since its worker started",
         ["sink"],
-        (([each.sink], each.refused) for each in heard),
+        (([each.sink], each.refused) for each in notes),
     )
 
 

@@ -26,13 +26,13 @@ def _observed(row: SinkRow) -> Observation:
     note, owner = row.note, "" if row.entry is None else row.entry.owner
     about, labels = labels_of({"sink": note.sink}), labels_of({"owner": owner} if owner else {})
     if note.state in BAD:
-        words = f"sink {note.sink} does not deliver"
-        return Observation(about, Verdict.BAD, words, note.lag_s, labels, note.trouble)
+        summary = f"sink {note.sink} does not deliver"
+        return Observation(about, Verdict.BAD, summary, note.lag_s, labels, note.trouble)
     if note.state in ("UNKNOWN", "STARTING"):
         return Observation(about, Verdict.UNKNOWN, labels=labels, detail=note.trouble or "it starts")
     if row.is_late and note.state != "PAUSED":
-        words = f"sink {note.sink} is late: its oldest waiting record is {note.lag_s:.0f} s old"
-        return Observation(about, Verdict.BAD, words, note.lag_s, labels)
+        summary = f"sink {note.sink} is late: its oldest waiting record is {note.lag_s:.0f} s old"
+        return Observation(about, Verdict.BAD, summary, note.lag_s, labels)
     return Observation(about, Verdict.GOOD, value=note.lag_s, labels=labels)
 
 
@@ -58,15 +58,15 @@ class ProjectSinks:
 def line_of(row: SinkRow) -> SinkLine:
     """Return a sink as its line of the page. What no worker reports is None."""
     note, entry = row.note, row.entry
-    heard = note.state not in ("UNKNOWN", "PAUSED")
+    is_reported = note.state not in ("UNKNOWN", "PAUSED")
     line = SinkLine(
         note.sink,
         note.state,
         note.trouble,
         lag_s=note.lag_s,
         lag_records=note.lag_records,
-        delivered=note.delivered if heard else None,
-        refused=note.refused if heard else None,
+        delivered=note.delivered if is_reported else None,
+        refused=note.refused if is_reported else None,
         late=row.is_late,
     )
     if entry is None:

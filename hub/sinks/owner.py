@@ -62,8 +62,8 @@ class Owners:
 
     def _require_open(self, name: str, entry: SinkEntry) -> None:
         view = entry.source.removeprefix(VIEWS) if entry.of_view else ""
-        asked = {"view": view} if view else {"topic": entry.source}
-        for row in self.explain({"user": entry.owner, **asked}):
+        source = {"view": view} if view else {"topic": entry.source}
+        for row in self.explain({"user": entry.owner, **source}):
             if row["what"] != "grant" and row["seen"] not in ("shown", "all"):
                 raise MaskRefused(
                     f'sink "{name}": "{row["what"]}" of {entry.source} is masked for its owner '

@@ -30,7 +30,7 @@ from hub.sinks.note import SinkNote, SinkStatus
 from hub.sinks.owner import Owners
 from hub.sinks.selection import Selected, Selection, sql_refused
 from hub.sinks.sinks_file import SinkEntry
-from hub.sinks.targets.target import Target, Tell
+from hub.sinks.targets.target import ReportRetry, Target
 from hub.times import epoch_ms
 from hub.topics.dead_letters.model import DLQ_SUFFIX, dead_letter
 
@@ -46,14 +46,14 @@ _QUEUE_KB = 8_192
 @dataclass(frozen=True, slots=True)
 class SinkParts:
     """Parts that all sinks of a worker share. ``open_target``: from an entry's name, entry, selection and
-    ``tell`` to its target.
+    ``report_retry`` to its target.
     """
 
     settings: Settings
     cluster: KafkaCluster
     registry: SchemaRegistry
     owners: Owners
-    open_target: Callable[[str, SinkEntry, Selection, Tell], Target]
+    open_target: Callable[[str, SinkEntry, Selection, ReportRetry], Target]
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Sink:
     entry: SinkEntry
     parts: SinkParts
     status: SinkStatus = field(init=False)
-    _said: str = ""
+    _logged_problem: str = ""
 
     def __post_init__(self) -> None:
         self.status = SinkStatus(SinkNote(self.name))
@@ -78,7 +78,9 @@ class Sink:
                 with contextlib.ExitStack() as stack:
                     _Round(self, stack).run(stop)
             except WriterFenced:
-                self.trouble("REPLACED", "another worker delivers this sink; it is tried again in a minute")
+                self.report_problem(
+                    "REPLACED", "another worker delivers this sink; it is tried again in a minute"
+                )
                 stop.wait(_REPLACED_S)
             except SqlError as error:
                 self._failed(sql_refused(error), stop, backoff)
@@ -91,28 +93,28 @@ class Sink:
                 self._failed(HubFault(f"{type(error).__name__}: {error}"), stop, backoff)
 
     def _failed(self, error: HubError, stop: threading.Event, backoff: Backoff) -> None:
-        self.trouble("FAILING", error.message)
+        self.report_problem("FAILING", error.message)
         stop.wait(backoff.next_s())
 
-    def trouble(self, state: str, why: str) -> None:
+    def report_problem(self, state: str, why: str) -> None:
         """Report a state that is not well."""
-        if why != self._said:
+        if why != self._logged_problem:
             log.error("sink %s: %s: %s", self.name, state, why)
-            self._said = why
+            self._logged_problem = why
         self.status.put(state=state, trouble=why)
 
-    def heard(self, why: str) -> None:
+    def report_retry(self, why: str) -> None:
         """Report the trouble of a target that is being retried; "": it takes events."""
         if why:
-            self.trouble("RETRYING", why)
+            self.report_problem("RETRYING", why)
         else:
             self.working()
 
     def working(self) -> None:
         """Report that events are delivered."""
-        if self._said:
+        if self._logged_problem:
             log.info("sink %s: delivers again", self.name)
-            self._said = ""
+            self._logged_problem = ""
         self.status.put(state="DELIVERING", trouble="")
 
 
@@ -138,7 +140,7 @@ class _Round:
         self.selection = Selection(entry, tables)
         stack.callback(self.selection.close)
         _ = self.selection.columns  # wrong SQL is reported before the first record
-        self.target = self.parts.open_target(sink.name, entry, self.selection, sink.heard)
+        self.target = self.parts.open_target(sink.name, entry, self.selection, sink.report_retry)
         stack.callback(self.target.close)
         self._has_dead_letters = False
         self.committed, at = self._positions()
@@ -215,10 +217,10 @@ class _Round:
             self._has_dead_letters = True
 
     def _selected(self, records: Sequence[Record]) -> Selected:
-        begun: set[int] = set()
+        partitions: set[int] = set()
         for record in records:
-            if record.partition not in begun:
-                begun.add(record.partition)
+            if record.partition not in partitions:
+                partitions.add(record.partition)
                 self._read.append((record.topic_partition, record.offset, record.timestamp_ms))
         if self._read and self.sink.status.oldest_ms is None:
             self.sink.status.oldest_ms = self._read[0][2]

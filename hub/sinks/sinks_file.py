@@ -175,9 +175,9 @@ class SinkEntry(_Model):
 
     @model_validator(mode="after")
     def _one_target(self) -> Self:
-        given = [kind for kind in KINDS if getattr(self, kind)]
-        if len(given) != 1:
-            found = ", ".join(given) or "none"
+        kinds = [kind for kind in KINDS if getattr(self, kind)]
+        if len(kinds) != 1:
+            found = ", ".join(kinds) or "none"
             raise ValueError(f"a sink has one target: {', '.join(KINDS[:-1])} or {KINDS[-1]}; here: {found}")
         if self.source.startswith("_"):
             raise ValueError(f"topic \"{self.source}\" is the hub's own or Kafka's: sinks read users' topics")

@@ -37,7 +37,7 @@ def check(
             filled(name, entry.search.authorization, environ)
         url = filled(name, entry.search.url, environ)
         if not parts.settings.sink_link_local:
-            check_address(url, what="search")
+            check_address(url, kind="search")
     if entry.database is not None:
         filled(name, entry.database.url, environ)
     if entry.topic is not None and entry.topic.name not in parts.cluster.described([entry.topic.name]):

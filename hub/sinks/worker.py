@@ -31,7 +31,7 @@ from hub.sinks.sinks_file import SINKS_FILE, SinkEntry, load_sinks
 from hub.sinks.targets.database import Database
 from hub.sinks.targets.files import Files
 from hub.sinks.targets.search import SearchIndex
-from hub.sinks.targets.target import Target, Tell
+from hub.sinks.targets.target import ReportRetry, Target
 from hub.sinks.targets.topic import OtherTopic
 from hub.sinks.targets.webhook import Webhook
 from hub.times import epoch_ms
@@ -50,22 +50,22 @@ def sink_parts(settings: Settings, environ: Mapping[str, str] = os.environ) -> S
     use_remote_keys(settings)
     seal_by_tree(settings.project, settings.erase_kek)
 
-    def explain(asked: Mapping[str, str]) -> list[Mapping[str, Any]]:
+    def explain(query: Mapping[str, str]) -> list[Mapping[str, Any]]:
         try:
             answer = httpx2.get(
-                f"{settings.url}/api/access/explain", params=dict(asked), headers=settings.authorization
+                f"{settings.url}/api/access/explain", params=dict(query), headers=settings.authorization
             )
             answer.raise_for_status()
             return list(answer.json()["sees"])
         except (httpx2.HTTPError, ValueError, KeyError) as error:
             raise PeerError(
-                f"masks of {' '.join(asked.values())}: the hub's server does not say what is seen: {error}",
+                f"masks of {' '.join(query.values())}: the hub's server does not say what is seen: {error}",
                 hint="start the server: hub up",
                 code="HUB-3822",
             ) from None
 
-    def open_target(name: str, entry: SinkEntry, selection: Selection, tell: Tell) -> Target:
-        return target_of(name, entry, selection, settings, parts, tell, environ)
+    def open_target(name: str, entry: SinkEntry, selection: Selection, report_retry: ReportRetry) -> Target:
+        return target_of(name, entry, selection, settings, parts, report_retry, environ)
 
     parts = SinkParts(settings, cluster, registry, Owners(access, explain), open_target)
     return parts
@@ -77,16 +77,16 @@ def target_of(
     selection: Selection,
     settings: Settings,
     parts: SinkParts,
-    tell: Tell,
+    report_retry: ReportRetry,
     environ: Mapping[str, str],
 ) -> Target:
     """Open the target of an entry. Raises ConfigError, PeerError, NotFound."""
     if entry.webhook is not None:
-        return Webhook(name, entry.webhook, environ, tell, link_local=settings.sink_link_local)
+        return Webhook(name, entry.webhook, environ, report_retry, link_local=settings.sink_link_local)
     if entry.database is not None:
         return Database(name, entry.database, selection.columns, environ)
     if entry.search is not None:
-        return SearchIndex(name, entry.search, environ, tell, link_local=settings.sink_link_local)
+        return SearchIndex(name, entry.search, environ, report_retry, link_local=settings.sink_link_local)
     if entry.files is not None:
         place = entry.files.to
         folder = place if "://" in place else str(settings.project.expanduser() / place)

@@ -39,20 +39,20 @@ def resolved(host: str, port: int) -> list[str]:
     return [str(each[4][0]) for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
 
 
-def check_address(url: str, resolve: Resolve = resolved, what: str = "webhook") -> None:
+def check_address(url: str, resolve: Resolve = resolved, kind: str = "webhook") -> None:
     """Raise ConfigError (HUB-1824) if a request to the URL would reach a refused address, PeerError
-    (HUB-3820) if its host has no address now. ``what``: kind of the target, for messages.
+    (HUB-3820) if its host has no address now. ``kind``: kind of the target, for messages.
     """
     parts = urlsplit(url)
     host = parts.hostname or ""
     try:
         addresses = list(resolve(host, parts.port or (443 if parts.scheme == "https" else 80)))
     except (OSError, ValueError) as error:
-        raise PeerError(f'{what}: host "{host}" has no address: {error}', code="HUB-3820") from None
+        raise PeerError(f'{kind}: host "{host}" has no address: {error}', code="HUB-3820") from None
     for address in addresses:
         if is_refused(address):
             raise ConfigError(
-                f'{what}: host "{host}" is {address}, a link-local or metadata address',
+                f'{kind}: host "{host}" is {address}, a link-local or metadata address',
                 hint="name another host; or set sink_link_local: true in hub.yaml",
                 code="HUB-1824",
             )
@@ -60,16 +60,16 @@ def check_address(url: str, resolve: Resolve = resolved, what: str = "webhook") 
 
 class CheckedAddress:
     """The address of a target, checked again from time to time: its host's name may lead elsewhere by then.
-    ``what``: see ``check_address``. ``link_local``: every address is allowed.
+    ``kind``: see ``check_address``. ``link_local``: every address is allowed.
     """
 
-    def __init__(self, url: str, what: str = "webhook", *, link_local: bool = False) -> None:
+    def __init__(self, url: str, kind: str = "webhook", *, link_local: bool = False) -> None:
         self.url = url
-        self._what, self._link_local = what, link_local
+        self._kind, self._link_local = kind, link_local
         self._checked_s = float("-inf")
 
     def check(self) -> None:
         """Raises as ``check_address``."""
         if not self._link_local and time.monotonic() - self._checked_s > _CHECKED_S:
-            check_address(self.url, what=self._what)
+            check_address(self.url, kind=self._kind)
             self._checked_s = time.monotonic()

@@ -105,16 +105,16 @@ def judge_items(body: Any, sent: Sequence[BulkAction]) -> BulkOutcome:
     again, refused, failed, reason = list[BulkAction](), list[Refused](), set[str](), ""
     for action, item in zip(sent, items, strict=True):
         result: Mapping[str, Any] = next(iter(item.values()))
-        status, said = int(result["status"]), _error(result)
+        status, error = int(result["status"]), _error(result)
         if status < 300 or status == 409 or (action.deletes and status == 404):
             continue
         if status in (*_BUSY, *_OF_ADDRESS, 404) or status >= 500:
             again.append(action)
-            reason = reason or said
+            reason = reason or error
             if status >= 500 and status not in _BUSY:
                 failed.add(action.event.id)
         else:
-            refused.append(Refused(action.event.record, said))
+            refused.append(Refused(action.event.record, error))
     return BulkOutcome(again, refused, reason, frozenset(failed))
 
 

@@ -73,7 +73,7 @@ class Database:
             Column("partition", Integer, primary_key=True),
             Column("next_offset", BigInteger, nullable=False),
         )
-        with self._asked():
+        with self._translated_errors():
             self._table = self._opened(columns)
         self._families = {each.name: family_of(each.type) for each in self._table.columns}
         self._at: dict[TopicPartition, int] = {}
@@ -81,7 +81,7 @@ class Database:
     def positions(self, first: Positions) -> Positions:
         """See Target. Stores those of ``first`` that it does not have."""
         table = self._positions
-        with self._asked(), self._engine.begin() as connection:
+        with self._translated_errors(), self._engine.begin() as connection:
             rows = connection.execute(select(table).where(table.c.sink == self.sink)).mappings()
             held = {TopicPartition(row["topic"], row["partition"]): int(row["next_offset"]) for row in rows}
             new = {place: at for place, at in first if place not in held}
@@ -98,7 +98,7 @@ class Database:
         if refused:
             bury(refused)
         try:
-            with self._asked(), self._engine.begin() as connection:
+            with self._translated_errors(), self._engine.begin() as connection:
                 self._move(connection, batch.after)
                 self._write(connection, changes)
         except _RefusedByDatabase as error:
@@ -204,7 +204,7 @@ class Database:
                 )
 
     def _skip(self, after: Positions) -> None:
-        with self._asked(), self._engine.begin() as connection:
+        with self._translated_errors(), self._engine.begin() as connection:
             self._move(connection, after)
         self._at |= after.offsets
 
@@ -254,21 +254,21 @@ class Database:
             )
 
     @contextmanager
-    def _asked(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         try:
             yield
         except HubError:
             raise
         except (DataError, IntegrityError) as error:
-            raise _RefusedByDatabase(_said(error)) from None
+            raise _RefusedByDatabase(_message(error)) from None
         except ProgrammingError as error:
             raise ConfigError(
-                f'table "{self.target.table}": {_said(error)}',
+                f'table "{self.target.table}": {_message(error)}',
                 hint="the message is the database's own",
                 code="HUB-1826",
             ) from None
         except SQLAlchemyError as error:
-            raise PeerError(f"database: {_said(error)}", code="HUB-3821") from None
+            raise PeerError(f"database: {_message(error)}", code="HUB-3821") from None
 
 
 class _RefusedByDatabase(Exception):
@@ -331,5 +331,5 @@ def _type_of(kind: str) -> TypeEngine[Any]:
     return types.get(kind, Text())
 
 
-def _said(error: SQLAlchemyError) -> str:
+def _message(error: SQLAlchemyError) -> str:
     return str(getattr(error, "orig", None) or error).split("\n")[0][:300]

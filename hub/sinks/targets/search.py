@@ -27,7 +27,7 @@ from hub.sinks.targets.bulk import (
     judge_items,
     pause_s,
 )
-from hub.sinks.targets.target import Bury, Tell
+from hub.sinks.targets.target import Bury, ReportRetry
 from hub.sinks.targets.webhook_answers import Answer, retry_after_s
 from hub.topics.tree.tree_file import duration_ms
 
@@ -44,12 +44,12 @@ class SearchIndex:
         sink: str,
         target: SearchTarget,
         environ: Mapping[str, str],
-        tell: Tell = lambda _trouble: None,
+        report_retry: ReportRetry = lambda _reason: None,
         *,
         link_local: bool = False,
     ) -> None:
         self.url = filled(sink, target.url, environ).rstrip("/")
-        self.target, self._tell = target, tell
+        self.target, self._report_retry = target, report_retry
         self._address = CheckedAddress(self.url, "search", link_local=link_local)
         headers = {"content-type": "application/x-ndjson"}
         if target.authorization is not None:
@@ -88,11 +88,11 @@ class SearchIndex:
             answer, body = self.request(chunk)
             if is_about_request(answer.status):
                 if len(chunk) == 1:
-                    return [], [*refused, Refused(chunk[0].event.record, _said(answer))]
+                    return [], [*refused, Refused(chunk[0].event.record, _reason_of(answer))]
                 middle = len(chunk) // 2
                 first, second = (self._taken(half, stop) for half in (chunk[:middle], chunk[middle:]))
                 return [*first[0], *second[0]], [*refused, *first[1], *second[1]]
-            reason = _said(answer)
+            reason = _reason_of(answer)
             if answer.status is not None and answer.status < 300:
                 try:
                     outcome = judge_items(orjson.loads(body), chunk)
@@ -101,7 +101,7 @@ class SearchIndex:
                 else:
                     refused += outcome.refused
                     attempts.update(outcome.failed)
-                    dead = [each for each in outcome.again if self._is_given_up(attempts, each)]
+                    dead = [each for each in outcome.again if self._has_no_attempt_left(attempts, each)]
                     refused += [
                         Refused(each.event.record, f"{self.target.attempts} attempts: {outcome.reason}")
                         for each in dead
@@ -109,14 +109,14 @@ class SearchIndex:
                     chunk = [each for each in outcome.again if each not in dead]
                     reason = outcome.reason
             if chunk:
-                self._tell(f"{len(chunk)} documents wait: {reason}")
+                self._report_retry(f"{len(chunk)} documents wait: {reason}")
                 stop.wait(pause_s(failures, retry_after_s(answer.retry_after, time.time())))
                 failures += 1
         if not chunk:
-            self._tell("")
+            self._report_retry("")
         return chunk, refused
 
-    def _is_given_up(self, attempts: Counter[str], action: BulkAction) -> bool:
+    def _has_no_attempt_left(self, attempts: Counter[str], action: BulkAction) -> bool:
         return attempts[action.event.id] >= self.target.attempts
 
     def request(self, chunk: Sequence[BulkAction]) -> tuple[Answer, bytes]:
@@ -134,7 +134,7 @@ class SearchIndex:
         return Answer(found.status_code, text, found.headers.get("retry-after", "")), found.content
 
 
-def _said(answer: Answer) -> str:
+def _reason_of(answer: Answer) -> str:
     if answer.status is None:
         return answer.text
     return f"HTTP {answer.status}" + (f": {answer.text}" if answer.text else "")

@@ -34,5 +34,5 @@ class Target(Protocol):
     def close(self) -> None: ...
 
 
-Tell = Callable[[str], None]
+ReportRetry = Callable[[str], None]
 """Called with the trouble of a target that is being retried; "" once it takes events again."""

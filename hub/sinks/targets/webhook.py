@@ -26,7 +26,7 @@ from hub.sinks.events import (
 )
 from hub.sinks.sinks_file import WebhookTarget, filled
 from hub.sinks.targets.addresses import CheckedAddress
-from hub.sinks.targets.target import Bury, Tell
+from hub.sinks.targets.target import Bury, ReportRetry
 from hub.sinks.targets.webhook_answers import Answer, Verdict, judge
 from hub.topics.tree.tree_file import duration_ms
 from hub.topics.webhooks.signatures import Verification, signed_headers
@@ -42,12 +42,12 @@ class Webhook:
         sink: str,
         target: WebhookTarget,
         environ: Mapping[str, str],
-        tell: Tell = lambda _trouble: None,
+        report_retry: ReportRetry = lambda _reason: None,
         *,
         link_local: bool = False,
     ) -> None:
         self.url = filled(sink, target.url, environ)
-        self.target, self._tell = target, tell
+        self.target, self._report_retry = target, report_retry
         self._address = CheckedAddress(self.url, link_local=link_local)
         present, *former = target.secrets
         secrets = [filled(sink, present, environ)]
@@ -57,7 +57,7 @@ class Webhook:
         limits = httpx2.Limits(max_connections=target.parallel, max_keepalive_connections=target.parallel)
         self._client = httpx2.Client(timeout=timeout_s, follow_redirects=False, limits=limits)
         self._pool = ThreadPoolExecutor(target.parallel, thread_name_prefix=f"sink-{sink}")
-        self._circuit = Circuit(tell)
+        self._circuit = Circuit(report_retry)
 
     def positions(self, first: Positions) -> Positions:
         """See Target: a receiver holds no positions."""
@@ -127,7 +127,7 @@ class Webhook:
                 return verdict
             if verdict.kind == "again":
                 attempt = tries
-                self._tell(f"{event.id} is tried again: {verdict.reason}")
+                self._report_retry(f"{event.id} is tried again: {verdict.reason}")
                 if stop.wait(verdict.pause_s):
                     return None
 
@@ -141,8 +141,8 @@ class Webhook:
 class Circuit:
     """A receiver's state, shared by the lanes. While it is down, one lane at a time asks it."""
 
-    def __init__(self, tell: Tell, clock: Callable[[], float] = time.monotonic) -> None:
-        self._tell, self._clock = tell, clock
+    def __init__(self, report_retry: ReportRetry, clock: Callable[[], float] = time.monotonic) -> None:
+        self._report_retry, self._clock = report_retry, clock
         self._lock = threading.Lock()
         self._asking = threading.Lock()
         self._failures, self._until_s = 0, 0.0
@@ -162,17 +162,17 @@ class Circuit:
                 if failures:
                     if stop.wait(max(0.0, self._until_s - self._clock())):
                         return None
-                    return self._heard(send(failures))
-        return None if stop.is_set() else self._heard(send(0))
+                    return self._record_verdict(send(failures))
+        return None if stop.is_set() else self._record_verdict(send(0))
 
-    def _heard(self, verdict: Verdict) -> Verdict:
+    def _record_verdict(self, verdict: Verdict) -> Verdict:
         with self._lock:
             if verdict.kind == "down":
                 self._failures += 1
                 self._until_s = self._clock() + verdict.pause_s
-                self._tell(f"the receiver does not take records: {verdict.reason}")
+                self._report_retry(f"the receiver does not take records: {verdict.reason}")
             else:
                 if self._failures or verdict.kind == "delivered":
-                    self._tell("")
+                    self._report_retry("")
                 self._failures = 0
         return verdict

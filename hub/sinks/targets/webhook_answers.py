@@ -53,9 +53,9 @@ def judge(answer: Answer, attempt: int, attempts: int, failures: int, now_s: flo
         return Verdict("delivered")
     text = f": {answer.text}" if answer.text else ""
     reason = f"HTTP {status}{text}" if status is not None else answer.text or "no answer"
-    asked_s = retry_after_s(answer.retry_after, now_s)
+    requested_s = retry_after_s(answer.retry_after, now_s)
     grown_s = min(FIRST_PAUSE_S * 2.0 ** min(failures, 16), MOST_PAUSE_S)
-    pause_s = grown_s if asked_s is None else asked_s
+    pause_s = grown_s if requested_s is None else requested_s
     if not answer.connected or status in _BUSY or status in _OF_ADDRESS or _is_redirect(status):
         return Verdict("down", reason, pause_s)
     if status is None or status in _AGAIN or status >= 500:
