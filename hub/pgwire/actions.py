@@ -56,14 +56,14 @@ class DescribePortal:
 
 @dataclass(frozen=True, slots=True)
 class SendRows:
-    """Send up to ``rows`` rows (0: all that are left). ``word``: SELECT, FETCH, MOVE or COPY, of the tag.
+    """Send up to ``rows`` rows (0: all that are left). ``command``: SELECT, FETCH, MOVE or COPY, of the tag.
 
     ``suspends``: rows may be left, for another Execute.
     """
 
     name: str
     rows: int
-    word: str = "SELECT"
+    command: str = "SELECT"
     suspends: bool = False
 
 

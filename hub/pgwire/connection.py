@@ -108,7 +108,7 @@ class Connection:
         self._session = Session()
         self._portals: dict[str, RunningPortal] = {}
         self._active: RunningPortal | None = None
-        self._asked: Select | None = None  # the query whose error is sent next
+        self._current_query: Select | None = None  # the query whose error is sent next
 
     def cancel(self) -> None:
         """Stop the query that the client waits for."""
@@ -140,7 +140,7 @@ class Connection:
 
     async def _answer(self, message: frontend.Message) -> bool:
         """Answer one message; True: it was the last."""
-        self._asked = None
+        self._current_query = None
         try:
             self._session, actions = on_message(self._session, message)
             for action in actions:
@@ -149,7 +149,7 @@ class Connection:
                 await self._do(action)
         except (HubError, PgError) as error:
             simple = isinstance(message, frontend.Query)
-            sql = self._asked.sql if self._asked is not None else ""
+            sql = self._current_query.sql if self._current_query is not None else ""
             await self._fail(failed(self._session, error, sql, extended=not simple))
             if simple:
                 await self._ready()
@@ -183,7 +183,7 @@ class Connection:
             case DescribePrepared(name, prepared):
                 types, fields = list(prepared.types), list[backend.Field]()
                 if isinstance(prepared.statement, Select):
-                    self._asked = prepared.statement
+                    self._current_query = prepared.statement
                     types, fields = await self._queries.described(
                         prepared.statement, types, self._session.settings, self._catalog_session
                     )
@@ -228,7 +228,7 @@ class Connection:
     async def _waited(self, name: str) -> list[backend.Field]:
         """Return the columns of a portal as soon as it has them."""
         self._active = portal = self._portals[name]
-        self._asked = portal.query
+        self._current_query = portal.query
         try:
             return await portal.spool.columns()
         finally:
@@ -238,7 +238,7 @@ class Connection:
         """Send rows of a portal as far as they are wanted, at the client's pace."""
         await self._waited(action.name)
         self._active = portal = self._portals[action.name]
-        copies = action.word == "COPY"
+        copies = action.command == "COPY"
         try:
             if copies:
                 await self.wire.send(backend.copy_out(len(portal.spool.fields)))
@@ -249,7 +249,7 @@ class Connection:
                 if data is None:
                     break
                 if not data:
-                    if action.word in ("FETCH", "MOVE"):
+                    if action.command in ("FETCH", "MOVE"):
                         break  # a cursor of a push query returns what is there
                     if await self.wire.gone():
                         raise ConnectionLost("the client has closed the connection")
@@ -257,7 +257,7 @@ class Connection:
                 if action.rows:
                     count = count_of(data)
                     left, portal.done = left - count, portal.done + count
-                if action.word != "MOVE":
+                if action.command != "MOVE":
                     await self.wire.send(data)
                 if live:
                     await self.wire.flush()
@@ -269,7 +269,7 @@ class Connection:
             end = backend.COPY_DONE if copies else b""
             if portal.spool.catching_up:
                 end += backend.notice(catching_up_fields(portal.spool.catching_up))
-            await self.wire.send(end + backend.complete(f"{action.word} {portal.done - before}"))
+            await self.wire.send(end + backend.complete(f"{action.command} {portal.done - before}"))
         finally:
             self._active = None
 

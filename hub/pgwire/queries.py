@@ -73,8 +73,8 @@ class PgQueries:
         self, query: Select, types: Sequence[int], settings: Mapping[str, str], session: CatalogSession
     ) -> tuple[list[int], list[Field]]:
         """Return the types of a query's parameters and its columns, without running it. Raises HubError."""
-        if (told := hub_statement(query.sql)) is not None:
-            return [], fields_of([OutputColumn(name, "string") for name in columns_of(told)], ())
+        if (hub_command := hub_statement(query.sql)) is not None:
+            return [], fields_of([OutputColumn(name, "string") for name in columns_of(hub_command)], ())
         push = push_statement(query.sql)
         statement = push.statement if push is not None else parse(quoted_aliases(plain_question(query.sql)))
         count = max(parameter_count(statement), len(types))
@@ -98,11 +98,11 @@ class PgQueries:
         settings: Mapping[str, str],
         declared: list[int],
     ) -> tuple[list[int], list[Field]]:
-        asked = self._of_hub(statement, samples)
-        body = body_of(settings, statement.text, asked.parameters, 1)
+        query = self._of_hub(statement, samples)
+        body = body_of(settings, statement.text, query.parameters, 1)
         running = RunningQuery(self.service.deadline(timeout_ms(settings)))
         call = QueryCall(
-            *(self.service.queries, self.service.topics, asked.statement, body, None, running),
+            *(self.service.queries, self.service.topics, query.statement, body, None, running),
             self.service.not_yet,
         )
         compiled = call.describe()
@@ -115,18 +115,18 @@ class PgQueries:
         return found, fields_of(compiled.columns, ())
 
     def opened(
-        self, asked: OpenPortal, settings: Mapping[str, str], session: CatalogSession, gone: Gone
+        self, portal: OpenPortal, settings: Mapping[str, str], session: CatalogSession, gone: Gone
     ) -> RunningPortal:
         """Begin a query in a task of its own, which writes the portal's rows."""
         running = RunningQuery(self.service.deadline(timeout_ms(settings)))
         loop = asyncio.get_running_loop()
-        spool = ResultSpool(loop, self.limits, asked.result_formats, asked.copy)
-        work = self._run(asked, settings, session, gone, running, spool)
-        return RunningPortal(asked.query, running, spool, loop.create_task(work))
+        spool = ResultSpool(loop, self.limits, portal.result_formats, portal.copy)
+        work = self._run(portal, settings, session, gone, running, spool)
+        return RunningPortal(portal.query, running, spool, loop.create_task(work))
 
     async def _run(
         self,
-        asked: OpenPortal,
+        portal: OpenPortal,
         settings: Mapping[str, str],
         session: CatalogSession,
         gone: Gone,
@@ -135,7 +135,7 @@ class PgQueries:
     ) -> None:
         try:
             with STATEMENT.get()():
-                behind = await self._answered(asked, settings, session, gone, running, spool)
+                behind = await self._answered(portal, settings, session, gone, running, spool)
         except (HubError, PgError) as error:
             await pause_if_refused()
             spool.finish(error)
@@ -149,7 +149,7 @@ class PgQueries:
 
     async def _answered(
         self,
-        asked: OpenPortal,
+        portal: OpenPortal,
         settings: Mapping[str, str],
         session: CatalogSession,
         gone: Gone,
@@ -157,23 +157,23 @@ class PgQueries:
         spool: ResultSpool,
     ) -> Sequence[str]:
         """Fill the spool; return the views whose rows lack a backlog. Raises HubError, PgError."""
-        if hub_statement(asked.query.sql) is not None:
-            body = body_of(settings, asked.query.sql, {}, self.limits.rows + 1)
+        if hub_statement(portal.query.sql) is not None:
+            body = body_of(settings, portal.query.sql, {}, self.limits.rows + 1)
             await self.service.answer(body, gone, take=spool.take)
             return ()
-        if (push := push_statement(asked.query.sql)) is not None:
-            values = _values(asked, parameter_count(push.statement))
+        if (push := push_statement(portal.query.sql)) is not None:
+            values = _values(portal, parameter_count(push.statement))
             query = hub_query(push.statement, values, {})
             push = replace(push, statement=query.statement)
             await pushed(self.service.push, push, query.parameters, running, spool)
             return ()
-        statement = parse(quoted_aliases(plain_question(asked.query.sql)))
-        values = _values(asked, parameter_count(statement))
+        statement = parse(quoted_aliases(plain_question(portal.query.sql)))
+        values = _values(portal, parameter_count(statement))
         if is_catalog(statement):
             await self._on_catalog(statement, values, session, running, spool)
             return ()
         query = await self.service.gate.run(partial(self._of_hub, statement, values))
-        body = body_of(settings, asked.query.sql, query.parameters, self.limits.rows + 1)
+        body = body_of(settings, portal.query.sql, query.parameters, self.limits.rows + 1)
         answer, _ = await self.service.answer(
             body, gone, statement=query.statement, running=running, take=spool.take
         )
@@ -204,15 +204,15 @@ class PgQueries:
         return hub_query(statement, values, saved)
 
 
-def _values(asked: OpenPortal, count: int) -> list[Value | Items]:
+def _values(portal: OpenPortal, count: int) -> list[Value | Items]:
     """Return the values of the parameters. Raises PgError, SqlError."""
-    if len(asked.values) < count:
+    if len(portal.values) < count:
         raise PgError(
-            "08P01", f"bind message supplies {len(asked.values)} parameters, but {count} are required"
+            "08P01", f"bind message supplies {len(portal.values)} parameters, but {count} are required"
         )
     found: list[Value | Items] = []
-    for number, raw in enumerate(asked.values):
-        oid = asked.types[number] if number < len(asked.types) else 0
-        form = asked.formats[number] if len(asked.formats) > 1 else next(iter(asked.formats), 0)
+    for number, raw in enumerate(portal.values):
+        oid = portal.types[number] if number < len(portal.types) else 0
+        form = portal.formats[number] if len(portal.formats) > 1 else next(iter(portal.formats), 0)
         found.append(decoded(raw, oid, form, number + 1))
     return found

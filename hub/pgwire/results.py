@@ -153,7 +153,7 @@ class ResultSpool:
     _closed: bool = False
     live: bool = False  # rows of a push query: read bytes are freed, and the query waits for its reader
     _room: asyncio.Event = field(default_factory=asyncio.Event)
-    _begun: asyncio.Event = field(default_factory=asyncio.Event)
+    _columns_ready: asyncio.Event = field(default_factory=asyncio.Event)
     _news: asyncio.Event = field(default_factory=asyncio.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _file: tempfile.SpooledTemporaryFile[bytes] = field(
@@ -175,7 +175,7 @@ class ResultSpool:
 
     def write(self, rows: Iterable[Sequence[Any]], fields: list[Field], running: RunningQuery) -> None:
         """Write rows with these columns. Raises SqlError beyond a limit of time, rows or bytes."""
-        self._tell(lambda: self._begin(fields))
+        self._call_in_loop(lambda: self._begin(fields))
         encode = row_encoder(fields) if self.copy is None else copy_encoder(fields, self.copy)
         if self.copy is not None and self.copy.header:
             self._append(copy_header(fields, self.copy), 0)
@@ -202,9 +202,9 @@ class ResultSpool:
             self._file.write(data)
             self._size += len(data)
             self.rows += rows
-        self._tell(self._news.set)
+        self._call_in_loop(self._news.set)
 
-    def _tell(self, act: Callable[[], object]) -> None:
+    def _call_in_loop(self, act: Callable[[], object]) -> None:
         self.loop.call_soon_threadsafe(act)
 
     # ---- the connection's loop
@@ -226,17 +226,17 @@ class ResultSpool:
 
     def _begin(self, fields: list[Field]) -> None:
         self.fields = fields
-        self._begun.set()
+        self._columns_ready.set()
 
     def finish(self, error: Exception | None, catching_up: Sequence[str] = ()) -> None:
         """End the rows; ``error``: why they are not complete. ``catching_up``: views that lack events."""
         self.error, self.ended, self.catching_up = error, True, tuple(catching_up)
-        self._begun.set()
+        self._columns_ready.set()
         self._news.set()
 
     async def columns(self) -> list[Field]:
         """Return the columns as soon as the query runs. Raises its error."""
-        await self._begun.wait()
+        await self._columns_ready.wait()
         if self.error is not None:
             raise self.error
         return self.fields
@@ -314,9 +314,9 @@ def _messages(data: bytes) -> Iterator[int]:
         yield at
 
 
-def _too_much(what: str, setting: str) -> SqlError:
+def _too_much(limit: str, setting: str) -> SqlError:
     return SqlError(
-        f"the result has more than {what}",
+        f"the result has more than {limit}",
         hint=f"ask for less (WHERE, LIMIT, GROUP BY), or raise {setting} in hub.yaml",
         code="HUB-1448",
     )

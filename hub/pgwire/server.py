@@ -181,10 +181,10 @@ class PgServer:
             await wire.flush()
             found = await wire.packet(SIGN_IN_S, wire.framing.message)
             assert isinstance(found, tuple)
-            given = frontend.message(*found)
-            if not isinstance(given, frontend.Password):
+            message = frontend.message(*found)
+            if not isinstance(message, frontend.Password):
                 raise ProtocolError("a password was expected")
-            known = await self._sign_in.by_password(user, given.text, address)
+            known = await self._sign_in.by_password(user, message.text, address)
         return known
 
     async def _session(self, wire: Wire, startup: frontend.Startup, known: SignedIn) -> None:

@@ -97,17 +97,17 @@ def on_message(session: Session, message: frontend.Message) -> Step:
             return _close(session, kind, name)
         case frontend.Flush():
             return session, [FlushNow()]
-        case frontend.Unsupported(what):
-            raise PgError("0A000", f"{what} is not supported")
+        case frontend.Unsupported(feature):
+            raise PgError("0A000", f"{feature} is not supported")
         case _:
             raise PgError("08P01", "a password is not expected now")
 
 
 def failed(session: Session, error: Exception, sql: str = "", offset: int = 0, *, extended: bool) -> Step:
     """Return the session after an error, and its message."""
-    told = Send(backend.error(error_fields(error, sql, offset)))
+    message = Send(backend.error(error_fields(error, sql, offset)))
     status: Status = "E" if session.status == "T" else session.status
-    return replace(session, status=status, skipping=extended), [told]
+    return replace(session, status=status, skipping=extended), [message]
 
 
 def described(session: Session, name: str, types: Sequence[int]) -> Session:
@@ -284,12 +284,12 @@ def _setting(session: Session, statement: Statement, described: bool) -> Step:
     match statement:
         case SetTo(name, value, tag):
             settings = changed(session.settings, name, value)
-            told: list[Action] = [
+            reported: list[Action] = [
                 Send(backend.parameter_status(each, settings.get(each.lower(), DEFAULTS[each.lower()])))
                 for each in REPORTED
                 if settings.get(each.lower()) != session.settings.get(each.lower())
             ]
-            return replace(session, settings=settings), [*told, Send(backend.complete(tag))]
+            return replace(session, settings=settings), [*reported, Send(backend.complete(tag))]
         case Show():
             return session, [Send(_shown(session, statement, described))]
         case Discard(name, tag, everything):

@@ -119,10 +119,10 @@ def _milliseconds(value: str) -> int:
 
 def timeout_ms(settings: Mapping[str, str]) -> int | None:
     """Return the time limit of a query; None: the hub's own. 0 means none, which is the longest here."""
-    said = settings.get("statement_timeout", "")
-    if not said:
+    timeout = settings.get("statement_timeout", "")
+    if not timeout:
         return None
-    return min(int(said) or LONGEST_MS, LONGEST_MS)
+    return min(int(timeout) or LONGEST_MS, LONGEST_MS)
 
 
 def body_of(settings: Mapping[str, str], sql: str, parameters: Mapping[str, Any], rows: int) -> QueryBody:
@@ -143,12 +143,12 @@ def body_of(settings: Mapping[str, str], sql: str, parameters: Mapping[str, Any]
 def startup_settings(parameters: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of a startup packet, with those of ``options`` (-c name=value). Raises PgError."""
     settings: dict[str, str] = {}
-    said = {name: value for name, value in parameters.items() if not name.startswith("_pq_.")}
-    for each in re.findall(r"(?:-c\s*|--)([\w.]+)=((?:\\.|\S)*)", said.pop("options", "")):
-        said[each[0]] = re.sub(r"\\(.)", r"\1", each[1])
+    values = {name: value for name, value in parameters.items() if not name.startswith("_pq_.")}
+    for each in re.findall(r"(?:-c\s*|--)([\w.]+)=((?:\\.|\S)*)", values.pop("options", "")):
+        values[each[0]] = re.sub(r"\\(.)", r"\1", each[1])
     for name in ("user", "database", "replication"):
-        said.pop(name, None)
-    for name, value in said.items():
+        values.pop(name, None)
+    for name, value in values.items():
         try:
             settings = changed(settings, name, value)
         except CallerError as error:

@@ -90,19 +90,19 @@ class DatabaseSignIn:
         rules = self._access.rules
         if rules is None:
             return SignedIn(user, address, ANONYMOUS, None, log=self._log())
-        given = f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}"
-        asked = AuthRequest({"authorization": [given]}, {}, address)
+        authorization = f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}"
+        request = AuthRequest({"authorization": [authorization]}, {}, address)
         log = self._log()
         try:
-            known = await self._authenticator.known(asked, rules)
+            known = await self._authenticator.known(request, rules)
             if not has_any(rules.policy, known.who):
                 raise Unauthenticated("this user has no grant", hint="docs/how-to/control-access.md")
         except HubError as error:
             if log is not None:
-                log.refused(asked, error)
+                log.refused(request, error)
             raise
         if log is not None:
-            log.signed_in(known, asked)
+            log.signed_in(known, request)
         return SignedIn(user, address, known.who, rules, known, log, self._access.ledger)
 
     def still(self, known: SignedIn) -> SignedIn:

@@ -159,17 +159,17 @@ def quoted_aliases(sql: str) -> str:
 def _split(sql: str) -> list[tuple[int, str]]:
     """Split at the semicolons outside texts, names and comments."""
     if ";" not in sql:
-        return [(0, sql)] if _WORD.match(sql) or _says_something(sql) else []
+        return [(0, sql)] if _WORD.match(sql) or _has_content(sql) else []
     found, start = [], 0
     for token in _tokens(sql):
         if token.token_type == TokenType.SEMICOLON:
             found.append((start, sql[start : token.start]))
             start = token.end + 1
     found.append((start, sql[start:]))
-    return [(offset, text) for offset, text in found if _says_something(text)]
+    return [(offset, text) for offset, text in found if _has_content(text)]
 
 
-def _says_something(text: str) -> bool:
+def _has_content(text: str) -> bool:
     return re.fullmatch(_SPACE, text, re.DOTALL) is None
 
 
@@ -186,28 +186,28 @@ def _tokens(sql: str) -> list[Token]:
 
 def _statement(text: str, offset: int) -> Statement:
     found = _WORD.match(text)
-    word = found[1].lower() if found is not None else ""
+    verb = found[1].lower() if found is not None else ""
     try:
-        if word in ("select", "with", "values", "table", "subscribe") or begins_statement(text):
+        if verb in ("select", "with", "values", "table", "subscribe") or begins_statement(text):
             return Select(text, offset)
-        if word in _WRITES:
-            return Refused(_read_only(word))
-        handler = _HANDLERS.get(word)
+        if verb in _WRITES:
+            return Refused(_read_only(verb))
+        handler = _HANDLERS.get(verb)
         if handler is not None:
             body = re.sub(rf"^{_SPACE}", "", text, flags=re.DOTALL).strip()
             return handler(body, offset + len(text) - len(text.lstrip()))
     except PgError as error:
         return Refused(error)
-    if not word:
+    if not verb:
         return Refused(PgError("42601", "this is no statement", "begin with SELECT"))
-    if word not in _UNSUPPORTED:
+    if verb not in _UNSUPPORTED:
         return Refused(
             PgError(
-                "42601", f'syntax error at or near "{found[1][:40] if found else word}"', "begin with SELECT"
+                "42601", f'syntax error at or near "{found[1][:40] if found else verb}"', "begin with SELECT"
             )
         )
     return Refused(
-        PgError("0A000", f"{word.upper()} is not supported here", "SELECT, SHOW, SET, DECLARE and COPY are")
+        PgError("0A000", f"{verb.upper()} is not supported here", "SELECT, SHOW, SET, DECLARE and COPY are")
     )
 
 
@@ -220,10 +220,10 @@ _WRITES = frozenset(
 )
 
 
-def _read_only(word: str) -> PgError:
+def _read_only(verb: str) -> PgError:
     return PgError(
         "25006",
-        f"cannot execute {word.upper()}: the hub is read-only here",
+        f"cannot execute {verb.upper()}: the hub is read-only here",
         "events change views: write them over HTTP, with the Python client or any Kafka client",
     )
 
@@ -297,10 +297,10 @@ def _rollback(text: str, _offset: int) -> Statement:
 
 
 def _discard(text: str, _offset: int) -> Statement:
-    what = text.split()[1].upper() if len(text.split()) > 1 else ""
-    if what == "ALL":
+    target = text.split()[1].upper() if len(text.split()) > 1 else ""
+    if target == "ALL":
         return Discard(None, "DISCARD ALL", everything=True)
-    return Nothing(f"DISCARD {what}".strip())
+    return Nothing(f"DISCARD {target}".strip())
 
 
 def _deallocate(text: str, _offset: int) -> Statement:
@@ -331,9 +331,9 @@ def _fetch(text: str, _offset: int) -> Statement:
     )
     if found is None:
         raise PgError("55000", "a cursor goes forward only", "FETCH FORWARD 100 FROM name")
-    said = (found[2] or "1").lower()
-    digits = re.search(r"\d+", said)
-    rows = None if "all" in said else int(digits[0][:9]) if digits else 1
+    count = (found[2] or "1").lower()
+    digits = re.search(r"\d+", count)
+    rows = None if "all" in count else int(digits[0][:9]) if digits else 1
     return Fetch(unquoted(found[3]), rows, found[1].lower() == "move")
 
 

@@ -131,8 +131,8 @@ def _tables(text: str) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for line in text.strip().splitlines():
         name, columns = line.split(": ", 1)
-        words = (each.split() for each in columns.split(", "))
-        found[name] = {word[0]: word[1] if len(word) > 1 else "text" for word in words}
+        parts = (each.split() for each in columns.split(", "))
+        found[name] = {part[0]: part[1] if len(part) > 1 else "text" for part in parts}
     return found
 
 

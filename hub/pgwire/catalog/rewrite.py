@@ -264,8 +264,8 @@ def _session_value(name: str, node: Any, session: CatalogSession) -> Any | None:
         )
     if name in ("current_setting", "set_config"):
         arguments = node.expressions if isinstance(node, exp.Anonymous) else list(node.iter_expressions())
-        asked = arguments[0].name.lower() if arguments and isinstance(arguments[0], exp.Literal) else ""
-        found = session.settings.get(asked, DEFAULTS.get(asked))
+        setting = arguments[0].name.lower() if arguments and isinstance(arguments[0], exp.Literal) else ""
+        found = session.settings.get(setting, DEFAULTS.get(setting))
         if name == "set_config":
             return exp.cast(arguments[1].copy(), "text") if len(arguments) > 1 else exp.Null()
         return exp.Null() if found is None else exp.cast(exp.Literal.string(found), "text")

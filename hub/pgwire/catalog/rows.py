@@ -106,10 +106,10 @@ def catalog_rows(snapshot: CatalogSnapshot) -> dict[tuple[str, str], list[Row]]:
         for oid, each in tables
         if each.comment
     ]
-    seen = [each for _, each in tables]
+    relations = [each for _, each in tables]
     found["pg_catalog", "pg_views"] = [
         {"schemaname": each.schema, "viewname": each.name, "viewowner": OWNER, "definition": ""}
-        for each in seen
+        for each in relations
         if each.relkind == "v"
     ]
     found["pg_catalog", "pg_tables"] = [
@@ -119,10 +119,10 @@ def catalog_rows(snapshot: CatalogSnapshot) -> dict[tuple[str, str], list[Row]]:
             "tableowner": OWNER,
             **dict.fromkeys(("hasindexes", "hasrules", "hastriggers", "rowsecurity"), False),
         }
-        for each in seen
+        for each in relations
         if each.relkind == "r"
     ]
-    return found | _information(seen) | _of_hub(snapshot)
+    return found | _information(relations) | _of_hub(snapshot)
 
 
 def _fixed_rows() -> dict[str, list[Row]]:
@@ -157,7 +157,8 @@ def _fixed_rows() -> dict[str, list[Row]]:
         ],
         "pg_timezone_names": [{"name": "UTC", "abbrev": "UTC", "utc_offset": "00:00:00", "is_dst": False}],
         "pg_keywords": [
-            {"word": word, "catcode": "R"} for word in ("select", "from", "where", "group", "order", "limit")
+            {"word": keyword, "catcode": "R"}
+            for keyword in ("select", "from", "where", "group", "order", "limit")
         ],
         "pg_settings": [
             {"name": name, "setting": value, "context": "user", "vartype": "string", "source": "default"}

@@ -111,7 +111,7 @@ class Ignored:
 class Unsupported:
     """A message for something that is not there: a function call."""
 
-    what: str
+    feature: str
 
 
 Message = (
