@@ -273,8 +273,8 @@ BUGS: dict[str, Bug] = {
     ),
     "the gateway takes silence for success": Bug(
         _GATEWAY,
-        "self.admission.heard(time.monotonic())\n            if error is None:",
-        "self.admission.heard(time.monotonic())\n            if error is None or "
+        "self.admission.note_answer(time.monotonic())\n            if error is None:",
+        "self.admission.note_answer(time.monotonic())\n            if error is None or "
         "isinstance(error, PeerError):",
         _DEAD_KAFKA,
         ("check_log",),
@@ -295,8 +295,8 @@ BUGS: dict[str, Bug] = {
     ),
     "the gateway forgets that an outcome is open": Bug(
         _REPEATED,
-        "if unknown:\n                given_up",
-        "if unknown and keep:\n                given_up",
+        "if unknown:\n                dropped",
+        "if unknown and keep:\n                dropped",
         _DEAD_KAFKA,
         ("check_log",),
     ),

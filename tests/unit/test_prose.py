@@ -8,7 +8,7 @@ import prose_report
 import pytest
 
 # Texts that break a rule of tests/prose_report.py today. A change may lower these numbers, never raise them.
-MOST = {"docs": 22, "ADR": 6, "messages": 9, "docstrings": 26, "comments": 3}
+MOST = {"docs": 22, "ADR": 6, "messages": 9, "docstrings": 24, "comments": 3}
 
 
 @pytest.mark.parametrize("kind", MOST)

@@ -152,7 +152,7 @@ class BoundedRead:
         more = any(older[each.partition] > each.begin for each in self.scanned.values())
         newer = {tp.partition: top for tp, top in tops.items()}
         is_last = all(tops[tp] >= end for tp, end in self.ends)
-        return self._told(shown, older if more else None, None if is_last else newer, more)
+        return self._result(shown, older if more else None, None if is_last else newer, more)
 
     def _ended_at_once(self, tops: Mapping[TopicPartition, int]) -> bool:
         return self.ended_by == "bytes" and all(self.scanned[tp].first == top for tp, top in tops.items())
@@ -188,7 +188,7 @@ class BoundedRead:
         more = any(newer[each.partition] < each.end for each in self.scanned.values())
         older = {tp.partition: start for tp, start in starts.items()}
         is_first = all(start <= self.begins.get(tp) for tp, start in starts.items())
-        return self._told(shown, None if is_first else older, newer if more else None, more)
+        return self._result(shown, None if is_first else older, newer if more else None, more)
 
     def _room(self, partitions: int) -> int:
         """Return how many more records of each partition fit the limits, assuming the mean size so far; 0
@@ -203,7 +203,7 @@ class BoundedRead:
             return 0
         return min(records, fit)
 
-    def _told(
+    def _result(
         self,
         shown: list[Message],
         older: Mapping[int, int] | None,

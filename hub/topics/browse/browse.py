@@ -61,7 +61,7 @@ class Browser:
         """
         if not 1 <= wanted.limit <= MOST_MESSAGES:
             raise CallerError(f"limit {wanted.limit} is not between 1 and {MOST_MESSAGES}")
-        shape = seen_shape_of(wanted)
+        shape = visible_shape(wanted)
         begins, ends = self._reach(wanted)
         with contextlib.closing(self.log.reader()) as reader:
 
@@ -142,7 +142,7 @@ def _encrypted(source: SchemaSource) -> tuple[str, ...]:
         return ()
 
 
-def seen_shape_of(wanted: MessageQuery) -> SeenShape:
+def visible_shape(wanted: MessageQuery) -> SeenShape:
     """Return what the caller sees of the topic. Raises MaskRefused if it cannot be shown as messages."""
     shape = seen_topic(wanted.topic)
     shape.require_readable("the list of messages")

@@ -119,11 +119,11 @@ def describe(
         ends = took(end, "end offsets") or Positions()
         bytes_of = took(sizes, "sizes")
         subjects = took(schemas, "schemas") or ()
-        readers, not_asked = took(groups, "consumer groups") or ({}, None)
+        readers, unread_groups = took(groups, "consumer groups") or ({}, None)
     finally:
         executor.shutdown(wait=False, cancel_futures=True)
-    if not_asked:
-        missing.append(not_asked)
+    if unread_groups:
+        missing.append(unread_groups)
     return TopicFacts(
         name,
         spec,
@@ -203,9 +203,9 @@ def _groups(cluster: KafkaCluster, name: str, deadline: float) -> tuple[Mapping[
     """
     groups = cluster.groups()
     found: dict[str, Positions] = {}
-    for asked, group in enumerate(groups):
-        if time.monotonic() > deadline or asked >= _MOST_GROUPS:
-            return found, f"consumer groups: {asked} of {len(groups)} asked"
+    for number, group in enumerate(groups):
+        if time.monotonic() > deadline or number >= _MOST_GROUPS:
+            return found, f"consumer groups: {number} of {len(groups)} asked"
         positions = Positions(
             {tp: offset for tp, offset in cluster.group_positions(group) if tp.topic == name}
         )

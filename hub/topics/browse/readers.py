@@ -78,29 +78,29 @@ def readers_of(cluster: GroupSource, topics: Sequence[str], wait_s: float) -> To
     names = [each for each in cluster.groups() if not each.startswith(OWN_GROUPS)]
     positions: dict[str, Positions] = {}
     members: dict[str, Sequence[GroupMember]] = {}
-    asked = 0
-    while asked < min(len(names), MOST_GROUPS) and time.monotonic() < deadline:
-        some = names[asked : asked + _AT_ONCE]
+    queried = 0
+    while queried < min(len(names), MOST_GROUPS) and time.monotonic() < deadline:
+        some = names[queried : queried + _AT_ONCE]
         positions |= cluster.positions_of_groups(some)
         members |= cluster.group_members(some)
-        asked += len(some)
+        queried += len(some)
     read = {
         group: {tp.topic for tp, _ in positions.get(group, Positions())}
         | {topic for member in members.get(group, ()) for topic in member.topics}
-        for group in names[:asked]
+        for group in names[:queried]
     }
     there = sorted(wanted & {tp.topic for each in positions.values() for tp, _ in each})
     ends = _ends(cluster, there)
     found = {
         topic: tuple(
             _reader(group, topic, positions.get(group, Positions()), members.get(group, ()), ends)
-            for group in names[:asked]
+            for group in names[:queried]
             if topic in read[group]
         )
         for topic in sorted(wanted)
     }
     return TopicReaders(
-        found, "" if asked == len(names) else f"{asked} of {len(names)} consumer groups were asked"
+        found, "" if queried == len(names) else f"{queried} of {len(names)} consumer groups were asked"
     )
 
 

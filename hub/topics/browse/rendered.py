@@ -128,10 +128,10 @@ def _masked_message(
         rendered = hidden
     else:
         try:
-            seen = shape.event(value)
+            visible = shape.event(value)
         except MaskRefused as error:
-            seen, hidden = None, RenderedBytes("null", "", "masked", 0, problem=error.message)
-        rendered = hidden if seen is None else _json(seen, len(_spelled(seen, indent=False)), most)
+            visible, hidden = None, RenderedBytes("null", "", "masked", 0, problem=error.message)
+        rendered = hidden if visible is None else _json(visible, len(_spelled(visible, indent=False)), most)
     return Message(
         record.partition,
         record.offset,
@@ -184,8 +184,8 @@ def _framed(data: bytes, reading_of: Callable[[int], ReadySchema | None], most: 
     try:
         return _json(reading.decode(data, 5), len(data), most, reading.schema)
     except _UNREADABLE as error:
-        said = getattr(error, "message", None) or str(error) or type(error).__name__
-        return _hex(data, most, reading.schema, f"its schema cannot read it: {said[:300]}")
+        reason = getattr(error, "message", None) or str(error) or type(error).__name__
+        return _hex(data, most, reading.schema, f"its schema cannot read it: {reason[:300]}")
 
 
 def _plain(data: bytes, most: int) -> RenderedBytes:

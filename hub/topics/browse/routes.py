@@ -95,17 +95,17 @@ def create_router(
     def topics() -> Response:
         """List every topic: partitions, replicas, sum of end offsets, and its declarations in the tree."""
         found = {name: topic for name, topic in cluster.topics().items() if sees_topic(name)}
-        said, trouble = specs()
+        declared, file_error = specs()
         rows = _rows(found, cluster.end_offsets(list(found)))
-        listed = [{**row, **_described(said.get(name), trouble)} for name, row in rows.items()]
-        return _json({"topics": listed, "tree": nested(list(rows)), **trouble})
+        listed = [{**row, **_described(declared.get(name), file_error)} for name, row in rows.items()]
+        return _json({"topics": listed, "tree": nested(list(rows)), **file_error})
 
     @router.get("/topics/{topic}")
     def topic(topic: str) -> Response:
         """One topic with its settings and where each partition begins and ends."""
         found = _one(cluster, topic)
-        said, trouble = specs()
-        return _json({**found, **_described(said.get(topic), trouble), **trouble})
+        declared, file_error = specs()
+        return _json({**found, **_described(declared.get(topic), file_error), **file_error})
 
     @router.post("/topics/{topic}/records")
     def publish(topic: str, body: EventBody) -> Response:
@@ -126,12 +126,12 @@ def create_router(
     return router
 
 
-def _described(spec: TopicSpec | None, trouble: Mapping[str, str]) -> dict[str, object]:
+def _described(spec: TopicSpec | None, file_error: Mapping[str, str]) -> dict[str, object]:
     """Return the tree's fields of a topic. ``managed`` is false if the tree does not name it, null while the
     file is invalid.
     """
     if spec is None:
-        return {"managed": None if trouble else False}
+        return {"managed": None if file_error else False}
     return {"managed": True, "owner": spec.owner, "doc": spec.doc, "tags": list(spec.tags)}
 
 

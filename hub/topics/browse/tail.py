@@ -6,21 +6,21 @@ from dataclasses import dataclass
 
 from hub.record import Positions
 from hub.topics.browse.bounded_read import MOST_WORDS, POLL_RECORDS, MessageQuery
-from hub.topics.browse.browse import Browser, seen_shape_of
+from hub.topics.browse.browse import Browser, visible_shape
 from hub.topics.browse.rendered import Message
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Messages since the last step: ``seen`` were read, ``messages`` are shown; ``passed_by`` were skipped
+    """Messages since the last step: ``read`` were read, ``messages`` are shown; ``passed_by`` were skipped
     unread because they arrive too fast. The totals count from the start.
     """
 
     messages: tuple[Message, ...]
-    seen: int
+    read: int
     passed_by: int
     total_shown: int
-    total_seen: int
+    total_read: int
 
 
 class Tail:
@@ -34,7 +34,7 @@ class Tail:
         self.most = most
         self._wanted = wanted
         self._words = wanted.words.lower().split()[:MOST_WORDS]
-        self._shown = self._seen = 0
+        self._shown = self._read = 0
         ends = browser.ends(wanted)
         self._reader = browser.log.reader()
         self._reader.assign(ends)
@@ -43,7 +43,7 @@ class Tail:
         """Return the newest of the messages that arrived; waits at most ``wait_s`` for any. Raises
         HubError.
         """
-        shape = seen_shape_of(self._wanted)
+        shape = visible_shape(self._wanted)
         page = self._reader.poll(POLL_RECORDS, wait_s)
         passed_by = self._jump() if len(page) >= POLL_RECORDS else 0
         shown: list[Message] = []
@@ -54,8 +54,8 @@ class Tail:
             if found is not None:
                 shown.append(found)
         self._shown += len(shown)
-        self._seen += len(page) + passed_by
-        return Tick(tuple(shown), len(page), passed_by, self._shown, self._seen)
+        self._read += len(page) + passed_by
+        return Tick(tuple(shown), len(page), passed_by, self._shown, self._read)
 
     def _jump(self) -> int:
         """Skip to the end of the topic. Returns the number of skipped offsets."""

@@ -324,7 +324,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
         open_reader=lambda: cluster.gatherer(queue_kb=_QUEUE_KB, wait_ms=_GATHER_MS),
     )
     backoff = Backoff(first_s=0.5, most_s=5.0)
-    said = None
+    logged_error = None
     while not stop.is_set():
         try:
             began_s = time.thread_time()
@@ -335,11 +335,11 @@ def run(settings: Settings, stop: threading.Event) -> None:
                 min(_LONGEST_REST_S, (time.thread_time() - began_s) * (1 / settings.audit_core_share - 1))
             )
             backoff.reset()
-            if tree.error is not said and tree.error is not None:
+            if tree.error is not logged_error and tree.error is not None:
                 log.error(
                     "the tree of topics cannot be read, the previous one stays in force: %s", tree.error
                 )
-            said = tree.error
+            logged_error = tree.error
         except HubError as error:
             log.warning("the audit waits: %s", error)
             auditor.close()

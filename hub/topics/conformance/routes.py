@@ -20,7 +20,7 @@ def create_router(results: ConformanceResults) -> APIRouter:
     def audit(topic: str | None = None) -> Response:
         """Return one row per topic: checked records, violations by reason and producer,
         quarantined records."""
-        rows = [_seen(row) for row in results.rows() if sees_topic(row["topic"])]
+        rows = [_visible_row(row) for row in results.rows() if sees_topic(row["topic"])]
         if topic is None:
             return _json({"topics": rows})
         found = [row for row in rows if row["topic"] == topic]
@@ -35,7 +35,7 @@ def create_router(results: ConformanceResults) -> APIRouter:
     return router
 
 
-def _seen(row: dict[str, Any]) -> dict[str, Any]:
+def _visible_row(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row without the last violation's detail, which may quote the record, where masks hide some of
     it."""
     if not row.get("last") or shows_records(row["topic"]):

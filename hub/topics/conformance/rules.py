@@ -80,10 +80,10 @@ def judge(
         )
     if len(value) < 5 or value[0] != 0:
         if len(value) >= 5:
-            said = f"the first byte is {value[0]}, not 0"
+            detail = f"the first byte is {value[0]}, not 0"
         else:
-            said = f"{len(value)} bytes are not a magic byte and schema id"
-        return ConformanceViolation("framing", said)
+            detail = f"{len(value)} bytes are not a magic byte and schema id"
+        return ConformanceViolation("framing", detail)
     schema_id = int.from_bytes(value[1:5], "big")
     known = schema_of(schema_id)
     if known is None:
@@ -305,8 +305,8 @@ def counters(tallies: Iterable[Tally]) -> list[tuple[str, str, Mapping[str, str]
     """Return (series, help, labels, value) for Prometheus; sums over the partitions of a topic."""
     found: dict[tuple[str, str, tuple[tuple[str, str], ...]], float] = {}
 
-    def add(name: str, said: str, value: int, **labels: str) -> None:
-        place = (name, said, tuple(labels.items()))
+    def add(name: str, help_text: str, value: int, **labels: str) -> None:
+        place = (name, help_text, tuple(labels.items()))
         found[place] = found.get(place, 0) + value
 
     for each in tallies:
@@ -326,4 +326,6 @@ def counters(tallies: Iterable[Tally]) -> list[tuple[str, str, Mapping[str, str]
                 reason=reason,
                 producer=producer,
             )
-    return [(name, said, dict(labels), value) for (name, said, labels), value in sorted(found.items())]
+    return [
+        (name, help_text, dict(labels), value) for (name, help_text, labels), value in sorted(found.items())
+    ]

@@ -147,8 +147,8 @@ def with_replay(found: TrackedDeadLetter, topic_id: str, done: TrackedDeadLetter
 
 def views_of(event: NewRecord) -> list[str] | None:
     """Return the views that a replayed event is for; None: all views."""
-    said = next((value for name, value in event.headers if name == REPLAY_FOR), None)
-    return None if said is None else [name for name in said.decode().split(",") if name]
+    header = next((value for name, value in event.headers if name == REPLAY_FOR), None)
+    return None if header is None else [name for name in header.decode().split(",") if name]
 
 
 def _check_open(found: TrackedDeadLetter, doing: str) -> None:

@@ -26,12 +26,12 @@ def once(found: Iterable[TrackedDeadLetter]) -> list[TrackedDeadLetter]:
         letter = each.letter
         same = (letter.kind, letter.by, letter.event)
         before = kept.setdefault(same, each)
-        if _word(each) > _word(before):
+        if _rank(each) > _rank(before):
             kept[same] = replace(each, first_at=before.listed_at)
     return list(kept.values())
 
 
-def _word(found: TrackedDeadLetter) -> tuple[bool, int]:
+def _rank(found: TrackedDeadLetter) -> tuple[bool, int]:
     return found.state == "replayed", -1 if found.entry is None else found.entry.at_ms
 
 

@@ -44,7 +44,7 @@ UNREAD = "it is not read: "
 
 # Reasons where the bytes themselves are invalid: no view can have accepted the event.
 EVERYWHERE = frozenset({TOO_LARGE, "framing", "undecodable", "unknown_schema"})
-MOST_WORD = 100  # characters of a word in a header, which anybody can write
+MOST_CODE = 100  # characters of a reason code in a header, which anybody can write
 COUNT = re.compile(r"\d{1,19}", re.ASCII)
 
 
@@ -106,7 +106,7 @@ class DeadLetter:
     @property
     def producer(self) -> str:
         found = next((value for name, value in reversed(self.headers) if name == PRODUCER_HEADER), None)
-        return (found or b"").decode(errors="replace")[:MOST_WORD] or UNKNOWN
+        return (found or b"").decode(errors="replace")[:MOST_CODE] or UNKNOWN
 
     @property
     def everywhere(self) -> bool:

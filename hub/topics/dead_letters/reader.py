@@ -207,15 +207,15 @@ class DeadLetterReader:
             return [], True
         reader = self.cluster.reader()
         found: list[tuple[RecordPlace, T]] = []
-        seen = held = 0
+        records = held = 0
         deadline = time.monotonic() + (READ_S if timeout_s is None else timeout_s)
         try:
             reader.assign(Positions({tp: start.get(tp) for tp, _ in end}))
             while not reader.position().covers(end):
-                if seen >= most or held >= (most_bytes or MOST_BYTES) or time.monotonic() > deadline:
+                if records >= most or held >= (most_bytes or MOST_BYTES) or time.monotonic() > deadline:
                     break
-                for record in reader.poll(min(POLL_RECORDS, most - seen), 0.2):
-                    seen += 1
+                for record in reader.poll(min(POLL_RECORDS, most - records), 0.2):
+                    records += 1
                     if record.offset < end.get(record.topic_partition) and (made := of(record)) is not None:
                         found.append((RecordPlace(record.topic, record.partition, record.offset), made))
                         held += _size(record, values)

@@ -17,7 +17,7 @@ from hub.topics.dead_letters.model import (
     COUNT,
     DLQ_SUFFIX,
     LATE_SUFFIX,
-    MOST_WORD,
+    MOST_CODE,
     REPLAY_OF,
     STATES,
     TOO_LARGE,
@@ -31,8 +31,8 @@ from hub.topics.dead_letters.model import (
 
 # Pattern of the reason that a view writes → the reason code that the record is counted under.
 _REASONS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
-    (re.compile(pattern), word)
-    for pattern, word in (
+    (re.compile(pattern), code)
+    for pattern, code in (
         (UNREAD, TOO_LARGE),
         (r"not in the Confluent wire format", "framing"),
         (r"its bytes do not fit its schema id", "undecodable"),
@@ -55,7 +55,7 @@ _REASONS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 )
 OTHER = "other"
 # Anybody can write headers, so their contents are bounded: names to the length limit of Kafka topic names,
-# words to 100 characters, and numbers to 19 digits.
+# codes to 100 characters, and numbers to 19 digits.
 _MOST_NAME = 249
 _TIME = re.compile(r"-?\d{1,19}", re.ASCII)
 # Headers of Kafka Connect's queues (KIP-298), by the names of the hub's own.
@@ -142,10 +142,10 @@ def _reason(topic: str, kind: Kind, header: _HubHeaders) -> tuple[str, str, str]
     """Return (who rejected the event, reason code, detail)."""
     if kind == "view":
         detail = header.get("reason") or "the reason is unknown: the hub did not write this record"
-        reason = next((word for pattern, word in _REASONS if pattern.match(detail)), OTHER)
+        reason = next((code for pattern, code in _REASONS if pattern.match(detail)), OTHER)
         return (header.get("view") or UNKNOWN)[:_MOST_NAME], reason, detail
     if kind == "audit":
-        return "auditor", (header.get("reason") or OTHER)[:MOST_WORD], header.get("detail") or ""
+        return "auditor", (header.get("reason") or OTHER)[:MOST_CODE], header.get("detail") or ""
     detail = f"event time {header.get('event_time')} is behind the watermark {header.get('watermark')}"
     return topic.removeprefix("views.").removesuffix(LATE_SUFFIX), "late", detail
 

@@ -72,32 +72,36 @@ def sight(
         return DecodedEvent(None, None, None, True)
     framed = len(value) >= 5 and value[0] == 0
     if not framed:
-        said = (
+        detail = (
             f"the first byte is {value[0]}, not 0"
             if len(value) >= 5
             else f"{len(value)} bytes are not a magic byte and id"
         )
         if schema_id is None:
-            return _unframed(value, f"not in the Confluent wire format: {said}")
+            return _unframed(value, f"not in the Confluent wire format: {detail}")
     named = int.from_bytes(value[1:5], "big") if framed else None
-    asked = schema_id if schema_id is not None else named
+    writer_id = schema_id if schema_id is not None else named
     start = 5 if framed else 0
-    assert asked is not None
-    source = source_of(asked)
+    assert writer_id is not None
+    source = source_of(writer_id)
     if source is None:
         return DecodedEvent(
-            None, asked, wrong=f"schema id {asked} is not registered", offset=1, around=around(value, 1)
+            None,
+            writer_id,
+            wrong=f"schema id {writer_id} is not registered",
+            offset=1,
+            around=around(value, 1),
         )
     try:
         parsed = source.parsed()
         if isinstance(parsed, AvroSchema):
-            return _avro(parsed, asked, value, start)
+            return _avro(parsed, writer_id, value, start)
         if isinstance(parsed, JsonSchema):
-            return _json(parsed, asked, value, start)
-        return _protobuf(parsed, asked, value, start)
+            return _json(parsed, writer_id, value, start)
+        return _protobuf(parsed, writer_id, value, start)
     except InvalidSchema as error:
         return DecodedEvent(
-            source.schema_type, asked, wrong=f"schema id {asked} cannot be read: {error.message}"
+            source.schema_type, writer_id, wrong=f"schema id {writer_id} cannot be read: {error.message}"
         )
 
 

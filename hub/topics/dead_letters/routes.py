@@ -174,21 +174,21 @@ class _DeadLetterRoutes:
         is ``before``.
         """
         _require_open([topic])
-        asked = body or ReplayBody()
+        options = body or ReplayBody()
         with self._admitted():
             place = RecordPlace(topic, partition, offset)
             (row,) = self._letters.replay(
-                [place], done_by(asked.by), as_is=asked.as_is, dry_run=asked.dry_run
+                [place], done_by(options.by), as_is=options.as_is, dry_run=options.dry_run
             )
         return _json(row)
 
     def dismiss(self, topic: str, partition: int, offset: int, body: DismissBody | None = None) -> Response:
         """Close the dead-letter record without a replay."""
         _require_open([topic])
-        asked = body or DismissBody()
+        options = body or DismissBody()
         with self._admitted():
             place = RecordPlace(topic, partition, offset)
-            (row,) = self._letters.dismiss([place], done_by(asked.by), why=asked.why, undo=asked.undo)
+            (row,) = self._letters.dismiss([place], done_by(options.by), why=options.why, undo=options.undo)
         return _json(row)
 
     def replay_many(self, topic: str, body: ReplayManyBody) -> Response:

@@ -53,7 +53,7 @@ class Admission:
         self._lock = threading.Lock()
         self._requests = self._bytes = 0
         self._away_until_s = float("-inf")
-        self._heard_at_s = float("-inf")
+        self._answered_at_s = float("-inf")
 
     def admit(self, size: int, now_s: float) -> Slot:
         """Reserve capacity for a request of up to ``size`` bytes. Raises TooLarge; Busy, PeerError (nothing
@@ -67,21 +67,21 @@ class Admission:
             if now_s < self._away_until_s:
                 raise self._down("it did not a moment ago; nothing was written")
             if self._requests >= MOST_REQUESTS or self._bytes + size > MOST_BYTES:
-                if self._requests and now_s - self._heard_at_s > _AWAY_S:
+                if self._requests and now_s - self._answered_at_s > _AWAY_S:
                     raise self._down("the queue is full; nothing was written")
                 raise Busy(
                     f"{self._requests} requests with {self._bytes} bytes are under way",
                     hint="try again; nothing was written",
                 )
             if self._requests == 0:
-                self._heard_at_s = now_s
+                self._answered_at_s = now_s
             self._requests += 1
             self._bytes += size
         return Slot(self, size)
 
-    def heard(self, now_s: float) -> None:
+    def note_answer(self, now_s: float) -> None:
         """Record that Kafka answered."""
-        self._heard_at_s = now_s
+        self._answered_at_s = now_s
 
     def away(self, now_s: float) -> None:
         """Record that Kafka did not answer: requests are refused for a moment."""

@@ -76,7 +76,7 @@ Took = Callable[[NewRecord, TopicPartition, int], None]
 @dataclass(slots=True)
 class _GatewayTopic:
     partitions: int
-    asked_at_s: float
+    read_at_s: float
 
 
 @dataclass(slots=True)
@@ -188,7 +188,7 @@ class Gateway:
         count, key = spent_events(request.topic, len(records)), request.idempotency_key
         now_ms = epoch_ms()
         found = None if key is None else self.repeated.in_log(request.topic, key, print_, count, now_ms)
-        span = _begun(request, count)
+        span = _begin_span(request, count)
 
         def settled(batch: ProduceBatch) -> None:
             if span is not None:
@@ -201,8 +201,8 @@ class Gateway:
         encoder = RequestEncoder(self.schemas, request.topic, topic.partitions, now_ms)
         trace = request.trace if span is None else span.trace
         writing = _Writing(request, batch, encoder, cluster_id, print_, count, found, trace)
-        for index, asked in enumerate(records):
-            self._write_record(writing, index, asked)
+        for index, record in enumerate(records):
+            self._write_record(writing, index, record)
 
     def _finish(
         self,
@@ -224,18 +224,18 @@ class Gateway:
 
     # ---- one record
 
-    def _write_record(self, writing: _Writing, index: int, asked: RecordRequest | HubError) -> None:
+    def _write_record(self, writing: _Writing, index: int, record: RecordRequest | HubError) -> None:
         """Encode and send a record, or refuse it."""
         try:
-            if isinstance(asked, HubError):
-                raise asked
-            new, schema_id = writing.encoder.encoded(asked)
+            if isinstance(record, HubError):
+                raise record
+            new, schema_id = writing.encoder.encoded(record)
             writing.encoded_bytes += len(new.value or b"") + len(new.key or b"")
             if writing.encoded_bytes > _MOST_ENCODED_BYTES:
                 raise TooLarge(f"the request's records have more than {_MOST_ENCODED_BYTES} bytes encoded")
         except HubError as error:
             self._note_away(error)
-            copy = self._dead_copy(writing.encoder, asked, error)
+            copy = self._dead_copy(writing.encoder, record, error)
             if copy is None:
                 writing.batch.refuse(index, error)
             else:
@@ -262,7 +262,7 @@ class Gateway:
         timestamp_ms = new.timestamp_ms
 
         def acknowledged(place: TopicPartition, offset: int, error: HubError | None) -> None:
-            self.admission.heard(time.monotonic())
+            self.admission.note_answer(time.monotonic())
             if error is None:
                 self.took(new, place, offset)
                 line = written_line(cluster_id, place, offset, timestamp_ms, new, schema_id)
@@ -286,27 +286,27 @@ class Gateway:
             self.sender.drop(sender)
 
     def _dead_copy(
-        self, encoder: RequestEncoder, asked: RecordRequest | HubError, error: HubError
+        self, encoder: RequestEncoder, record: RecordRequest | HubError, error: HubError
     ) -> NewRecord | None:
         """Build the copy for the DLQ action of the rule that refused the record; None if no action or no
         permission exists.
         """
-        if not isinstance(error, RuleRefused) or not error.dlq_topic or isinstance(asked, HubError):
+        if not isinstance(error, RuleRefused) or not error.dlq_topic or isinstance(record, HubError):
             return None
         if not may_be_dead_in(error.dlq_topic) or self.refuses(error.dlq_topic) is not None:
             return None
         try:
             self._topic(error.dlq_topic)
-            key = encoder.encoded(replace(asked, value=Data(), partition=None))[0].key
+            key = encoder.encoded(replace(record, value=Data(), partition=None))[0].key
         except HubError:  # invalid key, or no such topic: no copy is possible
             return None
-        return dead_copy(error, encoder.topic, key, as_json(asked.value.data, "value"), asked.headers)
+        return dead_copy(error, encoder.topic, key, as_json(record.value.data, "value"), record.headers)
 
     def _send_copy(self, batch: ProduceBatch, index: int, copy: NewRecord, error: HubError) -> None:
         """Send the copy, and refuse the record once the outcome of the copy is known."""
 
         def acknowledged(place: TopicPartition, offset: int, failed: HubError | None) -> None:
-            self.admission.heard(time.monotonic())
+            self.admission.note_answer(time.monotonic())
             batch.refuse(index, error_with_copy(error, copy.topic, None if failed else (place, offset)))
 
         try:
@@ -319,7 +319,7 @@ class Gateway:
     def _topic(self, name: str) -> _GatewayTopic:
         """Return the topic, cached for 10 s. Raises NotFound with the nearest name; PeerError."""
         known, now_s = self._topics.get(name), time.monotonic()
-        if known is not None and now_s - known.asked_at_s <= _TOPIC_AGE_S:
+        if known is not None and now_s - known.read_at_s <= _TOPIC_AGE_S:
             return known
         found = self.cluster.topics()
         self._topics = {each: _GatewayTopic(topic.partitions, now_s) for each, topic in found.items()}
@@ -346,7 +346,7 @@ def _repeat(first: Future[GatewayAnswer], answer: Future[GatewayAnswer]) -> None
     answer.set_result(replace(first.result(), repeated=True))
 
 
-def _begun(request: ProduceRequest, count: int) -> Span | None:
+def _begin_span(request: ProduceRequest, count: int) -> Span | None:
     known = spans()
     if known is None:
         return None

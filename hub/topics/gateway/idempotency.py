@@ -67,7 +67,7 @@ def other_body(key: str) -> Conflict:
 class _Entry(Generic[T]):
     fingerprint: str
     answer: T
-    begun_at_s: float
+    started_at_s: float
     size: int = 0
 
 
@@ -92,7 +92,7 @@ class AnswerMemory(Generic[T]):
         """
         while self.entries:
             place, oldest = next(iter(self.entries.items()))
-            if now_s - oldest.begun_at_s <= self.window_s:
+            if now_s - oldest.started_at_s <= self.window_s:
                 break
             self.forget(*place)
         known = self.entries.get((topic, key))
@@ -181,19 +181,19 @@ class FoundRequest:
     """Records of one request that are in the log, by their index in the request."""
 
     fingerprint: str
-    begun_at_ms: int
+    started_at_ms: int
     places: dict[int, WrittenPlace] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class SearchedRequests:
-    """Requests with marks in a topic, read up to ``upto`` by a search that started at ``begun_at_s``.
+    """Requests with marks in a topic, read up to ``upto`` by a search that started at ``started_at_s``.
     ``hides`` is True if the log continues behind an open transaction.
     """
 
     requests: dict[str, FoundRequest]
     upto: Positions
-    begun_at_s: float
+    started_at_s: float
     hides: bool
 
 
@@ -201,7 +201,7 @@ def may_lack(searched: SearchedRequests, process_made_at_s: float, now_s: float)
     """Return True if the search may have missed records that an earlier process had in progress when it
     ended.
     """
-    early = searched.begun_at_s - process_made_at_s < SETTLES_S
+    early = searched.started_at_s - process_made_at_s < SETTLES_S
     return early or (searched.hides and now_s - process_made_at_s <= WINDOW_S)
 
 
@@ -211,16 +211,16 @@ def of_same_request(searched: SearchedRequests, key: str, print_: str, now_ms: i
     Raises Conflict if the key belongs to another request.
     """
     found = searched.requests.get(key)
-    if found is None or now_ms - found.begun_at_ms > WINDOW_S * 1000:
+    if found is None or now_ms - found.started_at_ms > WINDOW_S * 1000:
         return None
     if found.fingerprint != print_:
         raise other_body(key)
     return found
 
 
-def mark(key: str, print_: str, index: int, count: int, begun_at_ms: int) -> bytes:
+def mark(key: str, print_: str, index: int, count: int, started_at_ms: int) -> bytes:
     """Build the header value for record number ``index`` of a request."""
-    return f"{key};{print_};{index}/{count};{begun_at_ms}".encode()
+    return f"{key};{print_};{index}/{count};{started_at_ms}".encode()
 
 
 def found_in(
@@ -233,18 +233,18 @@ def found_in(
     """
     requests: dict[str, FoundRequest] = {} if before is None else before
     for record in records:
-        said = record.header(header)
-        if said is None:
+        mark = record.header(header)
+        if mark is None:
             continue
         try:
-            key, print_, number, begun = said.decode("ascii").rsplit(";", 3)
-            index, begun_at_ms = int(number.partition("/")[0]), int(begun)
+            key, print_, number, started = mark.decode("ascii").rsplit(";", 3)
+            index, started_at_ms = int(number.partition("/")[0]), int(started)
         except ValueError:
             continue
         known = requests.get(key)
-        if known is None or (known.begun_at_ms < begun_at_ms and known.fingerprint != print_):
-            known = requests[key] = FoundRequest(print_, begun_at_ms)
+        if known is None or (known.started_at_ms < started_at_ms and known.fingerprint != print_):
+            known = requests[key] = FoundRequest(print_, started_at_ms)
         if known.fingerprint == print_:
-            known.begun_at_ms = max(known.begun_at_ms, begun_at_ms)
+            known.started_at_ms = max(known.started_at_ms, started_at_ms)
             known.places.setdefault(index, WrittenPlace(record.partition, record.offset, record.timestamp_ms))
     return requests

@@ -210,9 +210,9 @@ def _concatenated(body: bytes) -> Iterator[tuple[Any, int] | CallerError]:
         try:
             _, end = decoder.raw_decode(text, at)
         except (ValueError, RecursionError) as error:
-            said = "it nests too deep" if isinstance(error, RecursionError) else str(error)
+            reason = "it nests too deep" if isinstance(error, RecursionError) else str(error)
             yield Malformed(
-                f"record {number} of the body is not JSON: {said}",
+                f"record {number} of the body is not JSON: {reason}",
                 hint=f"{number} records before it were read, and nothing after it",
             )
             return
@@ -265,16 +265,16 @@ def event_of(value: Any, size: int, key_field: str | None) -> RecordRequest:
     return RecordRequest(Data("STRING", key), Data(None, value), size=size)
 
 
-def headers_of(given: Any) -> Headers:
+def headers_of(headers: Any) -> Headers:
     """Parse the headers ``[{"name", "value": base64}]``; a null value becomes an empty one. Raises
     Unprocessable.
     """
-    if given is None:
+    if headers is None:
         return ()
-    if not isinstance(given, list) or len(given) > MOST_HEADERS:
+    if not isinstance(headers, list) or len(headers) > MOST_HEADERS:
         raise Unprocessable(f"headers: a list of at most {MOST_HEADERS} is needed")
     found: list[tuple[str, bytes]] = []
-    for number, each in enumerate(given):
+    for number, each in enumerate(headers):
         name = each.get("name") if isinstance(each, dict) else None
         if not isinstance(name, str) or not name:
             raise Unprocessable(f"headers[{number}]: has no name")
@@ -289,66 +289,66 @@ def headers_of(given: Any) -> Headers:
     return tuple(found)
 
 
-def timestamp_of(given: Any) -> int | None:
+def timestamp_of(timestamp: Any) -> int | None:
     """Parse an RFC 3339 text or epoch milliseconds into epoch milliseconds. Raises Unprocessable."""
-    if given is None:
+    if timestamp is None:
         return None
-    milliseconds: int | None = given if type(given) is int else None
-    if isinstance(given, str):
+    milliseconds: int | None = timestamp if type(timestamp) is int else None
+    if isinstance(timestamp, str):
         try:
-            moment = datetime.fromisoformat(given)
+            moment = datetime.fromisoformat(timestamp)
         except ValueError:
             moment = None
         if moment is not None and moment.tzinfo is not None:
             milliseconds = ms_of(moment)
     if milliseconds is None or not 0 <= milliseconds <= _LATEST_MS:
         raise Unprocessable(
-            f"timestamp: {_shortened(given)} is not a time of the years 1970 to 9999",
+            f"timestamp: {_shortened(timestamp)} is not a time of the years 1970 to 9999",
             hint="2024-02-29T12:30:00Z, or milliseconds since 1970",
         )
     return milliseconds
 
 
-def _data_of(given: Any, part: str) -> Data:
-    if given is None:
+def _data_of(fields: Any, part: str) -> Data:
+    if fields is None:
         return Data()
-    if not isinstance(given, dict):
+    if not isinstance(fields, dict):
         raise Unprocessable(f"{part}: is not an object", hint=f'"{part}": {{"data": …}}')
-    _known(given, _DATA_FIELDS, part)
-    kind: Any = given.get("type")
+    _known(fields, _DATA_FIELDS, part)
+    kind: Any = fields.get("type")
     if kind not in (None, "JSON", "STRING", "BINARY", *FORMATS):
         names = ", ".join(FORMATS)
         raise Unprocessable(
             f"{part}: type {_shortened(kind)} is not known", hint=f"JSON, STRING, BINARY, {names}"
         )
-    if given.get("schema") is not None:
+    if fields.get("schema") is not None:
         raise Unprocessable(f"{part}: a schema is registered first", hint="POST /subjects/<subject>/versions")
-    if given.get("subject_name_strategy") not in (None, "TOPIC_NAME"):
+    if fields.get("subject_name_strategy") not in (None, "TOPIC_NAME"):
         raise Unprocessable(f"{part}: subject_name_strategy TOPIC_NAME is served, no other")
-    numbers = {name: given.get(name) for name in ("schema_id", "schema_version")}
+    numbers = {name: fields.get(name) for name in ("schema_id", "schema_version")}
     for name, number in numbers.items():
         if number is not None and (type(number) is not int or not 0 < number < 1 << 31):
             raise Unprocessable(f"{part}.{name}: {_shortened(number)} is not such a number")
-    subject = given.get("subject")
+    subject = fields.get("subject")
     if subject is not None and not isinstance(subject, str):
         raise Unprocessable(f"{part}.subject: {_shortened(subject)} is not a name")
     names_one = any(each is not None for each in (*numbers.values(), subject))
     if names_one and kind not in (None, *FORMATS):
         raise Unprocessable(f"{part}: type {kind} has no schema")
-    return Data(kind, given.get("data"), numbers["schema_id"], numbers["schema_version"], subject)
+    return Data(kind, fields.get("data"), numbers["schema_id"], numbers["schema_version"], subject)
 
 
-def plain_bytes(given: Data, part: str) -> bytes | None:
+def plain_bytes(requested: Data, part: str) -> bytes | None:
     """Encode data that needs no schema: JSON, STRING or BINARY. Raises Unprocessable."""
-    if given.data is None:
+    if requested.data is None:
         return None
-    if given.type == "JSON":
-        return as_json(given.data, f"{part}.data")
-    if given.type == "BINARY":
-        return _base64(given.data, f"{part}.data")
-    if not isinstance(given.data, str):
-        raise Unprocessable(f"{part}.data: is {_shortened(given.data)}, type STRING requires a text")
-    return given.data.encode()
+    if requested.type == "JSON":
+        return as_json(requested.data, f"{part}.data")
+    if requested.type == "BINARY":
+        return _base64(requested.data, f"{part}.data")
+    if not isinstance(requested.data, str):
+        raise Unprocessable(f"{part}.data: is {_shortened(requested.data)}, type STRING requires a text")
+    return requested.data.encode()
 
 
 def as_json(value: Any, place: str) -> bytes:
@@ -361,15 +361,15 @@ def as_json(value: Any, place: str) -> bytes:
         raise Unprocessable(f"{place}: {error}", hint="nest it less deep") from None
 
 
-def _base64(given: Any, place: str) -> bytes:
+def _base64(text: Any, place: str) -> bytes:
     try:
-        return base64.b64decode(given, validate=True)
+        return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError, TypeError):
-        raise Unprocessable(f"{place}: {_shortened(given)} is not base64") from None
+        raise Unprocessable(f"{place}: {_shortened(text)} is not base64") from None
 
 
-def _known(given: Mapping[str, Any], fields: tuple[str, ...], place: str) -> None:
-    unknown = next((name for name in given if name not in fields), None)
+def _known(body: Mapping[str, Any], fields: tuple[str, ...], place: str) -> None:
+    unknown = next((name for name in body if name not in fields), None)
     if unknown is not None:
         guess = nearest(unknown[:80], fields)
         raise Unprocessable(

@@ -99,65 +99,67 @@ class RequestEncoder:
         self._latest: dict[str, int | None] = {}
         self._caught_up = False
 
-    def encoded(self, asked: RecordRequest) -> tuple[NewRecord, int | None]:
+    def encoded(self, request: RecordRequest) -> tuple[NewRecord, int | None]:
         """Return (record, schema id of its value or None). Raises CallerError, PeerError."""
-        if asked.partition is not None and asked.partition >= self.partitions:
+        if request.partition is not None and request.partition >= self.partitions:
             raise NotFound(
-                f'topic "{self.topic}" partition {asked.partition} does not exist: it has {self.partitions}'
+                f'topic "{self.topic}" partition {request.partition} does not exist: it has {self.partitions}'
             )
         try:
-            return self._encoded(asked)
+            return self._encoded(request)
         except CallerError:
             if self._caught_up or not self.schemas.catch_up(self._latest):
                 raise
         self._caught_up = True
         self._latest.clear()
-        return self._encoded(asked)
+        return self._encoded(request)
 
-    def _encoded(self, asked: RecordRequest) -> tuple[NewRecord, int | None]:
-        key, _ = self._bytes_of("key", asked.key, asked)
-        value, schema_id = self._value_of(asked)
-        timestamp_ms = self.now_ms if asked.timestamp_ms is None else asked.timestamp_ms
-        return NewRecord(self.topic, key, value, asked.headers, timestamp_ms, asked.partition), schema_id
+    def _encoded(self, request: RecordRequest) -> tuple[NewRecord, int | None]:
+        key, _ = self._bytes_of("key", request.key, request)
+        value, schema_id = self._value_of(request)
+        timestamp_ms = self.now_ms if request.timestamp_ms is None else request.timestamp_ms
+        return NewRecord(self.topic, key, value, request.headers, timestamp_ms, request.partition), schema_id
 
-    def _value_of(self, asked: RecordRequest) -> tuple[bytes | None, int | None]:
+    def _value_of(self, request: RecordRequest) -> tuple[bytes | None, int | None]:
         """Return (bytes, schema id or None) of a value, with its erasable fields encrypted."""
         try:
-            value, schema_id = self._bytes_of("value", asked.value, asked)
+            value, schema_id = self._bytes_of("value", request.value, request)
         except RuleRefused as error:
             if SEALER.fields_of(self.topic) is not None:
                 error.dlq_topic = None  # a copy would have the clear text
             raise
         return SEALER.sealed(self.topic, value, self.schemas.registry), schema_id
 
-    def _bytes_of(self, part: str, given: Data, asked: RecordRequest) -> tuple[bytes | None, int | None]:
+    def _bytes_of(
+        self, part: str, requested: Data, request: RecordRequest
+    ) -> tuple[bytes | None, int | None]:
         """Return (bytes, schema id or None) of a key or a value."""
-        if given.data is None:
+        if requested.data is None:
             return None, None
         subject = f"{self.topic}-{part}"
-        if given.type in ("JSON", "STRING", "BINARY"):
-            plain = plain_bytes(given, part)
+        if requested.type in ("JSON", "STRING", "BINARY"):
+            plain = plain_bytes(requested, part)
             if self._latest_id(subject) is not None:
                 self._check_plain(part, plain)
             return plain, None
-        schema_id = self._chosen(subject, given)
+        schema_id = self._chosen(subject, requested)
         if schema_id is None:
-            if part == "key" and given.type is None and isinstance(given.data, str):
-                return given.data.encode(), None
+            if part == "key" and requested.type is None and isinstance(requested.data, str):
+                return requested.data.encode(), None
             raise Unprocessable(
                 f'topic "{self.topic}" has no schema for its {part}s (subject "{subject}")',
                 hint='register one, or say the type: {"type": "JSON", "data": …}',
                 code="HUB-1324",
             )
-        steps = min(MOST_STEPS, 20_000 + 4 * asked.size)
+        steps = min(MOST_STEPS, 20_000 + 4 * request.size)
         encoder, form = self.schemas.encoder(schema_id, subject)
-        if given.type is not None and FORMATS[given.type] != form:
+        if requested.type is not None and FORMATS[requested.type] != form:
             raise Unprocessable(
-                f"{part}: type {given.type}, and the schema with id {schema_id} is {form}",
+                f"{part}: type {requested.type}, and the schema with id {schema_id} is {form}",
                 hint='leave "type" out: the schema decides',
                 code="HUB-1323",
             )
-        return frame(schema_id, encoder.body(given.data, part, steps)), schema_id
+        return frame(schema_id, encoder.body(requested.data, part, steps)), schema_id
 
     def _check_plain(self, part: str, plain: bytes | None) -> None:
         """Check that raw bytes for a topic with a schema pass the conformance check. Raises Unprocessable."""
@@ -173,21 +175,23 @@ class RequestEncoder:
                 code="HUB-1325",
             )
 
-    def _chosen(self, subject: str, given: Data) -> int | None:
+    def _chosen(self, subject: str, requested: Data) -> int | None:
         """Return the schema id that a record requests, else the subject's latest, None if it has none. Raises
         Unprocessable.
         """
-        if given.subject is not None and given.subject != subject:
-            raise Unprocessable(f'subject "{given.subject}" is not the topic\'s', hint=f'it is "{subject}"')
+        if requested.subject is not None and requested.subject != subject:
+            raise Unprocessable(
+                f'subject "{requested.subject}" is not the topic\'s', hint=f'it is "{subject}"'
+            )
         try:
-            if given.schema_id is not None:
+            if requested.schema_id is not None:
                 self.schemas.ids.forget()
-                known = self.schemas.ids.of(subject)(given.schema_id)
+                known = self.schemas.ids.of(subject)(requested.schema_id)
                 if known is None or not known.belongs:
-                    raise Unprocessable(f'schema id {given.schema_id} is not of subject "{subject}"')
-                return given.schema_id
-            if given.schema_version is not None:
-                return self.schemas.registry.version(subject, given.schema_version).id
+                    raise Unprocessable(f'schema id {requested.schema_id} is not of subject "{subject}"')
+                return requested.schema_id
+            if requested.schema_version is not None:
+                return self.schemas.registry.version(subject, requested.schema_version).id
         except NotFound as error:
             raise Unprocessable(
                 error.message, hint=f"hub schema versions {subject} shows what there is"

@@ -66,9 +66,9 @@ class RepeatedRequests:
             else:
                 self._memory.forget(topic, key)
             if unknown:
-                given_up = self.unknown.add(topic, key, time.monotonic())
-                if given_up is not None:
-                    self._searched.pop(given_up, None)
+                dropped = self.unknown.add(topic, key, time.monotonic())
+                if dropped is not None:
+                    self._searched.pop(dropped, None)
 
     def in_log(self, topic: str, key: str, print_: str, count: int, now_ms: int) -> FoundRequest | None:
         """Find the request's records that are already in the log. Raises Conflict if the key belongs to

@@ -107,18 +107,20 @@ class _GatewayRoutes:
             key = declared_key(self._gateway, topic)
         return await self._produce(request, topic, "event", key)
 
-    async def _this_cluster(self, asked: str) -> str:
+    async def _this_cluster(self, cluster_id: str) -> str:
         found = await run_in_threadpool(self._gateway.cluster_id)
-        if asked not in (_THIS, found):
-            raise NotFound(f'cluster "{asked[:80]}" is not this one', hint=f'this one is "{found}", or "-"')
+        if cluster_id not in (_THIS, found):
+            raise NotFound(
+                f'cluster "{cluster_id[:80]}" is not this one', hint=f'this one is "{found}", or "-"'
+            )
         return found
 
     async def _produce(self, request: Request, topic: str, form: Any, key_field: str | None) -> Response:
-        given = request.headers.get("idempotency-key")
-        key = None if given is None else checked_key(given)
+        idempotency_key = request.headers.get("idempotency-key")
+        key = None if idempotency_key is None else checked_key(idempotency_key)
         # Pass the trace on to the record even if this server records no traces.
-        told = request.headers
-        trace = ACTIVE.get() or parse(told.get("traceparent"), told.get("tracestate"))
+        headers = request.headers
+        trace = ACTIVE.get() or parse(headers.get("traceparent"), headers.get("tracestate"))
         kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
         require_room(topic)
         slot = self._gateway.admit(announced_bytes(request))
@@ -128,12 +130,14 @@ class _GatewayRoutes:
         except BaseException:
             slot.release()
             raise
-        asked = ProduceRequest(
+        produce_request = ProduceRequest(
             topic, body, form, kind in _LINES, key_field, request.headers.get("hub-producer"), key, trace
         )
         # Shielded: a client that disconnects must not cancel the answer for another request with the same
         # key.
-        return answered(await asyncio.shield(asyncio.wrap_future(self._gateway.submit(asked, slot))))
+        return answered(
+            await asyncio.shield(asyncio.wrap_future(self._gateway.submit(produce_request, slot)))
+        )
 
 
 def declared_key(gateway: Gateway, topic: str) -> str | None:
@@ -187,12 +191,12 @@ def _base(request: Request) -> str:
 
 
 def _cluster(url: str, cluster_id: str) -> dict[str, Any]:
-    mine = f"{url}/{cluster_id}"
+    own_url = f"{url}/{cluster_id}"
     return {
         "kind": "KafkaCluster",
-        "metadata": {"self": mine, "resource_name": f"crn:///kafka={cluster_id}"},
+        "metadata": {"self": own_url, "resource_name": f"crn:///kafka={cluster_id}"},
         "cluster_id": cluster_id,
-        "topics": {"related": f"{mine}/topics"},
+        "topics": {"related": f"{own_url}/topics"},
     }
 
 

@@ -25,14 +25,14 @@ def dead_copy(error: RuleRefused, topic: str, key: bytes | None, value: bytes, h
     """Build the record for ``error.dlq_topic``. ``value`` is the JSON that was to be written to ``topic``."""
     assert error.dlq_topic
     part = error.message.partition(":")[0]
-    said = {
+    rule_headers = {
         "__rule.name": error.rule,
         "__rule.mode": "WRITE",
         "__rule.subject": f"{topic}-{part}",
         "__rule.topic": topic,
         "__rule.exception": error.message,
     }
-    added = tuple((name, text.encode("utf-8", "replace")) for name, text in said.items())
+    added = tuple((name, text.encode("utf-8", "replace")) for name, text in rule_headers.items())
     return NewRecord(error.dlq_topic, key, value, (*headers, *added))
 
 

@@ -115,7 +115,7 @@ class GroupPositions:
         begins = self.cluster.beginning_offsets(topics)
         ends = self.cluster.end_offsets(topics)
 
-        def is_meant(tp: TopicPartition) -> bool:
+        def is_selected(tp: TopicPartition) -> bool:
             return not named.get(tp.topic) or tp.partition in named[tp.topic]
 
-        return LogOffsets(begins, Positions({tp: end for tp, end in ends if is_meant(tp)}), at)
+        return LogOffsets(begins, Positions({tp: end for tp, end in ends if is_selected(tp)}), at)

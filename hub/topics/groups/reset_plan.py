@@ -68,11 +68,11 @@ class ResetRequest:
     @property
     def command(self) -> str:
         """Return the command that does the same."""
-        words = ["hub", "group", "reset", self.group]
+        arguments = ["hub", "group", "reset", self.group]
         for each in self.topics:
-            words += ["--topic", each]
-        words += [] if self.target is None else ["--to", str(self.target)]
-        return shlex.join(words)
+            arguments += ["--topic", each]
+        arguments += [] if self.target is None else ["--to", str(self.target)]
+        return shlex.join(arguments)
 
     def partitions(self) -> Mapping[str, frozenset[int]]:
         """Return the named topics with their named partitions; an empty set: all of them."""

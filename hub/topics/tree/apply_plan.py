@@ -51,10 +51,10 @@ class RegisteredSchemas:
 
     def versions(self, subject: str) -> Sequence[str]:
         if subject not in self._versions:
-            self._versions[subject] = self._asked(subject)
+            self._versions[subject] = self._fetch_versions(subject)
         return self._versions[subject]
 
-    def _asked(self, subject: str) -> Sequence[str]:
+    def _fetch_versions(self, subject: str) -> Sequence[str]:
         try:
             latest = self.registry.latest(subject)
         except NotFound:

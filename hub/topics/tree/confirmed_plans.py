@@ -17,13 +17,13 @@ def plan_digest(parts: Iterable[str]) -> str:
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def require_same_plan(confirmed: str | None, digest: str, what: str) -> None:
+def require_same_plan(confirmed: str | None, digest: str, object_name: str) -> None:
     """Raise Conflict (HUB-1941) if another plan than this one was confirmed. ``confirmed``: its digest; None:
-    the caller saw no plan. ``what``: the object, such as ``group "billing"``.
+    the caller saw no plan. ``object_name``: the object, such as ``group "billing"``.
     """
     if confirmed is not None and confirmed != digest:
         raise Conflict(
-            f"{what}: the situation has changed since this plan was made, so nothing was done",
+            f"{object_name}: the situation has changed since this plan was made, so nothing was done",
             hint="look at the new plan, and confirm that one",
             code="HUB-1941",
         )

@@ -43,14 +43,14 @@ class ImportedTree:
 class _ImportedNode:
     """A node under construction.
 
-    ``own`` holds the topic's settings, None if the node is not a topic. ``said`` holds the settings that the
-    node states for itself and below; ``every`` the settings that each topic at or below it has, ``some``
-    those that any of them has.
+    ``own`` holds the topic's settings, None if the node is not a topic. ``settings`` holds the settings that
+    the node declares for itself and below; ``every`` the settings that each topic at or below it has,
+    ``some`` those that any of them has.
     """
 
     own: Settings | None = None
     children: dict[str, _ImportedNode] = field(default_factory=dict)
-    said: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict)
     every: frozenset[str] = frozenset()
     some: frozenset[str] = frozenset()
 
@@ -78,9 +78,9 @@ def imported(topics: Iterable[TopicDescription]) -> ImportedTree:
         }
     _upwards(root)
     body: dict[str, Any] = {}
-    if root.said:
-        body["defaults"] = _stated(root.said)
-    body["topics"] = {label: _node(child, root.said) for label, child in root.children.items()}
+    if root.settings:
+        body["defaults"] = _as_yaml(root.settings)
+    body["topics"] = {label: _node(child, root.settings) for label, child in root.children.items()}
     return ImportedTree(body, tuple(taken), left_out)
 
 
@@ -106,24 +106,26 @@ def _upwards(branch: _ImportedNode) -> None:
     branch.every = frozenset.intersection(*every) if every else frozenset()
     branch.some = frozenset().union(*(child.some for child in children), *own)
     if branch.own is not None:  # a topic's own settings are inherited by everything below it
-        branch.said = dict(branch.own)
+        branch.settings = dict(branch.own)
         return
     for key in sorted(branch.every):
-        votes = Counter(child.said[key] for child in children if key in child.said)
+        votes = Counter(child.settings[key] for child in children if key in child.settings)
         value, count = min(votes.items(), key=lambda each: (-each[1], each[0]), default=("", 0))
         if count >= 2 or (count == 1 and len(children) == 1):
-            branch.said[key] = value
+            branch.settings[key] = value
 
 
 def _node(branch: _ImportedNode, inherited: Settings) -> dict[str, Any]:
     """Return the node's own keys: the settings that differ from the inherited ones."""
-    said: dict[str, str | None] = {
-        key: value for key, value in sorted(branch.said.items(), key=_order) if inherited.get(key) != value
+    settings: dict[str, str | None] = {
+        key: value
+        for key, value in sorted(branch.settings.items(), key=_order)
+        if inherited.get(key) != value
     }
     has = branch.some if branch.own is None else branch.own
-    said.update({key: None for key in sorted(inherited) if key not in has})
-    holds = {**inherited, **said}
-    stated = _stated(said)
+    settings.update({key: None for key in sorted(inherited) if key not in has})
+    holds = {**inherited, **settings}
+    stated = _as_yaml(settings)
     if branch.own is not None and branch.children:
         stated["topic"] = True
     if branch.children:
@@ -139,11 +141,11 @@ def _order(setting: tuple[str, str]) -> tuple[bool, bool, str]:
 # ---- settings as written in YAML
 
 
-def _stated(said: Mapping[str, str | None]) -> dict[str, Any]:
+def _as_yaml(settings: Mapping[str, str | None]) -> dict[str, Any]:
     """Convert settings to the keys of a node: numbers as numbers, retention and size with their unit."""
     stated: dict[str, Any] = {}
     config: dict[str, Any] = {}
-    for key, value in said.items():
+    for key, value in settings.items():
         name = key.removeprefix("config.")
         if name == key:
             stated[key] = int(value or 0)

@@ -211,8 +211,8 @@ def _refused(topic: TopicSpec, found: TopicDescription) -> Iterator[TreeRefusal]
             str(found.partitions),
             "cluster",
         )
-    asked = topic.set_by["replication_factor"] != "(default)"
-    if asked and topic.replication_factor != found.replication_factor:
+    is_declared = topic.set_by["replication_factor"] != "(default)"
+    if is_declared and topic.replication_factor != found.replication_factor:
         yield TreeRefusal(
             topic.name,
             f"replication factor is {found.replication_factor}, the tree declares {topic.replication_factor}"

@@ -90,13 +90,13 @@ def facts(
     made = {"cluster": cluster_id}
     for name in sorted(set(topics)):
         found = actual.get(name)
-        said = found and [
+        values = found and [
             found.topic_id,
             found.partitions,
             found.replication_factor,
             sorted(found.config.items()),
         ]
-        made[f'topic "{name}"'] = _digest(said)
+        made[f'topic "{name}"'] = _digest(values)
     for subject in sorted(set(subjects)):
         made[f'subject "{subject}"'] = _digest(
             [schemas.compatibility(subject), list(schemas.versions(subject))]

@@ -30,8 +30,8 @@ def schema_steps(
     if versions and versions[-1] == wanted:
         return []
 
-    def refuse(reason: str, hint: str, said: str, found: str = f"version {len(versions)}") -> None:
-        refusals.append(TreeRefusal(topic.name, reason, hint, "schema", said, found))
+    def refuse(reason: str, hint: str, declared: str, found: str = f"version {len(versions)}") -> None:
+        refusals.append(TreeRefusal(topic.name, reason, hint, "schema", declared, found))
 
     if wanted in versions:
         # For an old schema the registry returns its old version, and producers would continue to use the

@@ -38,10 +38,10 @@ class AlterConfig:
     changes: Mapping[str, tuple[str | None, str | None]]
 
     def __str__(self) -> str:
-        said = ", ".join(
+        changes = ", ".join(
             f"{key} {old or 'default'} -> {new or 'default'}" for key, (old, new) in self.changes.items()
         )
-        return f"~ topic {self.topic.name}  {said}"
+        return f"~ topic {self.topic.name}  {changes}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,7 +154,7 @@ class Inherited(BaseModel):
         return {key: None if value is None else _config_value(key, value) for key, value in config.items()}
 
     @model_validator(mode="after")
-    def _said_once(self) -> Self:
+    def _require_one_spelling(self) -> Self:
         if self.erasable_by is not None and self.erasable_by.split(".")[-1] in (self.erasable_fields or ()):
             raise ValueError(f'erasable_by "{self.erasable_by}" cannot be one of the erasable_fields')
         for name, key in _SUGAR:
@@ -166,7 +166,7 @@ class Inherited(BaseModel):
         """Return the settings of this node itself, by Kafka's keys; None resets a setting to the brokers'
         default.
         """
-        said: dict[str, object] = {
+        settings: dict[str, object] = {
             name: value
             for name in (
                 "owner",
@@ -186,19 +186,19 @@ class Inherited(BaseModel):
         }
         slo = self.slo
         if slo.latency is not None:
-            said["slo.latency"] = _latency(slo.latency)
+            settings["slo.latency"] = _latency(slo.latency)
         if slo.completeness is not None:
-            said["slo.completeness"] = share_of(slo.completeness)
+            settings["slo.completeness"] = share_of(slo.completeness)
         for name, text in (("freshness", slo.freshness), ("lag", slo.lag)):
             if text is not None:
-                said[f"slo.{name}"] = duration_ms(text)
+                settings[f"slo.{name}"] = duration_ms(text)
         for name, key in _SUGAR:
             if (value := getattr(self, name)) is not None:
-                said[f"config.{key}"] = None if value == BROKER_DEFAULT else _config_value(key, value)
-        said.update(
+                settings[f"config.{key}"] = None if value == BROKER_DEFAULT else _config_value(key, value)
+        settings.update(
             {f"config.{key}": None if value is None else str(value) for key, value in self.config.items()}
         )
-        return said
+        return settings
 
 
 class TopicNode(Inherited):
@@ -282,8 +282,8 @@ def _objective(text: str) -> str:
 
 def _latency(text: str) -> tuple[int, float]:
     """Parse ``2s for 99%`` into (milliseconds, share)."""
-    span, said, share = (part.strip() for part in text.partition(" for "))
-    return duration_ms(_objective(span)), share_of(share) if said else LATENCY_SHARE
+    span, separator, share = (part.strip() for part in text.partition(" for "))
+    return duration_ms(_objective(span)), share_of(share) if separator else LATENCY_SHARE
 
 
 def _amount(value: str | None, units: Mapping[str, int], expected: str) -> int | None:

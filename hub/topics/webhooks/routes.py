@@ -78,8 +78,8 @@ async def _received(
     if delivery.challenge is not None:
         slot.release()
         return Response(delivery.challenge, headers=_TEXT, media_type="text/plain")
-    asked = _produce_request(found.shape, delivery, gateway)
-    answer = await asyncio.shield(asyncio.wrap_future(gateway.submit(asked, slot)))
+    produce_request = _produce_request(found.shape, delivery, gateway)
+    answer = await asyncio.shield(asyncio.wrap_future(gateway.submit(produce_request, slot)))
     answer, repeated = _as_sender_sees(answer)
     outcome: Outcome = "repeated" if repeated else "written" if _all_written(answer) else "refused"
     counts.count(name, outcome)

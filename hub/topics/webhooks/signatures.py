@@ -55,11 +55,11 @@ def _digest(secret: bytes, signed: bytes, algorithm: str = "sha256") -> bytes:
 
 
 def _matches(
-    given: Iterable[bytes], secrets: Iterable[bytes], signed: bytes, algorithm: str = "sha256"
+    signatures: Iterable[bytes], secrets: Iterable[bytes], signed: bytes, algorithm: str = "sha256"
 ) -> bool:
     expected = [_digest(secret, signed, algorithm) for secret in secrets]
     # All are compared, so the duration does not reveal which of them matched.
-    return sum(hmac.compare_digest(one, other) for one in given for other in expected) > 0
+    return sum(hmac.compare_digest(one, other) for one in signatures for other in expected) > 0
 
 
 def _decoded(text: str, encoding: str) -> bytes:
@@ -72,12 +72,12 @@ def _decoded(text: str, encoding: str) -> bytes:
 
 def _plain(how: Verification, request: SignedRequest) -> str | None:
     """A signature of the body alone."""
-    given = request.headers.get(how.header.lower())
-    if given is None:
+    signature_header = request.headers.get(how.header.lower())
+    if signature_header is None:
         return f"the header {how.header} is missing"
-    if not given.startswith(how.prefix):
+    if not signature_header.startswith(how.prefix):
         return f'the header {how.header} does not begin with "{how.prefix}"'
-    signature = _decoded(given.removeprefix(how.prefix).strip(), how.encoding)
+    signature = _decoded(signature_header.removeprefix(how.prefix).strip(), how.encoding)
     secrets = [secret.encode() for secret in how.secrets]
     if _matches([signature], secrets, request.body, how.algorithm):
         return None
@@ -94,12 +94,12 @@ def _fixed(header: str, encoding: Literal["hex", "base64"], prefix: str = "") ->
 def _token(how: Verification, request: SignedRequest) -> str | None:
     """The secret itself, in a header."""
     header = how.header or "X-Gitlab-Token"
-    given = request.headers.get(header.lower())
-    if given is None:
+    token = request.headers.get(header.lower())
+    if token is None:
         return f"the header {header} is missing"
-    shown = given.removeprefix(how.prefix).encode()
+    shown = token.removeprefix(how.prefix).encode()
     same = sum(hmac.compare_digest(shown, each.encode()) for each in how.secrets)
-    if given.startswith(how.prefix) and same:
+    if token.startswith(how.prefix) and same:
         return None
     return f"the token in {header} is not that of this webhook"
 
@@ -120,10 +120,10 @@ def _timed(header: str, at: str, signatures: Sequence[bytes], secrets: Sequence[
 
 
 def _stripe(how: Verification, request: SignedRequest) -> str | None:
-    given = request.headers.get("stripe-signature")
-    if given is None:
+    signature_header = request.headers.get("stripe-signature")
+    if signature_header is None:
         return "the header Stripe-Signature is missing"
-    parts = [part.strip().partition("=") for part in given.split(",")[:20]]
+    parts = [part.strip().partition("=") for part in signature_header.split(",")[:20]]
     at = next((value for name, _, value in parts if name == "t"), "")
     signatures = [_decoded(value, "hex") for name, _, value in parts if name == "v1"]
     secrets = [each.encode() for each in how.secrets]
@@ -132,10 +132,14 @@ def _stripe(how: Verification, request: SignedRequest) -> str | None:
 
 
 def _slack(how: Verification, request: SignedRequest) -> str | None:
-    given, at = (request.headers.get(name) for name in ("x-slack-signature", "x-slack-request-timestamp"))
-    if given is None or at is None:
+    signature_header, at = (
+        request.headers.get(name) for name in ("x-slack-signature", "x-slack-request-timestamp")
+    )
+    if signature_header is None or at is None:
         return "the headers X-Slack-Signature and X-Slack-Request-Timestamp are missing"
-    signature = _decoded(given.removeprefix("v0="), "hex") if given.startswith("v0=") else b""
+    signature = (
+        _decoded(signature_header.removeprefix("v0="), "hex") if signature_header.startswith("v0=") else b""
+    )
     secrets = [each.encode() for each in how.secrets]
     signed = b"v0:" + at.encode() + b":" + request.body
     return _timed("X-Slack-Signature", at, [signature], secrets, signed, request.now_s)
@@ -143,12 +147,12 @@ def _slack(how: Verification, request: SignedRequest) -> str | None:
 
 def _standard(how: Verification, request: SignedRequest) -> str | None:
     names = ("webhook-id", "webhook-timestamp", "webhook-signature")
-    given = [
+    values = [
         request.headers.get(name) or request.headers.get(name.replace("webhook", "svix")) for name in names
     ]
-    if None in given:
+    if None in values:
         return "the headers webhook-id, webhook-timestamp and webhook-signature are needed"
-    id_, at, shown = (each or "" for each in given)
+    id_, at, shown = (each or "" for each in values)
     parts = [part.partition(",") for part in shown.split(" ")[:20]]
     signatures = [_decoded(value, "base64") for version, _, value in parts if version == "v1"]
     secrets = [_standard_secret(each) for each in how.secrets]

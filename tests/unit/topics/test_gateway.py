@@ -62,7 +62,7 @@ def test_requests_under_way_are_bounded_and_silence_is_kafka_away(admission: Adm
     with pytest.raises(PeerError, match="queue is full") as away:
         admission.admit(0, 1.1)
     assert not isinstance(away.value, Busy) and away.value.code == "HUB-3010"
-    admission.heard(1.05)
+    admission.note_answer(1.05)
     with pytest.raises(Busy):
         admission.admit(0, 1.1)
 

@@ -293,7 +293,7 @@ def test_marks_in_the_log_say_what_of_a_request_is_there(key: str, indexes: list
     if not indexes:
         assert found == {}
         return
-    assert set(found) == {key} and found[key].fingerprint == print_ and found[key].begun_at_ms == 1_000
+    assert set(found) == {key} and found[key].fingerprint == print_ and found[key].started_at_ms == 1_000
     assert {index: place.offset for index, place in found[key].places.items()} == {
         index: indexes.index(index) for index in indexes
     }
@@ -315,7 +315,7 @@ def test_keys_are_short_and_printable_and_fingerprints_know_their_parts() -> Non
 
 
 def test_a_key_belongs_to_its_request_for_ten_minutes() -> None:
-    found = FoundRequest("print", begun_at_ms=1_000)
+    found = FoundRequest("print", started_at_ms=1_000)
     searched = SearchedRequests({"k": found}, Positions(), 0.0, hides=False)
     assert of_same_request(searched, "k", "print", 601_000) is found
     assert of_same_request(searched, "k", "print", 601_001) is None
