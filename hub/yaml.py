@@ -101,14 +101,14 @@ def load_mapping(path: Path) -> dict[str, Any]:
         return {}
     with kept_to(path):
         node = compose(path)
-        found = None if node is None else Values(path, nul=False).of(node)
-        if found is None:
+        mapping = None if node is None else Values(path, nul=False).of(node)
+        if mapping is None:
             return {}
-        if not isinstance(found, dict):
+        if not isinstance(mapping, dict):
             raise ConfigError(
                 "the file must be a mapping", where=f"{path}", hint="write `name: value`", code="HUB-1102"
             )
-        return found
+        return mapping
 
 
 @contextmanager

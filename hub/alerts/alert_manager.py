@@ -238,10 +238,10 @@ class AlertManager:
                 raise CallerError(
                     f"{MOST_SILENCES} silences are kept", hint="end some: hub alert unsilence ID"
                 )
-            made = Silence(uuid.uuid4().hex[:12], matchers, reason.strip(), by.strip(), now_ms, ends_ms)
-            self._silences({**self.state.silences, made.id: made})
+            silence = Silence(uuid.uuid4().hex[:12], matchers, reason.strip(), by.strip(), now_ms, ends_ms)
+            self._silences({**self.state.silences, silence.id: silence})
         self._write_now()
-        return made
+        return silence
 
     def unsilence(self, id: str) -> Silence:
         """End a silence now. Raises NotFound, Conflict."""

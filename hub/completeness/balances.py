@@ -209,22 +209,22 @@ def pairs_of(
     ``mirrors`` names the mirrors that should carry the topic.
     """
     twins = {(each.tier, each.instance, *each.place, each.first, each.end): each for each in entries}
-    found: dict[tuple[Kind, str], list[CountPair]] = {}
+    pairs: dict[tuple[Kind, str], list[CountPair]] = {}
     for entry in entries:
         if entry.tier == "source" or entry.tier == "view":
             twin: Tier = "found" if entry.tier == "source" else "store"
             other = twins.get((twin, entry.instance, *entry.place, entry.first, entry.end))
-            found.setdefault((entry.tier, entry.instance), []).append((entry, other))
+            pairs.setdefault((entry.tier, entry.instance), []).append((entry, other))
     copies = {
         (each.instance, each.place, each.first, each.end, each.topic_id): each
         for each in entries
         if each.tier == "mirror"
     }
     for name in {*mirrors, *(instance for instance, *_ in copies)}:
-        found["mirror", name] = [
+        pairs["mirror", name] = [
             (each, copies.get((name, each.place, each.first, each.end, each.topic_id))) for each in logs
         ]
-    return found
+    return pairs
 
 
 def _balance(kind: Kind, instance: str, pairs: Sequence[CountPair]) -> Balance:

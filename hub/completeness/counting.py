@@ -123,11 +123,11 @@ class TopicCounter:
         self.ledger = read_counts(self.kafka)
         self._reach()
         begins = self.kafka.beginning_offsets([self.topic])
-        found: list[MissingRecord] = []
+        missing: list[MissingRecord] = []
         entries = [entry for entry in of_newest(self.ledger.of(self.topic)) if bucket_ms in entry.cells]
         for entry in entries:
             first = max(entry.first, begins.get(entry.place))
-            if len(found) >= most or entry.tier not in ("source", "log"):
+            if len(missing) >= most or entry.tier not in ("source", "log"):
                 continue
             ours = list(OffsetRange(self.cluster, entry.place, first, entry.end).records())
             if entry.tier == "source":
@@ -135,16 +135,16 @@ class TopicCounter:
                 # Limited to the requested number: a producer may claim any number of receipts.
                 lacking = (each for each in offsets_text(entry.runs, first) if each not in there)
                 reason = "acknowledged, not in the log"
-                found += [
+                missing += [
                     MissingRecord("source", entry.instance, entry.partition, offset, None, reason)
-                    for offset in islice(lacking, most - len(found))
+                    for offset in islice(lacking, most - len(missing))
                 ]
                 continue
             ours = [record for record in ours if bucket_of(record.timestamp_ms) == bucket_ms]
-            found += _repeated(entry, ours)
+            missing += _repeated(entry, ours)
             for copy in self.copies:
-                found += self._differing(copy, entry, ours, bucket_ms)
-        return found[:most]
+                missing += self._differing(copy, entry, ours, bucket_ms)
+        return missing[:most]
 
     # ---- one partition
 

@@ -21,7 +21,7 @@ def observe_completeness(
     UNKNOWN.
     """
     audits = {each.topic: each for each in known.audits}
-    found = []
+    observations = []
     for spec in tree.values():
         promised = spec.slo.completeness
         if promised is None:
@@ -31,16 +31,16 @@ def observe_completeness(
         about = labels_of({"topic": spec.name})
         if audit is None or known.error is not None:
             why = known.error or f"never audited: hub completeness run {spec.name}"
-            found.append(Observation(about, Verdict.UNKNOWN, labels=labels, detail=why))
+            observations.append(Observation(about, Verdict.UNKNOWN, labels=labels, detail=why))
             continue
         verdict, share = verdict_of(audit, promised)
         summary = (
             "" if share is None else f"{spec.name}: {_percent(share)} of the records are where they belong"
         )
-        found.append(
+        observations.append(
             Observation(about, verdict, summary or f"{spec.name}: {audit.state}", share, labels, audit.cause)
         )
-    return RuleObservations(changes.rule("completeness"), tuple(found), whole=known.error is None)
+    return RuleObservations(changes.rule("completeness"), tuple(observations), whole=known.error is None)
 
 
 _CANARY_VERDICTS = {
@@ -56,7 +56,7 @@ def observe_canaries(
     """Evaluate the rule ``canary`` for each route. Late canaries are GOOD: ``slo.latency`` covers lateness.
     ``resting`` names mirrors that are paused or handed over; failures of their routes are UNKNOWN.
     """
-    found, ways = [], {f"mirror:{name}" for name in resting}
+    observations, ways = [], {f"mirror:{name}" for name in resting}
     for row in rows:
         verdict, why = _CANARY_VERDICTS.get(row.state, Verdict.GOOD), row.cause
         if row.way in ways and verdict is Verdict.BAD:
@@ -65,7 +65,7 @@ def observe_canaries(
             CanaryState.FAILING: f"no canary comes on the way {row.way}",
             CanaryState.LOSING: f"canaries are lost on the way {row.way}",
         }
-        found.append(
+        observations.append(
             Observation(
                 labels_of({"way": row.way}),
                 verdict,
@@ -74,7 +74,7 @@ def observe_canaries(
                 detail="" if verdict is Verdict.GOOD else why,
             )
         )
-    return RuleObservations(changes.rule("canary"), tuple(found))
+    return RuleObservations(changes.rule("canary"), tuple(observations))
 
 
 def verdict_of(audit: TopicCompleteness, promised: float) -> tuple[Verdict, float | None]:

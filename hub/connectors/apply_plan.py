@@ -109,12 +109,12 @@ def check(
     installed = {str(each.get("class")) for each in connect.plugins()} if names else set()
     for name in sorted(names):
         spec = file.by_name[name]
-        found = [*_missing_variables(inputs, name), *missing_plugins(file, name, installed)]
-        if not found:
+        refusals = [*_missing_variables(inputs, name), *missing_plugins(file, name, installed)]
+        if not refusals:
             answer = connect.validate(spec.java_class, {"name": name, **inputs.config(name)})
-            found = list(refusals_of(file, name, answer, inputs.secrets))
+            refusals = list(refusals_of(file, name, answer, inputs.secrets))
             cautions += [str(each).removeprefix("✗ ") for each in unknown_settings(file, name, answer)]
-        refused += found
+        refused += refusals
     return refused, cautions
 
 

@@ -127,7 +127,7 @@ class ConnectClient:
         failed: PeerError | None = None
         for url in self.urls:
             try:
-                return (*self._one(url, method, path, body), url)
+                return (*self._send_once(url, method, path, body), url)
             except httpx2.TimeoutException:
                 failed = failed or _unreachable(url, f"no answer within {self.timeout_s:g} s")
             except (httpx2.HTTPError, httpx2.InvalidURL) as error:
@@ -135,9 +135,9 @@ class ConnectClient:
         assert failed is not None
         raise failed
 
-    def _one(self, url: str, method: str, path: str, body: Any) -> tuple[int, bytes]:
+    def _send_once(self, url: str, method: str, path: str, body: Any) -> tuple[int, bytes]:
         content = None if body is None else orjson.dumps(body)
-        until_s, found = time.monotonic() + 2 * self.timeout_s, bytearray()
+        until_s, received = time.monotonic() + 2 * self.timeout_s, bytearray()
         with self._client.stream(
             method,
             url.rstrip("/") + path,
@@ -146,10 +146,10 @@ class ConnectClient:
             timeout=self.timeout_s,
         ) as answer:
             for part in answer.iter_bytes():
-                found += part
-                if len(found) > MOST_BYTES or time.monotonic() > until_s:
+                received += part
+                if len(received) > MOST_BYTES or time.monotonic() > until_s:
                     raise _unreachable(url, f"its answer is longer than {MOST_BYTES} bytes")
-        return answer.status_code, bytes(found)
+        return answer.status_code, bytes(received)
 
 
 def _path(name: str) -> str:

@@ -118,7 +118,7 @@ class ConnectorSpec(BaseModel):
 
     @field_validator("kind")
     @classmethod
-    def _known(cls, kind: str | None) -> str | None:
+    def _require_known_kind(cls, kind: str | None) -> str | None:
         if kind is not None and kind not in KINDS:
             guess = nearest(kind, KINDS)
             way = f'did you mean "{guess}"?' if guess else f"one of: {', '.join(KINDS)}; or write `class`"

@@ -72,25 +72,27 @@ class ConnectOperations:
     def _client(self) -> ConnectClient:
         return ConnectClient(self.urls, timeout_s=PAGE_S, rebalance_s=0.0)
 
-    def _detail(self, connect: ConnectClient, found: ActualConnector) -> ConnectorDetail:
+    def _detail(self, connect: ConnectClient, connector: ActualConnector) -> ConnectorDetail:
         file = self._declared()
-        spec = file.by_name.get(found.name)
+        spec = file.by_name.get(connector.name)
         secrets = [os.environ.get(name, "") for name in file.variables]
         try:
-            topics = tuple(connect.topics(found.name))
+            topics = tuple(connect.topics(connector.name))
         except HubError:  # the worker may not track topics (topic.tracking.enable)
             topics = ()
         return ConnectorDetail(
-            found.name,
-            found.config.get("connector.class", ""),
-            found.state,
-            found.worker,
-            redacted(found.trace, secrets)[:_LONGEST_TRACE],
+            connector.name,
+            connector.config.get("connector.class", ""),
+            connector.state,
+            connector.worker,
+            redacted(connector.trace, secrets)[:_LONGEST_TRACE],
             tuple(
-                ConnectorTask(id, state, found.worker, redacted(trace, secrets)[:_LONGEST_TRACE])
-                for id, state, trace in found.tasks
+                ConnectorTask(id, state, connector.worker, redacted(trace, secrets)[:_LONGEST_TRACE])
+                for id, state, trace in connector.tasks
             ),
-            tuple((key, (shown(key, value) or "").strip('"')) for key, value in sorted(found.config.items())),
+            tuple(
+                (key, (shown(key, value) or "").strip('"')) for key, value in sorted(connector.config.items())
+            ),
             topics,
             "" if spec is None else spec.owner,
             "" if spec is None else spec.doc,

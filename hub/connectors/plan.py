@@ -146,14 +146,14 @@ def plan(
     steps: list[ConnectorStep] = []
     refused = list(refusals)
     for name, wanted in sorted(declared.items()):
-        found = actual.get(name)
-        if found is None:
+        current = actual.get(name)
+        if current is None:
             steps.append(CreateConnector(name, wanted.config, wanted.state or "running"))
             continue
-        if changes := changes_of(found.config, wanted.config):
+        if changes := changes_of(current.config, wanted.config):
             steps.append(ChangeConnector(name, changes, wanted.config))
-        if wanted.state is not None and wanted.state != found.target:
-            steps.append(SetState(name, found.target, wanted.state))
+        if wanted.state is not None and wanted.state != current.target:
+            steps.append(SetState(name, current.target, wanted.state))
     for name in sorted(destroy):
         if name in declared:
             refused.append(ConnectorRefusal(name, "is in the file", hint="remove it there first"))
@@ -190,21 +190,21 @@ def shown(key: str, value: str | None) -> str | None:
 
 def drift(made: ConnectorPlan) -> tuple[ConnectorDrift, ...]:
     """Return the differences that the plan would remove, and connectors that only the cluster has."""
-    found: list[ConnectorDrift] = []
+    drifts: list[ConnectorDrift] = []
     apply = "hub connector apply"
     for step in made.steps:
         if isinstance(step, CreateConnector):
-            found.append(ConnectorDrift(step.name, "(connector)", "declared", None, apply))
+            drifts.append(ConnectorDrift(step.name, "(connector)", "declared", None, apply))
         elif isinstance(step, ChangeConnector):
-            found += [
+            drifts += [
                 ConnectorDrift(step.name, each.key, each.after, each.before, apply) for each in step.changes
             ]
         elif isinstance(step, SetState):
-            found.append(ConnectorDrift(step.name, "(state)", step.after, step.before, apply))
+            drifts.append(ConnectorDrift(step.name, "(state)", step.after, step.before, apply))
     for name in made.kept:
         way = f"declare it, or hub connector apply --destroy {name}"
-        found.append(ConnectorDrift(name, "(connector)", None, "not in the file", way))
-    return tuple(found)
+        drifts.append(ConnectorDrift(name, "(connector)", None, "not in the file", way))
+    return tuple(drifts)
 
 
 def redacted(text: str, secrets: Iterable[str]) -> str:

@@ -84,13 +84,13 @@ def add_plugin(settings: Settings, coordinate: str) -> tuple[Path, Sequence[Jar]
             hint="is it on Maven Central, or in the repository that ~/.ivy2/ivysettings.xml names?",
             code="HUB-1459",
         ) from None
-    jars = _own(found, parse_lock(lock_path().read_text(), str(lock_path())))
+    jars = _without_worker_jars(found, parse_lock(lock_path().read_text(), str(lock_path())))
     file = settings.project.expanduser() / FOLDER / f"{artifact}.toml"
     _write(file, render_lock(jars, f"hub connector add-plugin {coordinate}"))
     return file, jars
 
 
-def _own(found: Iterable[Jar], locked: Sequence[Jar]) -> list[Jar]:
+def _without_worker_jars(found: Iterable[Jar], locked: Sequence[Jar]) -> list[Jar]:
     """Return the jars of a plugin without those that the worker gives it."""
     in_worker = {
         (jar.group, jar.artifact) for jar in of_sets(locked, WORKER_SETS) if jar.group in _OF_CONNECT

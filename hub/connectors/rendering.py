@@ -42,7 +42,7 @@ def render(name: str, spec: ConnectorSpec, context: RenderContext) -> dict[str, 
         **(kind.defaults(name) if kind is not None else {}),
         **_converter("key.converter", spec.key_converter or spec.converter, context.registry_url),
         **_converter("value.converter", spec.converter, context.registry_url),
-        **(_read(name, spec, context) if spec.direction == "sink" else _made(spec, context)),
+        **(_read(name, spec, context) if spec.direction == "sink" else _creation_settings(spec, context)),
         **{key: _text(value, spec.secrets) for key, value in spec.config.items()},
         "connector.class": spec.java_class,
         "tasks.max": str(spec.tasks),
@@ -107,20 +107,20 @@ def _label(label: str) -> str:
     return "[^.]+" if label == "*" else re.escape(label).replace("\\-", "-")
 
 
-def _made(spec: ConnectorSpec, context: RenderContext) -> dict[str, str]:
+def _creation_settings(spec: ConnectorSpec, context: RenderContext) -> dict[str, str]:
     """Return the settings of the topics that a source makes, as the tree has them."""
     default = context.above[spec.topics[0]]
     topics = [each for each in context.topics if covers(spec.topics, each.name)][:_MOST_GROUPS]
-    found = _creation("default", default)
+    found = _creation_of_group("default", default)
     if topics:
         found["topic.creation.groups"] = ",".join(f"t{number}" for number in range(len(topics)))
     for number, each in enumerate(topics):
         found[f"topic.creation.t{number}.include"] = _regex(each.name)
-        found |= _creation(f"t{number}", each)
+        found |= _creation_of_group(f"t{number}", each)
     return found
 
 
-def _creation(group: str, spec: TopicSpec) -> dict[str, str]:
+def _creation_of_group(group: str, spec: TopicSpec) -> dict[str, str]:
     settings = {"partitions": spec.partitions, "replication.factor": spec.replication_factor, **spec.config}
     return {f"topic.creation.{group}.{key}": str(value) for key, value in settings.items()}
 

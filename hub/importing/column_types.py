@@ -153,15 +153,15 @@ def _named(schema: Any, name: str) -> Any:
         return schema
     if schema.get("logicalType") == "timestamp-micros":
         return {**schema, "logicalType": "timestamp-millis"}
-    found = {
+    named = {
         key: _named(value, name) if key in ("items", "values") else value for key, value in schema.items()
     }
     if schema.get("type") == "record":
-        found["name"] = name
-        found["fields"] = [
+        named["name"] = name
+        named["fields"] = [
             {**each, "type": _named(each["type"], f"{name}_{each['name']}")} for each in schema["fields"]
         ]
-    return found
+    return named
 
 
 def json_schema(name: str, columns: Mapping[str, ColumnType]) -> str:

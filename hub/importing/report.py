@@ -62,14 +62,14 @@ class StatementReport:
         }
 
 
-def taken(line: int, text: str, made: Translation) -> StatementReport:
+def translated_report(line: int, text: str, made: Translation) -> StatementReport:
     outcome: Outcome = "differs" if made.differs else "same"
     return StatementReport(
         line, shortened(text), outcome, tuple(made.made), tuple(made.differs), tuple(made.notes)
     )
 
 
-def refused(line: int, text: str, error: NotTranslated) -> StatementReport:
+def refused_report(line: int, text: str, error: NotTranslated) -> StatementReport:
     return StatementReport(line, shortened(text), "refused", why=error.why, instead=error.instead)
 
 

@@ -81,32 +81,32 @@ class SlotState:
 
 def problems(facts: DatabaseFacts) -> list[Problem]:
     """Return what stands between this database and a relay, fatal problems first."""
-    found = []
+    problems = []
     if facts.version < _OLDEST:
-        found.append(
+        problems.append(
             Problem(f"Postgres {facts.version // 10_000} has no pgoutput", "upgrade to Postgres 10 or later")
         )
     if facts.in_recovery:
-        found.append(Problem("the server is a standby", "name the primary in the URL"))
+        problems.append(Problem("the server is a standby", "name the primary in the URL"))
     if facts.wal_level != "logical":
         fix = "ALTER SYSTEM SET wal_level = 'logical';  then restart Postgres"
-        found.append(Problem(f"wal_level is {facts.wal_level}", fix))
+        problems.append(Problem(f"wal_level is {facts.wal_level}", fix))
     if not facts.may_replicate:
         fix = (
             f'ALTER ROLE "{facts.role}" REPLICATION;  on Amazon RDS: GRANT rds_replication TO "{facts.role}";'
         )
-        found.append(Problem(f'role "{facts.role}" may not replicate', fix))
+        problems.append(Problem(f'role "{facts.role}" may not replicate', fix))
     if facts.free_slots < 1 and not facts.slot:
         fix = "ALTER SYSTEM SET max_replication_slots = …;  one more than now, then restart Postgres"
-        found.append(Problem("every replication slot is taken", fix))
+        problems.append(Problem("every replication slot is taken", fix))
     if facts.free_senders < 1:
         fix = "ALTER SYSTEM SET max_wal_senders = …;  one more than now, then restart Postgres"
-        found.append(Problem("every WAL sender is taken", fix))
+        problems.append(Problem("every WAL sender is taken", fix))
     if facts.keeps_wal_mb < 0:
         fix = "ALTER SYSTEM SET max_slot_wal_keep_size = '20GB';  SELECT pg_reload_conf();"
         problem = "max_slot_wal_keep_size is unlimited: while no relay runs, the log fills the disk"
-        found.append(Problem(problem, fix, fatal=False))
-    return found
+        problems.append(Problem(problem, fix, fatal=False))
+    return problems
 
 
 def slot_name(database: str) -> str:
@@ -150,17 +150,17 @@ class OutboxDatabase:
             "publication": sql.Identifier(PUBLICATION),
         }
         with _translated():
-            self.slot = slot_name(self._one("SELECT current_database()")[0])
+            self.slot = slot_name(self._fetch_row("SELECT current_database()")[0])
 
     def system_id(self) -> str:
         """Return the id of the database server, which its replicas share. Raises PeerError."""
         with _translated():
-            return str(self._one("SELECT system_identifier FROM pg_control_system()")[0])
+            return str(self._fetch_row("SELECT system_identifier FROM pg_control_system()")[0])
 
     def facts(self) -> DatabaseFacts:
         """Return what the checks look at. Raises PeerError."""
         with _translated():
-            row = self._one(
+            row = self._fetch_row(
                 """SELECT current_setting('server_version_num')::int, pg_is_in_recovery(),
                 current_setting('wal_level'),
                 EXISTS (SELECT FROM pg_roles r WHERE (r.rolreplication OR r.rolsuper) AND r.rolname = current_user)
@@ -216,7 +216,7 @@ class OutboxDatabase:
     def publishes(self) -> bool:
         """Return whether the publication has the table, with its inserts. Raises PeerError."""
         with _translated():
-            row = self._one(
+            row = self._fetch_row(
                 """SELECT EXISTS (SELECT FROM pg_publication_tables t JOIN pg_publication p USING (pubname)
                 WHERE pubname = %s AND p.pubinsert
                 AND to_regclass(format('%%I.%%I', schemaname, tablename)) = to_regclass(%s))""",
@@ -227,7 +227,7 @@ class OutboxDatabase:
     def clock_ms(self) -> int:
         """Return the database's time, epoch milliseconds. Raises PeerError."""
         with _translated():
-            return int(self._one("SELECT extract(epoch FROM clock_timestamp()) * 1000")[0])
+            return int(self._fetch_row("SELECT extract(epoch FROM clock_timestamp()) * 1000")[0])
 
     def waiting_rows(self, limit: int, since_ms: int) -> tuple[int, list[str]]:
         """Return the end of the log, and ids of rows that were made after a time and committed before that
@@ -236,7 +236,7 @@ class OutboxDatabase:
         text = "SELECT id::text FROM {table} WHERE created_at > to_timestamp(%s / 1000.0) LIMIT %s"
         with _translated():
             ids = self._connection.execute(self._sql(text), (since_ms, limit)).fetchall()
-            (end,) = self._one("SELECT pg_current_wal_insert_lsn()::text")
+            (end,) = self._fetch_row("SELECT pg_current_wal_insert_lsn()::text")
         return parse_lsn(end), [row[0] for row in ids]
 
     def delete(self, ids: Sequence[str]) -> set[str]:
@@ -263,7 +263,7 @@ class OutboxDatabase:
     def _sql(self, text: str) -> sql.Composed:
         return sql.SQL(text).format(table=self._names["table"])
 
-    def _one(self, text: str, parameters: Sequence[object] = ()) -> Any:
+    def _fetch_row(self, text: str, parameters: Sequence[object] = ()) -> Any:
         return self._connection.execute(text.encode(), parameters).fetchone()
 
 

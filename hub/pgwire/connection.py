@@ -128,7 +128,7 @@ class Connection:
                 found = await self.wire.packet(self._idle_s, self.wire.framing.message)
                 assert isinstance(found, tuple)
                 message = frontend.message(*found)
-                known = self._sign_in.still(self._known)
+                known = self._sign_in.recheck(self._known)
                 if known is not self._known:
                     self._known = known
                     known.enter()

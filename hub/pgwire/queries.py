@@ -98,7 +98,7 @@ class PgQueries:
         settings: Mapping[str, str],
         declared: list[int],
     ) -> tuple[list[int], list[Field]]:
-        query = self._of_hub(statement, samples)
+        query = self._query_of_hub(statement, samples)
         body = body_of(settings, statement.text, query.parameters, 1)
         running = RunningQuery(self.service.deadline(timeout_ms(settings)))
         call = QueryCall(
@@ -172,7 +172,7 @@ class PgQueries:
         if is_catalog(statement):
             await self._on_catalog(statement, values, session, running, spool)
             return ()
-        query = await self.service.gate.run(partial(self._of_hub, statement, values))
+        query = await self.service.gate.run(partial(self._query_of_hub, statement, values))
         body = body_of(settings, portal.query.sql, query.parameters, self.limits.rows + 1)
         answer, _ = await self.service.answer(
             body, gone, statement=query.statement, running=running, take=spool.take
@@ -193,7 +193,7 @@ class PgQueries:
                     partial(self.catalogs.run, statement, values, session, running, spool)
                 )
 
-    def _of_hub(self, statement: ParsedStatement, values: Sequence[Value | Items] | None) -> HubQuery:
+    def _query_of_hub(self, statement: ParsedStatement, values: Sequence[Value | Items] | None) -> HubQuery:
         saved: dict[str, str] = {}
         if "queries" in statement.text.lower():
             try:

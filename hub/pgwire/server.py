@@ -140,8 +140,8 @@ class PgServer:
         """Return the startup packet, after a request for TLS; None: it was a cancel request."""
         encrypted = False
         while True:
-            found = frontend.startup_packet(await _body(wire))
-            match found:
+            packet = frontend.startup_packet(await _body(wire))
+            match packet:
                 case frontend.CancelRequest(process, secret):
                     self._cancel(process, secret)
                     return None
@@ -156,9 +156,9 @@ class PgServer:
                         await wire.writer.start_tls(context, ssl_handshake_timeout=SIGN_IN_S)
                         encrypted = True
                 case frontend.Startup():
-                    if found.minor or found.options:
-                        await wire.send(backend.negotiate(found.options))
-                    return found
+                    if packet.minor or packet.options:
+                        await wire.send(backend.negotiate(packet.options))
+                    return packet
 
     async def _signed_in(self, wire: Wire, startup: frontend.Startup) -> SignedIn:
         user, address = startup.parameters.get("user", ""), _address(wire.writer)

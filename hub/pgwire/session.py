@@ -291,7 +291,7 @@ def _setting(session: Session, statement: Statement, described: bool) -> Step:
             ]
             return replace(session, settings=settings), [*reported, Send(backend.complete(tag))]
         case Show():
-            return session, [Send(_shown(session, statement, described))]
+            return session, [Send(_setting_rows(session, statement, described))]
         case Discard(name, tag, everything):
             left = {} if name is None else {k: v for k, v in session.prepared.items() if k != name}
             session = replace(session, prepared=left)
@@ -327,7 +327,7 @@ def _shown_fields(show: Show) -> list[backend.Field]:
     return [backend.Field(name, 25) for name in names]
 
 
-def _shown(session: Session, show: Show, described: bool) -> bytes:
+def _setting_rows(session: Session, show: Show, described: bool) -> bytes:
     rows = (
         [(name, value_of(session.settings, name)) for name in DEFAULTS]
         if show.name == "all"

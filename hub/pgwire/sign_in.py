@@ -105,7 +105,7 @@ class DatabaseSignIn:
             log.signed_in(known, request)
         return SignedIn(user, address, known.who, rules, known, log, self._access.ledger)
 
-    def still(self, known: SignedIn) -> SignedIn:
+    def recheck(self, known: SignedIn) -> SignedIn:
         """Return the identity under the access.yaml of now. Raises PgError when it has lost access, or when
         its token was revoked or has expired.
         """

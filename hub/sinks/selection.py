@@ -120,7 +120,7 @@ class Selection:
             self._table = self._compiled = None
             self._schemas |= new
 
-    def _opened(self) -> tuple[EventTable, sqlite3.Connection]:
+    def _open_table(self) -> tuple[EventTable, sqlite3.Connection]:
         if self._table is None:
             self._table = self.topics.table(self.entry.source)
             if self._table is None:
@@ -140,7 +140,7 @@ class Selection:
 
     def _ready(self) -> Compiled:
         """Return the compiled statement; it is compiled again every second, for functions of the time."""
-        table, _ = self._opened()
+        table, _ = self._open_table()
         now_s = time.monotonic()
         if self._compiled is None or now_s - self._compiled[0] > 1.0:
             now_ms = epoch_ms()
@@ -157,7 +157,7 @@ class Selection:
     ) -> tuple[dict[tuple[int, int], dict[str, Any]], dict[tuple[int, int], str]]:
         """Return the rows by partition and offset, and the records without one that failed, with reasons."""
         ready = self._ready()
-        table, database = self._opened()
+        table, database = self._open_table()
         named = names_of(self._statement)
         loaded, unreadable = self.topics.rows(table, named, records)
         try:

@@ -194,11 +194,11 @@ class SinkEntry(_Model):
     def place(self) -> str:
         """Return the target in words, without secrets."""
         if self.webhook is not None:
-            return _shown(self.webhook.url)
+            return _without_secrets(self.webhook.url)
         if self.database is not None:
-            return f"{_shown(self.database.url)} {self.database.table}"
+            return f"{_without_secrets(self.database.url)} {self.database.table}"
         if self.search is not None:
-            return f"{_shown(self.search.url)} {self.search.index}"
+            return f"{_without_secrets(self.search.url)} {self.search.index}"
         if self.files is not None:
             return self.files.to.split("?", 1)[0]
         assert self.topic is not None
@@ -220,7 +220,7 @@ class SinksFile(_Model):
     sinks: dict[_Name, SinkEntry] = Field(max_length=1_000, description="sinks, by name")
 
 
-def _shown(address: str) -> str:
+def _without_secrets(address: str) -> str:
     """Return an address without what may be a secret: user, query and fragment."""
     if VARIABLE.fullmatch(address):
         return address

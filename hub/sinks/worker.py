@@ -159,7 +159,7 @@ class SinkWorker:
     def notes(self, paused: Collection[str]) -> list[SinkNote]:
         """Return the state of every sink of the file."""
         now_ms = epoch_ms()
-        found = [SinkNote(name, "FAILING", why) for name, why in self._wrong.items()]
+        notes = [SinkNote(name, "FAILING", why) for name, why in self._wrong.items()]
         for name in self._entries:
             running = self.running.get(name)
             if running is not None:
@@ -167,12 +167,12 @@ class SinkWorker:
                 lag = self._lag(status.positions)
                 oldest = status.oldest_ms
                 lag_s = 0.0 if lag == 0 else None if oldest is None else max(0.0, (now_ms - oldest) / 1000)
-                found.append(replace(status.note, lag_records=lag, lag_s=lag_s))
+                notes.append(replace(status.note, lag_records=lag, lag_s=lag_s))
             elif name in paused:
-                found.append(SinkNote(name, "PAUSED"))
+                notes.append(SinkNote(name, "PAUSED"))
             elif not self.only or name in self.only:
-                found.append(SinkNote(name))
-        return found
+                notes.append(SinkNote(name))
+        return notes
 
     def _lag(self, positions: Positions) -> int | None:
         """Return the offsets that are not delivered; None if positions or ends are not known."""

@@ -310,22 +310,22 @@ class QueryAlert(_AlertsModel):
 
 def load_query_alert(path: Path) -> QueryAlert:
     """Load one query alert. Raises ConfigError with line and column."""
-    found = load_model(path, QueryAlert)
-    if found.alert != path.stem:
+    query_alert = load_model(path, QueryAlert)
+    if query_alert.alert != path.stem:
         raise ConfigError(
-            f'alert "{found.alert}" is in the file "{path.name}"',
-            hint=f"name the file {found.alert}.yaml: an alert is found by its file name",
+            f'alert "{query_alert.alert}" is in the file "{path.name}"',
+            hint=f"name the file {query_alert.alert}.yaml: an alert is found by its file name",
             where=place(path, "alert"),
             code="HUB-1105",
         )
-    if found.alert in RULES:
+    if query_alert.alert in RULES:
         raise ConfigError(
-            f'"{found.alert}" is the name of a rule that there is already',
+            f'"{query_alert.alert}" is the name of a rule that there is already',
             hint="give it another one",
             where=place(path, "alert"),
             code="HUB-1105",
         )
-    return found
+    return query_alert
 
 
 def query_files(project: Path) -> list[Path]:

@@ -26,7 +26,7 @@ def mirror_rules(topics: Sequence[TopicSpec], rules: RuleWriter) -> Iterable[dic
     for (lag_ms, who), names in promised.items():
         yield rules.write(
             late,
-            _late(one_of("topic", names), "mirror, topic", lag_ms),
+            _lag_expression(one_of("topic", names), "mirror, topic", lag_ms),
             "mirror {{ $labels.mirror }} is {{ $value | humanizeDuration }} behind on {{ $labels.topic }}; "
             f"promised are {lag_ms / 1000:g} s",
             who,
@@ -36,9 +36,11 @@ def mirror_rules(topics: Sequence[TopicSpec], rules: RuleWriter) -> Iterable[dic
     limit_ms = late.limit_ms or 0
     yield rules.write(
         late,
-        _late(one_of("topic", others).replace("=", "!=", 1).replace("!=~", "!~", 1), "mirror", limit_ms)
+        _lag_expression(
+            one_of("topic", others).replace("=", "!=", 1).replace("!=~", "!~", 1), "mirror", limit_ms
+        )
         if others
-        else _late("", "mirror", limit_ms),
+        else _lag_expression("", "mirror", limit_ms),
         "mirror {{ $labels.mirror }} is {{ $value | humanizeDuration }} behind",
     )
     yield rules.write(
@@ -70,7 +72,7 @@ def _rehearsals(rules: RuleWriter) -> Iterable[dict[str, Any]]:
     )
 
 
-def _late(those: str, by: str, limit_ms: int) -> str:
+def _lag_expression(those: str, by: str, limit_ms: int) -> str:
     """Build the lag expression. It excludes paused mirrors, whose lag is intended."""
     unless_paused = 'unless on (mirror) hub_mirror_state{state="paused"} == 1'
     return f"max by ({by}) (hub_mirror_lag_seconds{{{those}}} > {limit_ms / 1000:g}) {unless_paused}"

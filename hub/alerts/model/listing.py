@@ -46,16 +46,16 @@ class AlertListing:
 def listing(state: AlertingState, now_ms: int) -> AlertListing:
     """Build the listing of a state at a time."""
     quiet = state.quiet(now_ms)
-    found = [_listed(each, quiet) for each in state.alerts.values()]
+    listed = [_listed(each, quiet) for each in state.alerts.values()]
     past = [_listed(each, {}) for each in state.past.values()]
     turns = [at for each in state.silences.values() for at in (each.starts_ms, each.ends_ms) if at > now_ms]
     return AlertListing(
         state,
-        tuple(sorted(found, key=_order)),
+        tuple(sorted(listed, key=_order)),
         tuple(sorted(past, key=lambda each: (-(each.alert.ended_at_ms or 0), each.alert.key))),
-        tuple(sorted({each.owner for each in (*found, *past)} - {""})),
-        sum(each.alert.firing and each.silence is None for each in found),
-        sum(each.alert.phase == PENDING for each in found),
+        tuple(sorted({each.owner for each in (*listed, *past)} - {""})),
+        sum(each.alert.firing and each.silence is None for each in listed),
+        sum(each.alert.phase == PENDING for each in listed),
         len(quiet),
         min(turns, default=None),
     )

@@ -43,12 +43,12 @@ def fits(matchers: Matchers, labels: Labels) -> bool:
 def fits_in(matchers: Matchers, labels: Mapping[str, str]) -> bool:
     """``fits()`` for labels as a mapping."""
     return all(
-        name in labels and any(_fits(name, pattern, labels[name]) for pattern in patterns)
+        name in labels and any(_value_fits(name, pattern, labels[name]) for pattern in patterns)
         for name, patterns in matchers
     )
 
 
-def _fits(name: str, pattern: str, value: str) -> bool:
+def _value_fits(name: str, pattern: str, value: str) -> bool:
     if name in IN_TREE:
         return matches(pattern, value)
     return pattern == value or fnmatchcase(value, pattern.replace("[", "[[]"))

@@ -109,33 +109,33 @@ class StoredAlerts:
 
 def records_of(before: AlertingState, after: AlertingState) -> list[NewRecord]:
     """Return the records that turn the stored state ``before`` into ``after``."""
-    found: list[NewRecord] = []
+    records: list[NewRecord] = []
     old = {key: each for key, each in before.alerts.items() if each.firing}
     new = {key: each for key, each in after.alerts.items() if each.firing}
     for key, alert in new.items():
         known = old.get(key)
         if known is None or (known.once, known.labels) != (alert.once, alert.labels):
-            found.append(_record(f"firing|{key}", _alert_body(alert)))
-    found += [_record(f"firing|{key}", None) for key in old.keys() - new.keys()]
-    found += _pending_records(before, after)
+            records.append(_record(f"firing|{key}", _alert_body(alert)))
+    records += [_record(f"firing|{key}", None) for key in old.keys() - new.keys()]
+    records += _pending_records(before, after)
     for once, alert in after.past.items():
         if once not in before.past:
-            found.append(_record(_past_key(once), _alert_body(alert)))
-    found += [_record(_past_key(once), None) for once in before.past.keys() - after.past.keys()]
+            records.append(_record(_past_key(once), _alert_body(alert)))
+    records += [_record(_past_key(once), None) for once in before.past.keys() - after.past.keys()]
     for place, group in after.groups.items():
         known_group = before.groups.get(place)
         current = (group.notified, group.notified_ms)
         stored = ((), None) if known_group is None else (known_group.notified, known_group.notified_ms)
         if current != stored:
             body = {"told": [list(each) for each in group.notified], "notified_ms": group.notified_ms}
-            found.append(_record(_group_key(place), body))
+            records.append(_record(_group_key(place), body))
     gone = (place for place in before.groups.keys() - after.groups.keys() if before.groups[place].notified)
-    found += [_record(_group_key(place), None) for place in gone]
+    records += [_record(_group_key(place), None) for place in gone]
     for id, silence in after.silences.items():
         if before.silences.get(id) != silence:
-            found.append(silence_record(silence))
-    found += [_record(f"silence|{id}", None) for id in before.silences.keys() - after.silences.keys()]
-    return found
+            records.append(silence_record(silence))
+    records += [_record(f"silence|{id}", None) for id in before.silences.keys() - after.silences.keys()]
+    return records
 
 
 def _pending_records(before: AlertingState, after: AlertingState) -> Iterator[NewRecord]:

@@ -50,18 +50,18 @@ def step(
     """Return the state after these observations, and the notifications to send. Depends on the arguments
     only.
     """
-    alerts, past, left_out = _judged(state, observations, now_ms)
+    alerts, past, left_out = _evaluate_all(state, observations, now_ms)
     kept = {id: each for id, each in state.silences.items() if each.ends_ms > now_ms - PAST_MS}
-    judged = AlertingState(alerts, past, state.groups, kept, left_out)
-    groups, notifications = notify(judged, routes, now_ms)
+    evaluated = AlertingState(alerts, past, state.groups, kept, left_out)
+    groups, notifications = notify(evaluated, routes, now_ms)
     notified = {once for group in groups.values() for once in group.notified}
-    return replace(judged, groups=groups, past=_trimmed(past, notified, now_ms)), notifications
+    return replace(evaluated, groups=groups, past=_trimmed(past, notified, now_ms)), notifications
 
 
 # ---- alerts
 
 
-def _judged(
+def _evaluate_all(
     state: AlertingState, observations: Sequence[RuleObservations], now_ms: int
 ) -> tuple[dict[str, Alert], dict[tuple[str, int], Alert], int]:
     alerts: dict[str, Alert] = {}
@@ -83,7 +83,7 @@ def _judged(
         known = {alert.key: alert for alert in by_rule.pop(each.rule.name, ())}
         if not each.rule.on:
             for alert in known.values():
-                keep(_over(alert, "the rule is off", now_ms))
+                keep(_end(alert, "the rule is off", now_ms))
             continue
         for observation in each.observations:
             key = key_of(each.rule.name, observation.object)
@@ -96,16 +96,16 @@ def _judged(
                 if len(alerts) >= MOST_ALERTS:
                     left_out += 1
                     continue
-            keep(judged(each.rule, key, observation, before, now_ms))
+            keep(evaluate(each.rule, key, observation, before, now_ms))
         for alert in known.values():
-            keep(_absent(each, alert, now_ms))
+            keep(_evaluate_unobserved(each, alert, now_ms))
     for rest in by_rule.values():
         for alert in rest:
-            keep(_over(alert, "the rule no longer exists", now_ms))
+            keep(_end(alert, "the rule no longer exists", now_ms))
     return alerts, past, left_out
 
 
-def judged(
+def evaluate(
     rule: AlertRule, key: str, observation: Observation, before: Alert | None, now_ms: int
 ) -> Alert | None:
     """Return the alert after one more observation, None if there is none. Phase "resolved" means that it
@@ -135,7 +135,7 @@ def judged(
         return updated
     if before.phase == PENDING:
         return None
-    return _over(after, "well again", now_ms) if held_ms >= rule.keep_ms else after
+    return _end(after, "well again", now_ms) if held_ms >= rule.keep_ms else after
 
 
 def _labels(rule: AlertRule, observation: Observation) -> Labels:
@@ -170,20 +170,20 @@ def _first(rule: AlertRule, key: str, observation: Observation, labels: Labels, 
     )
 
 
-def _absent(evaluation: RuleObservations, alert: Alert, now_ms: int) -> Alert | None:
+def _evaluate_unobserved(evaluation: RuleObservations, alert: Alert, now_ms: int) -> Alert | None:
     """Update an alert whose object was not observed."""
     if evaluation.absent is Verdict.GOOD:
         nothing = Observation(alert.object, Verdict.GOOD, labels=alert.labels)
-        return judged(evaluation.rule, alert.key, nothing, alert, now_ms)
+        return evaluate(evaluation.rule, alert.key, nothing, alert, now_ms)
     if alert.goes_on(now_ms):
         return alert  # a server that has just started has not checked everything yet
     missing_ms = alert.missing_ms + (max(0, now_ms - alert.last_ms) if evaluation.whole else 0)
     if missing_ms >= GONE_MS:
-        return _over(alert, "it is not there any more", now_ms)
+        return _end(alert, "it is not there any more", now_ms)
     return replace(alert, last=Verdict.UNKNOWN, last_ms=now_ms, held_ms=0, missing_ms=missing_ms)
 
 
-def _over(alert: Alert, why: str, now_ms: int) -> Alert | None:
+def _end(alert: Alert, why: str, now_ms: int) -> Alert | None:
     if not alert.firing:
         return None
     return replace(alert, phase=PAST, ended_at_ms=now_ms, ended=why)

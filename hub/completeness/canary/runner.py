@@ -151,18 +151,18 @@ class Canaries:
             try:
                 job()
             except HubError as error:
-                self._blind(name, _why(name, error))
+                self._mark_unknown(name, _why(name, error))
                 if error.message != logged_error and not isinstance(error, NotFound):
                     log.warning("canary %s: %s", name, error.message)
                 logged_error = error.message
             except Exception as error:
-                self._blind(name, f"{type(error).__name__}: {error}")
+                self._mark_unknown(name, f"{type(error).__name__}: {error}")
                 log.exception("canary %s", name)
             if time.monotonic() - began_s > backoff.most_s:
                 backoff.reset()
             self.stopping.wait(backoff.next_s())
 
-    def _blind(self, job: str, why: str | None) -> None:
+    def _mark_unknown(self, job: str, why: str | None) -> None:
         with self.lock:
             if job == "send":
                 self.error = why
@@ -180,7 +180,7 @@ class Canaries:
             while not self.stopping.is_set():
                 for partition in range(self.partitions):
                     self._probe(sender, partition, schema_id)
-                self._blind("send", None)
+                self._mark_unknown("send", None)
                 next_s = max(next_s + self.every_s, time.monotonic())
                 while (left_s := next_s - time.monotonic()) > 0 and not self.stopping.is_set():
                     sender.poll(min(left_s, 0.1))
@@ -240,7 +240,7 @@ class Canaries:
                             raise NotFound(f'topic "{self.topic}" is not there')
                         reader = cluster.reader(queue_kb=_QUEUE_KB)
                         reader.assign(at or cluster.end_offsets([self.topic]))
-                        self._blind(way, None)
+                        self._mark_unknown(way, None)
                     records = reader.poll(500, _POLL_S)
                     at = reader.position()
                     backoff.reset()
@@ -249,7 +249,7 @@ class Canaries:
                         # Skip the unreadable batch, whoever wrote it: canaries follow it.
                         at = reader.position().advanced(Positions({error.place: error.offset + 1}))
                     if at is None:
-                        self._blind(way, error.message)
+                        self._mark_unknown(way, error.message)
                     if reader is not None:
                         reader.close()
                         reader = None
@@ -332,20 +332,20 @@ def mirrored(project: Path, cluster: KafkaCluster, topic: str, timeout_s: float)
     if not path.exists():
         return MirroredTopics()
     file = load(path)
-    mine = {name for name, each in file.clusters.items() if each.bootstrap == cluster.bootstrap}
+    own_clusters = {name for name, each in file.clusters.items() if each.bootstrap == cluster.bootstrap}
     carrying = {
         name: link
         for name, link in links(file).items()
-        if link.source in mine and carries(file, link, [topic], Control())
+        if link.source in own_clusters and carries(file, link, [topic], Control())
     }
     shapes = {name: shape_of(link.mirror, topic) for name, link in carrying.items()}
-    found = fitted({name: shape.only if shape is not None else () for name, shape in shapes.items()})
+    chosen = fitted({name: shape.only if shape is not None else () for name, shape in shapes.items()})
     open_ = {
         name: reach(file, link.target, os.environ, path.parent, timeout_s).kafka
         for name, link in carrying.items()
-        if name not in found.closed
+        if name not in chosen.closed
     }
-    return MirroredTopics(open_, found.headers, found.closed)
+    return MirroredTopics(open_, chosen.headers, chosen.closed)
 
 
 __all__: Sequence[str] = ("Canaries", "MirroredTopics", "body_of", "mirrored")

@@ -114,9 +114,9 @@ def _facts(connection: psycopg.Connection[dict[str, object]], host: str, port: i
     senders = rows("SELECT count(*) AS it FROM pg_stat_replication")[0]["it"]
     publications: dict[str, set[str] | None] = {}
     for each in rows(_PUBLICATIONS):
-        found = publications.setdefault(str(each["name"]), None if each["whole"] else set())
-        if found is not None and each["table"] is not None:
-            found.add(f"{each['schema']}.{each['table']}")
+        tables = publications.setdefault(str(each["name"]), None if each["whole"] else set())
+        if tables is not None and each["table"] is not None:
+            tables.add(f"{each['schema']}.{each['table']}")
     create = rows("SELECT has_database_privilege(current_database(), 'CREATE') AS it")[0]["it"]
     return PostgresFacts(
         host,
@@ -142,6 +142,6 @@ def _facts(connection: psycopg.Connection[dict[str, object]], host: str, port: i
             )
             for each in rows(_TABLES, MOST_TABLES)
         ],
-        {name: None if found is None else frozenset(found) for name, found in publications.items()},
+        {name: None if tables is None else frozenset(tables) for name, tables in publications.items()},
         {str(each["name"]): bool(each["active"]) for each in slots},
     )

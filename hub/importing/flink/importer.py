@@ -12,7 +12,13 @@ from hub.importing.flink.queries import QueryWriter, ViewQuery
 from hub.importing.made_files import put_topic, put_view
 from hub.importing.project_files import ProjectFiles
 from hub.importing.relations import Catalog, Relation
-from hub.importing.report import NotTranslated, StatementReport, Translation, refused, taken
+from hub.importing.report import (
+    NotTranslated,
+    StatementReport,
+    Translation,
+    refused_report,
+    translated_report,
+)
 from hub.importing.statements import Statement, StatementReader, statements_of
 
 _OTHERS: Mapping[str, str] = {
@@ -69,11 +75,11 @@ class FlinkImport:
 
     def take(self, text: str) -> list[StatementReport]:
         """Take all statements. Never raises because of one of them."""
-        statements = [each for each in map(_of_a_set, statements_of(text)) if each is not None]
-        self.filled = {name for each in statements if (name := _filled_by(each)) is not None}
-        return [self._taken(each) for each in statements]
+        statements = [each for each in map(_without_statement_set, statements_of(text)) if each is not None]
+        self.filled = {name for each in statements if (name := _filled_table(each)) is not None}
+        return [self._translate(each) for each in statements]
 
-    def _taken(self, statement: Statement) -> StatementReport:
+    def _translate(self, statement: Statement) -> StatementReport:
         translation = Translation()
         made, relations = dict(self.files.made), dict(self.catalog.relations)
         try:
@@ -81,8 +87,8 @@ class FlinkImport:
         except NotTranslated as error:
             self.files.undo(made)
             self.catalog.relations = relations
-            return refused(statement.line, statement.text, error)
-        return taken(statement.line, statement.text, translation)
+            return refused_report(statement.line, statement.text, error)
+        return translated_report(statement.line, statement.text, translation)
 
     def _take(self, reader: StatementReader, translation: Translation) -> None:
         if reader.take("CREATE TABLE", "CREATE TEMPORARY TABLE"):
@@ -180,7 +186,7 @@ class FlinkImport:
         translation.note(_SETTINGS[name])
 
 
-def _of_a_set(statement: Statement) -> Statement | None:
+def _without_statement_set(statement: Statement) -> Statement | None:
     """Return a statement without the keywords of a statement set around it; None for nothing but these."""
     text = re.sub(
         r"^(EXECUTE\s+STATEMENT\s+SET\s+)?BEGIN(\s+STATEMENT\s+SET)?\b\s*",
@@ -194,7 +200,7 @@ def _of_a_set(statement: Statement) -> Statement | None:
     return Statement(text, statement.line, found[0].tokens) if found else None
 
 
-def _filled_by(statement: Statement) -> str | None:
+def _filled_table(statement: Statement) -> str | None:
     tokens = statement.tokens
     if len(tokens) > 3 and tokens[0].upper == "INSERT" and tokens[3].upper != "VALUES":
         return tokens[2].text

@@ -140,22 +140,22 @@ class QueryWriter:
         table.meta["window"] = self.windows.get(relation.name)
 
     def _star(self, select: exp.Select, tables: Sequence[exp.Expr]) -> None:
-        found: list[exp.Expr] = []
+        items: list[exp.Expr] = []
         for each in select.expressions:
             qualifier = (
                 each.table if isinstance(each, exp.Column) and isinstance(each.this, exp.Star) else None
             )
             if not isinstance(each, exp.Star) and qualifier is None:
-                found.append(each)
+                items.append(each)
                 continue
             for table in tables:
                 if qualifier in (None, "", table.alias_or_name):
                     several = len(tables) > 1
-                    found += [
+                    items += [
                         exp.column(name, table=table.alias_or_name if several else None)
                         for name in _names_of(table)
                     ]
-        select.set("expressions", found)
+        select.set("expressions", items)
 
     def _columns(self, select: exp.Select, tables: Sequence[exp.Expr]) -> None:
         """Replace computed and metadata columns, and the columns of a window."""

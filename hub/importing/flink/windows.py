@@ -43,7 +43,7 @@ def window_call(kind: str, time: exp.Expr, lengths: Sequence[str]) -> exp.Expr:
 def without_windows(tokens: Sequence[Token]) -> tuple[list[Token], dict[str, TableWindow]]:
     """Return the tokens with each window function replaced by its table, and the windows by table."""
     reader = StatementReader("", tokens)
-    found: list[Token] = []
+    plain: list[Token] = []
     windows: dict[str, TableWindow] = {}
     while not reader.ended:
         here = reader.at
@@ -57,11 +57,11 @@ def without_windows(tokens: Sequence[Token]) -> tuple[list[Token], dict[str, Tab
             if table.text in windows:
                 raise NotTranslated(f"two windows over {table.text}", "make a view of one of them")
             windows[table.text] = window
-            found.append(table)
+            plain.append(table)
             continue
         reader.at = here + 1
-        found.append(tokens[here])
-    return found, windows
+        plain.append(tokens[here])
+    return plain, windows
 
 
 def _window(reader: StatementReader, kind: str) -> tuple[Token, TableWindow]:

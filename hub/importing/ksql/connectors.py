@@ -26,13 +26,13 @@ def connector(name: str, options: Mapping[str, str], translation: Translation) -
     java_class = config.pop("connector.class", "")
     if not java_class:
         raise NotTranslated("it has no 'connector.class'", "name the connector's class")
-    found: dict[str, Any] = {"class": java_class, "topics": _topics(config)}
+    entry: dict[str, Any] = {"class": java_class, "topics": _topics(config)}
     if "tasks.max" in config:
-        found["tasks"] = int(config.pop("tasks.max"))
+        entry["tasks"] = int(config.pop("tasks.max"))
     for key, target in (("value.converter", "converter"), ("key.converter", "key_converter")):
         short = config.get(key, "").rpartition(".")[2]
         if short in _CONVERTERS:
-            found[target] = _CONVERTERS[short]
+            entry[target] = _CONVERTERS[short]
             for each in [each for each in config if each == key or each.startswith(f"{key}.")]:
                 del config[each]
     for key, value in config.items():
@@ -41,9 +41,9 @@ def connector(name: str, options: Mapping[str, str], translation: Translation) -
             config[key] = f"${{{variable}}}"
             translation.differ(f"{key} is not copied: set the variable {variable} where the worker runs")
     if config:
-        found["config"] = config
+        entry["config"] = config
     translation.note("`hub connector plan` compares it with Kafka Connect")
-    return found
+    return entry
 
 
 def _topics(config: dict[str, str]) -> list[str]:

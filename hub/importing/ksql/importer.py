@@ -15,7 +15,13 @@ from hub.importing.ksql.views import ViewSelect, ViewWriter
 from hub.importing.made_files import put_topic, put_view
 from hub.importing.project_files import ProjectFiles
 from hub.importing.relations import Catalog, Column, Kind, Relation
-from hub.importing.report import NotTranslated, StatementReport, Translation, refused, taken
+from hub.importing.report import (
+    NotTranslated,
+    StatementReport,
+    Translation,
+    refused_report,
+    translated_report,
+)
 from hub.importing.statements import Statement, StatementReader, statements_of, substituted, tokenize
 
 # Statements that declare nothing, with what does the same in the hub.
@@ -47,7 +53,7 @@ _SETTINGS: Mapping[str, str] = {
 
 
 @dataclass
-class _Made:
+class _ImportedView:
     """A view that the import makes, of one or several SELECTs."""
 
     name: str
@@ -64,16 +70,16 @@ class KsqlImport:
         self.files, self.copy = files, copy
         self.catalog = Catalog()
         self.variables: dict[str, str] = {}
-        self.views: dict[str, _Made] = {}
+        self.views: dict[str, _ImportedView] = {}
         self.fed: set[str] = set()
 
     def take(self, text: str) -> list[StatementReport]:
         """Take all statements. Never raises because of one of them."""
         statements = statements_of(text)
-        self.fed = {name for each in statements if (name := _fed_by(each)) is not None}
-        return [self._taken(each) for each in statements]
+        self.fed = {name for each in statements if (name := _fed_stream(each)) is not None}
+        return [self._translate(each) for each in statements]
 
-    def _taken(self, statement: Statement) -> StatementReport:
+    def _translate(self, statement: Statement) -> StatementReport:
         translation = Translation()
         made, relations = dict(self.files.made), dict(self.catalog.relations)
         try:
@@ -82,8 +88,8 @@ class KsqlImport:
         except NotTranslated as error:
             self.files.undo(made)
             self.catalog.relations = relations
-            return refused(statement.line, statement.text, error)
-        return taken(statement.line, statement.text, translation)
+            return refused_report(statement.line, statement.text, error)
+        return translated_report(statement.line, statement.text, translation)
 
     def _take(self, reader: StatementReader, translation: Translation) -> None:
         for phrase, action in self._actions().items():
@@ -154,7 +160,7 @@ class KsqlImport:
         )
         names = [*relation.columns, *PLACE, "rowtime"]
         view = plain_name(name)
-        self.views[name] = _Made(view, f"From ksqlDB: CREATE STREAM {name}.", columns=tuple(names))
+        self.views[name] = _ImportedView(view, f"From ksqlDB: CREATE STREAM {name}.", columns=tuple(names))
         columns = {each: Column(each, of.type) for each, of in relation.columns.items()}
         self.catalog.relations[name] = replace(
             relation, source={"view": view}, columns=columns, time="rowtime", event_time="rowtime", view=view
@@ -178,22 +184,24 @@ class KsqlImport:
                 f"CREATE {select.kind.upper()} {name} AS SELECT …",
             )
         view = plain_name(name)
-        made = _Made(view, doc, {}, [select], tuple(select.selected) if name in self.fed else ())
+        imported = _ImportedView(view, doc, {}, [select], tuple(select.selected) if name in self.fed else ())
         if select.indexes:
-            made.more["indexes"] = select.indexes
+            imported.more["indexes"] = select.indexes
         if options.get("partitions", "").isdigit():
-            made.more["partitions"] = int(options["partitions"])
+            imported.more["partitions"] = int(options["partitions"])
         _note_unused_options(view, options, translation)
-        self._put(made, translation)
-        self.views[name] = made
+        self._put(imported, translation)
+        self.views[name] = imported
         self.catalog.relations[name] = select.relation(view)
 
-    def _put(self, made: _Made, translation: Translation) -> None:
+    def _put(self, imported: _ImportedView, translation: Translation) -> None:
         """Write the view's file, and check it. Raises NotTranslated."""
-        sql = "\nUNION ALL\n".join(each.sql(made.columns) for each in made.selects)
-        sources = {name: source for each in made.selects for name, source in each.sources.items()}
-        more = {"doc": made.doc, **made.more}
-        put_view(self.files, self.copy, made.name, sql, sources, made.selects[0].key, more, translation)
+        sql = "\nUNION ALL\n".join(each.sql(imported.columns) for each in imported.selects)
+        sources = {name: source for each in imported.selects for name, source in each.sources.items()}
+        more = {"doc": imported.doc, **imported.more}
+        put_view(
+            self.files, self.copy, imported.name, sql, sources, imported.selects[0].key, more, translation
+        )
 
     def _insert(self, reader: StatementReader, translation: Translation) -> None:
         name = reader.name()
@@ -205,8 +213,8 @@ class KsqlImport:
         if reader.take("WITH"):
             reader.options()
         self.catalog.relation(name)
-        made = self.views.get(name)
-        if made is None:
+        imported = self.views.get(name)
+        if imported is None:
             raise NotTranslated(f"{name} is a table", "INSERT INTO takes a stream")
         start = reader.tokens[reader.at].start if not reader.ended else len(reader.text)
         text = reader.text[start:]
@@ -214,14 +222,14 @@ class KsqlImport:
             with_topic=True
         )
         if select.kind != "stream" or any(
-            each not in (*made.columns, "item_number") for each in select.selected
+            each not in (*imported.columns, "item_number") for each in select.selected
         ):
-            other = next((each for each in select.selected if each not in made.columns), "a table")
+            other = next((each for each in select.selected if each not in imported.columns), "a table")
             raise NotTranslated(
                 f"{name} has no column {other}",
                 "give the columns of the SELECT the names of the stream's: … AS name",
             )
-        changed = replace(made, selects=[*made.selects, select])
+        changed = replace(imported, selects=[*imported.selects, select])
         self._put(changed, translation)
         self.views[name] = changed
 
@@ -255,20 +263,22 @@ class KsqlImport:
                 f"DROP {kind} {name}: no statement before this one makes it",
                 "remove its file or its entry by hand",
             )
-        made = self.views.get(name)
-        if made is None:
+        imported = self.views.get(name)
+        if imported is None:
             translation.differ(
                 "its topic and schema stay in the files; only later statements no longer see it"
             )
         else:
             readers = [
-                each.name for each in self.views.values() if each is not made and _reads(each, made.name)
+                each.name
+                for each in self.views.values()
+                if each is not imported and _reads_view(each, imported.name)
             ]
             if readers:
                 raise NotTranslated(f"{name} is read by {', '.join(readers)}", "drop these first")
-            self.files.made.pop(f"views/{made.name}.yaml", None)
+            self.files.made.pop(f"views/{imported.name}.yaml", None)
             del self.views[name]
-            translation.note(f"views/{made.name}.yaml is not made")
+            translation.note(f"views/{imported.name}.yaml is not made")
         del self.catalog.relations[name]
 
     def _alter(self, reader: StatementReader, translation: Translation) -> None:
@@ -314,7 +324,7 @@ class KsqlImport:
             translation.differ("at_least_once: the hub counts each event once")
 
 
-def _fed_by(statement: Statement) -> str | None:
+def _fed_stream(statement: Statement) -> str | None:
     """Return the stream that an INSERT INTO … SELECT feeds, as a name in the catalog."""
     tokens = statement.tokens
     if len(tokens) < 4 or [each.upper for each in tokens[:2]] != ["INSERT", "INTO"]:
@@ -344,8 +354,8 @@ def _note_unused_options(view: str, options: Mapping[str, str], translation: Tra
         translation.note("replicas: replication_factor in hub.yaml")
 
 
-def _reads(made: _Made, view: str) -> bool:
-    return any(source.get("view") == view for each in made.selects for source in each.sources.values())
+def _reads_view(imported: _ImportedView, view: str) -> bool:
+    return any(source.get("view") == view for each in imported.selects for source in each.sources.values())
 
 
 def views_of(reports: Sequence[StatementReport]) -> list[str]:

@@ -54,13 +54,15 @@ class QueryNames:
     def column(self, parts: Sequence[str]) -> tuple[exp.Expr, ColumnType | None]:
         for alias, relation in self.relations:
             if len(parts) > 1 and parts[0] == alias.lower():
-                return self._of(alias, relation, parts[1:])
+                return self._resolve(alias, relation, parts[1:])
         for alias, relation in self.relations:
             if parts[0] in relation.columns or parts[0] in relation.unreadable:
-                return self._of(alias, relation, parts)
-        return self._of(*self.relations[0], parts)
+                return self._resolve(alias, relation, parts)
+        return self._resolve(*self.relations[0], parts)
 
-    def _of(self, alias: str, relation: Relation, parts: Sequence[str]) -> tuple[exp.Expr, ColumnType | None]:
+    def _resolve(
+        self, alias: str, relation: Relation, parts: Sequence[str]
+    ) -> tuple[exp.Expr, ColumnType | None]:
         name = parts[0]
         if name in relation.unreadable:
             raise NotTranslated(

@@ -212,20 +212,20 @@ def duration(reader: StatementReader) -> str:
 def _window(reader: StatementReader) -> WindowClause:
     kind = reader.next().upper
     reader.need("(")
-    found: dict[str, str] = {}
+    durations: dict[str, str] = {}
     if kind == "SESSION":
-        found["size"] = duration(reader)
+        durations["size"] = duration(reader)
     elif kind not in ("TUMBLING", "HOPPING"):
         raise NotTranslated(f"a window {kind} does not exist", "TUMBLING, HOPPING or SESSION")
     while not reader.take(")"):
         for phrase, name in (("SIZE", "size"), ("ADVANCE BY", "advance"), ("GRACE PERIOD", "grace"),
                              ("RETENTION", "retention")):  # fmt: skip
             if reader.take(phrase):
-                found[name] = duration(reader)
+                durations[name] = duration(reader)
                 break
         else:
             reader.need(",")
-    if "size" not in found or (kind == "HOPPING" and "advance" not in found):
+    if "size" not in durations or (kind == "HOPPING" and "advance" not in durations):
         raise NotTranslated("the window has no length", f"WINDOW {kind} (SIZE 1 HOUR …)")
     kinds: dict[str, WindowKind] = {"TUMBLING": "tumbling", "HOPPING": "hopping", "SESSION": "session"}
-    return WindowClause(kinds[kind], **found)
+    return WindowClause(kinds[kind], **durations)

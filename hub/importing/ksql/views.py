@@ -245,20 +245,20 @@ class ViewWriter:
     def _places(self, selected: dict[str, str], with_topic: bool) -> dict[str, str]:
         """Return the columns that identify an event, and its time."""
         streams = [(alias, of) for alias, of in self.names.relations if of.kind == "stream"]
-        found: dict[str, str] = {}
+        places: dict[str, str] = {}
         for alias, _ in streams:
             for name, column in PLACE.items():
                 if name != "event_topic" or with_topic:
                     own = name if len(streams) == 1 else f"{alias.lower()}_{name}"
-                    found[own] = spark_text(self.names.of_relation(alias, column))
+                    places[own] = spark_text(self.names.of_relation(alias, column))
         if self.lateral:
-            found["item_number"] = "item_number"
-        self.place = list(found)
+            places["item_number"] = "item_number"
+        self.place = list(places)
         if "rowtime" not in selected:
             times = [spark_text(self.names.of_relation(alias, of.time)) for alias, of in streams]
-            found["rowtime"] = times[0] if len(times) == 1 else f"greatest({', '.join(times)})"
+            places["rowtime"] = times[0] if len(times) == 1 else f"greatest({', '.join(times)})"
         self.translation.differ(f"the view has one row of each event, by {', '.join(self.place)}")
-        return found
+        return places
 
     # ---- GROUP BY
 
@@ -317,21 +317,21 @@ class ViewWriter:
                 *(name for name, text in selected.items() if self.names.window and text == window),
             ]
         alias, relation = self.names.relations[0]
-        found = []
+        key_names = []
         for key in relation.key:
             wanted = spark_text(self.names.of_relation(alias, relation.columns[key].expression))
             if (name := next((each for each, text in selected.items() if text == wanted), None)) is None:
                 name = key if key not in selected else f"{alias}_{key}"
                 selected[name] = wanted
-            found.append(name)
+            key_names.append(name)
         if any(each.how == "FULL JOIN" for each, _ in self.joined):
             raise NotTranslated(
                 "FULL OUTER JOIN of tables: the key of a row is that of either side",
                 "coalesce(a.id, b.id) AS id as the key in the view's SQL",
             )
-        if not found:
+        if not key_names:
             raise NotTranslated(f"{relation.name} has no PRIMARY KEY", "declare it")
-        return found
+        return key_names
 
     def _indexes(self, selected: dict[str, str]) -> list[str]:
         """Return the columns of PARTITION BY, which readers look rows up by."""

@@ -183,20 +183,20 @@ def _built(snapshot: CatalogSnapshot) -> Any:
     """Return a database with the rows of a snapshot, which cannot reach anything outside."""
     import duckdb
 
-    made = duckdb.connect(":memory:", config={"threads": "1", "memory_limit": "64MB"})
+    database = duckdb.connect(":memory:", config={"threads": "1", "memory_limit": "64MB"})
     for sql in layout.definitions():
-        made.execute(sql)
-    made.execute("CREATE TABLE type_names (oid UINTEGER, spelled VARCHAR)")
+        database.execute(sql)
+    database.execute("CREATE TABLE type_names (oid UINTEGER, spelled VARCHAR)")
     spelled = [(each.oid, t.spelled(each.oid)) for each in t.TYPES]
     spelled += [(each.array, t.spelled(each.array)) for each in t.TYPES if each.array]
-    _insert(made, "type_names", [{"oid": oid, "spelled": name} for oid, name in spelled])
+    _insert(database, "type_names", [{"oid": oid, "spelled": name} for oid, name in spelled])
     for (schema, table), rows in catalog_rows(snapshot).items():
-        _insert(made, layout.stored_name(schema, table), [dict(row) for row in rows])
+        _insert(database, layout.stored_name(schema, table), [dict(row) for row in rows])
     for sql in macros.definitions():
-        made.execute(sql)
+        database.execute(sql)
     for setting in ("enable_external_access = false", "lock_configuration = true"):
-        made.execute(f"SET {setting}")
-    return made
+        database.execute(f"SET {setting}")
+    return database
 
 
 def _insert(made: Any, table: str, rows: list[dict[str, Any]]) -> None:

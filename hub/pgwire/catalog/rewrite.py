@@ -76,13 +76,13 @@ def catalog_sql(statement: ParsedStatement, values: Sequence[Value | Items], ses
     names = {each.alias_or_name for each in tree.find_all(exp.CTE)}
     # Children first, so that what a node is replaced with needs no second look.
     for node in reversed(list(tree.walk(bfs=True))):
-        made = _rewritten(node, session)
-        if made is node:
+        rewritten = _rewritten(node, session)
+        if rewritten is node:
             continue
         if node is tree:
-            tree = made
+            tree = rewritten
         else:
-            node.replace(made)
+            node.replace(rewritten)
     for table in list(tree.find_all(exp.Table)):
         _plain(table, names)
     for select in tree.find_all(exp.Select):

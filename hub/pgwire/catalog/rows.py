@@ -95,24 +95,29 @@ def all_tables(snapshot: CatalogSnapshot) -> list[tuple[int, CatalogTable]]:
 def catalog_rows(snapshot: CatalogSnapshot) -> dict[tuple[str, str], list[Row]]:
     """Return the rows of each table that has some, by schema and table."""
     tables = all_tables(snapshot)
-    found: dict[tuple[str, str], list[Row]] = {
+    rows_of_tables: dict[tuple[str, str], list[Row]] = {
         ("pg_catalog", name): rows for name, rows in _fixed_rows().items()
     }
-    found["pg_catalog", "pg_type"] = [*_base_types(), *(_row_type(oid, each) for oid, each in tables)]
-    found["pg_catalog", "pg_class"] = [_class(oid, each) for oid, each in tables]
-    found["pg_catalog", "pg_attribute"] = [row for oid, each in tables for row in _attributes(oid, each)]
-    found["pg_catalog", "pg_description"] = [
+    rows_of_tables["pg_catalog", "pg_type"] = [
+        *_base_types(),
+        *(_row_type(oid, each) for oid, each in tables),
+    ]
+    rows_of_tables["pg_catalog", "pg_class"] = [_class(oid, each) for oid, each in tables]
+    rows_of_tables["pg_catalog", "pg_attribute"] = [
+        row for oid, each in tables for row in _attributes(oid, each)
+    ]
+    rows_of_tables["pg_catalog", "pg_description"] = [
         {"objoid": oid, "classoid": 1259, "objsubid": 0, "description": each.comment}
         for oid, each in tables
         if each.comment
     ]
     relations = [each for _, each in tables]
-    found["pg_catalog", "pg_views"] = [
+    rows_of_tables["pg_catalog", "pg_views"] = [
         {"schemaname": each.schema, "viewname": each.name, "viewowner": OWNER, "definition": ""}
         for each in relations
         if each.relkind == "v"
     ]
-    found["pg_catalog", "pg_tables"] = [
+    rows_of_tables["pg_catalog", "pg_tables"] = [
         {
             "schemaname": each.schema,
             "tablename": each.name,
@@ -122,7 +127,7 @@ def catalog_rows(snapshot: CatalogSnapshot) -> dict[tuple[str, str], list[Row]]:
         for each in relations
         if each.relkind == "r"
     ]
-    return found | _information(relations) | _of_hub(snapshot)
+    return rows_of_tables | _information(relations) | _hub_tables(snapshot)
 
 
 def _fixed_rows() -> dict[str, list[Row]]:
@@ -344,7 +349,7 @@ def _information_columns(table: CatalogTable) -> Iterator[Row]:
         }
 
 
-def _of_hub(snapshot: CatalogSnapshot) -> dict[tuple[str, str], list[Row]]:
+def _hub_tables(snapshot: CatalogSnapshot) -> dict[tuple[str, str], list[Row]]:
     def columns(schema: str, noun: str) -> list[Row]:
         return [
             {noun: table.name, "column": column.name, "type": t.spelled(column.oid)}

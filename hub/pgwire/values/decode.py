@@ -134,7 +134,7 @@ def _array_text(text: str, element: int, number: int) -> Items:
 
 def _items(text: str) -> list[str | None]:
     """Split ``a,"b,c",NULL``; a backslash quotes the next character."""
-    found: list[str | None] = []
+    items: list[str | None] = []
     item, quoted, inside, at = "", False, False, 0
     while at < len(text):
         sign = text[at]
@@ -144,7 +144,7 @@ def _items(text: str) -> list[str | None]:
         elif sign == '"':
             quoted, inside = True, not inside
         elif sign == "," and not inside:
-            found.append(item if quoted or item.upper() != "NULL" else None)
+            items.append(item if quoted or item.upper() != "NULL" else None)
             item, quoted = "", False
         elif sign in "{}" and not inside:
             raise ValueError("dimensions")
@@ -152,5 +152,5 @@ def _items(text: str) -> list[str | None]:
             item += sign
         at += 1
     if text:
-        found.append(item if quoted or item.upper() != "NULL" else None)
-    return found
+        items.append(item if quoted or item.upper() != "NULL" else None)
+    return items

@@ -74,7 +74,7 @@ class Database:
             Column("next_offset", BigInteger, nullable=False),
         )
         with self._translated_errors():
-            self._table = self._opened(columns)
+            self._table = self._open_table(columns)
         self._families = {each.name: family_of(each.type) for each in self._table.columns}
         self._at: dict[TopicPartition, int] = {}
 
@@ -210,7 +210,7 @@ class Database:
 
     # ---- the table
 
-    def _opened(self, columns: Sequence[OutputColumn]) -> Table:
+    def _open_table(self, columns: Sequence[OutputColumn]) -> Table:
         """Return the table, made if it does not exist. Raises ConfigError for one without the columns."""
         self._positions.create(self._engine, checkfirst=True)
         name, key = self.target.table, self.target.key
@@ -238,12 +238,12 @@ class Database:
     def _check_unique(self, table: Table) -> None:
         """Raise ConfigError (HUB-1826) unless the key column is unique: rows are replaced by it."""
         key = self.target.key
-        found = inspect(self._engine)
-        unique = [found.get_pk_constraint(table.name)["constrained_columns"]]
-        unique += [each["column_names"] for each in found.get_unique_constraints(table.name)]
+        inspector = inspect(self._engine)
+        unique = [inspector.get_pk_constraint(table.name)["constrained_columns"]]
+        unique += [each["column_names"] for each in inspector.get_unique_constraints(table.name)]
         unique += [
             [str(name) for name in each["column_names"]]
-            for each in found.get_indexes(table.name)
+            for each in inspector.get_indexes(table.name)
             if each["unique"]
         ]
         if [key] not in unique:

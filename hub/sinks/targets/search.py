@@ -67,7 +67,7 @@ class SearchIndex:
         actions, refused = actions_of(self.target.index, batch.events)
         waiting = list[BulkAction]()
         for chunk in chunks_of(actions, int(self.target.request_mb * 1_000_000)):
-            left, dead = self._taken(chunk, stop)
+            left, dead = self._send_actions(chunk, stop)
             waiting += left
             refused += dead
         left_events = [action.event for action in waiting]
@@ -77,7 +77,7 @@ class SearchIndex:
     def close(self) -> None:
         self._client.close()
 
-    def _taken(
+    def _send_actions(
         self, chunk: Sequence[BulkAction], stop: threading.Event
     ) -> tuple[Sequence[BulkAction], list[Refused]]:
         """Send actions until each is taken or refused; returns those left when ``stop`` is set."""
@@ -90,7 +90,7 @@ class SearchIndex:
                 if len(chunk) == 1:
                     return [], [*refused, Refused(chunk[0].event.record, _reason_of(answer))]
                 middle = len(chunk) // 2
-                first, second = (self._taken(half, stop) for half in (chunk[:middle], chunk[middle:]))
+                first, second = (self._send_actions(half, stop) for half in (chunk[:middle], chunk[middle:]))
                 return [*first[0], *second[0]], [*refused, *first[1], *second[1]]
             reason = _reason_of(answer)
             if answer.status is not None and answer.status < 300:

@@ -105,14 +105,14 @@ class Webhook:
         """Send events in their order; returns those that were not sent before ``stop``, and the refused."""
         refused: list[Refused] = []
         for number, event in enumerate(events):
-            verdict = self._sent(event, stop)
+            verdict = self._send_event(event, stop)
             if verdict is None:
                 return events[number:], refused
             if verdict.kind == "refused":
                 refused.append(Refused(event.record, verdict.reason))
         return (), refused
 
-    def _sent(self, event: SinkEvent, stop: threading.Event) -> Verdict | None:
+    def _send_event(self, event: SinkEvent, stop: threading.Event) -> Verdict | None:
         """Send one event until it is delivered or refused; None: ``stop`` was set before."""
         attempt = 0  # attempts that the receiver answered with an error for this record
         while True:

@@ -296,22 +296,22 @@ class BoundedRead:
         The length of a batch that cannot be unpacked is unknown, so its end is found in growing steps and
         then by bisection.
         """
-        if self._reads(tp, offset):
+        if self._can_read(tp, offset):
             return offset
         broken, step = offset, 1
-        while broken + step < last and not self._reads(tp, broken + step):
+        while broken + step < last and not self._can_read(tp, broken + step):
             broken, step = broken + step, step * 2
         good = min(broken + step, last)
         while good - broken > 1:
             middle = (broken + good) // 2
-            if self._reads(tp, middle):
+            if self._can_read(tp, middle):
                 good = middle
             else:
                 broken = middle
         self.unreadable.append(f"partition {tp.partition}: offsets [{offset}, {good}) are passed by")
         return good
 
-    def _reads(self, tp: TopicPartition, offset: int) -> bool:
+    def _can_read(self, tp: TopicPartition, offset: int) -> bool:
         """Return True if the record at an offset can be unpacked; False if time runs out."""
         self.reader.assign(Positions({tp: offset}))
         while time.monotonic() < self.deadline:

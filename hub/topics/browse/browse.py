@@ -26,7 +26,7 @@ from hub.topics.browse.bounded_read import (
     FoundMessages,
     MessageQuery,
 )
-from hub.topics.browse.rendered import MOST_CHARACTERS, Message, ReadySchema, Schema, has, message
+from hub.topics.browse.rendered import MOST_CHARACTERS, Message, ReadySchema, Schema, contains_words, message
 
 _SEARCHED = 2_000_000  # characters of a message that are searched for words
 
@@ -86,7 +86,7 @@ class Browser:
 
         if words:
             whole = message(record, reading, _SEARCHED, shape)
-            if whole is None or not has(whole, words):
+            if whole is None or not contains_words(whole, words):
                 return None
         return message(record, reading, most, shape)
 
@@ -127,11 +127,11 @@ class Browser:
         subject, version = place or self.schemas.registered(schema_id, topic) or (None, None)
         schema = Schema(schema_id, source.schema_type, subject, version, _encrypted(source))
         try:
-            made = ReadySchema(schema, decoder_of(source, exact=True))
+            ready = ReadySchema(schema, decoder_of(source, exact=True))
         except InvalidSchema as error:
-            made = ReadySchema(schema, None, f"its schema cannot be used: {error.message[:300]}")
-        self._readings.put((schema_id, topic, place), made)
-        return made
+            ready = ReadySchema(schema, None, f"its schema cannot be used: {error.message[:300]}")
+        self._readings.put((schema_id, topic, place), ready)
+        return ready
 
 
 def _encrypted(source: SchemaSource) -> tuple[str, ...]:

@@ -202,16 +202,16 @@ def _groups(cluster: KafkaCluster, name: str, deadline: float) -> tuple[Mapping[
     or None).
     """
     groups = cluster.groups()
-    found: dict[str, Positions] = {}
+    positions_of: dict[str, Positions] = {}
     for number, group in enumerate(groups):
         if time.monotonic() > deadline or number >= _MOST_GROUPS:
-            return found, f"consumer groups: {number} of {len(groups)} asked"
+            return positions_of, f"consumer groups: {number} of {len(groups)} asked"
         positions = Positions(
             {tp: offset for tp, offset in cluster.group_positions(group) if tp.topic == name}
         )
         if positions:
-            found[group] = positions
-    return found, None
+            positions_of[group] = positions
+    return positions_of, None
 
 
 def _group(group: str, positions: Positions, ends: Positions) -> GroupFacts:

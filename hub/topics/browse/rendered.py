@@ -279,7 +279,7 @@ def _shortened(text: str, most: int) -> str:
     return f"{len(text) - most:,} of {len(text):,} characters are not shown" if len(text) > most else ""
 
 
-def has(shown: Message, words: Sequence[str]) -> bool:
+def contains_words(shown: Message, words: Sequence[str]) -> bool:
     """Return True if each word (lower case) occurs in the key, the value or a header, unless that is shown as
     hex.
     """

@@ -61,7 +61,7 @@ def _specs(tree: LiveTree | None) -> tuple[Mapping[str, TopicSpec], dict[str, st
     return known, {} if tree.error is None else {"tree_error": tree.error.message}
 
 
-def _one(cluster: KafkaCluster, topic: str) -> dict[str, Any]:
+def _topic_body(cluster: KafkaCluster, topic: str) -> dict[str, Any]:
     """Return a topic's settings and partitions. Raises NotFound with a similar name."""
     found = cluster.topics()
     if topic not in found:
@@ -103,7 +103,7 @@ def create_router(
     @router.get("/topics/{topic}")
     def topic(topic: str) -> Response:
         """One topic with its settings and where each partition begins and ends."""
-        found = _one(cluster, topic)
+        found = _topic_body(cluster, topic)
         declared, file_error = specs()
         return _json({**found, **_described(declared.get(topic), file_error), **file_error})
 

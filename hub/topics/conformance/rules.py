@@ -303,11 +303,11 @@ def summary(tallies: Iterable[Tally]) -> list[dict[str, Any]]:
 
 def counters(tallies: Iterable[Tally]) -> list[tuple[str, str, Mapping[str, str], float]]:
     """Return (series, help, labels, value) for Prometheus; sums over the partitions of a topic."""
-    found: dict[tuple[str, str, tuple[tuple[str, str], ...]], float] = {}
+    sums: dict[tuple[str, str, tuple[tuple[str, str], ...]], float] = {}
 
     def add(name: str, help_text: str, value: int, **labels: str) -> None:
         place = (name, help_text, tuple(labels.items()))
-        found[place] = found.get(place, 0) + value
+        sums[place] = sums.get(place, 0) + value
 
     for each in tallies:
         topic = each.topic
@@ -327,5 +327,5 @@ def counters(tallies: Iterable[Tally]) -> list[tuple[str, str, Mapping[str, str]
                 producer=producer,
             )
     return [
-        (name, help_text, dict(labels), value) for (name, help_text, labels), value in sorted(found.items())
+        (name, help_text, dict(labels), value) for (name, help_text, labels), value in sorted(sums.items())
     ]

@@ -74,7 +74,7 @@ def reopen(found: TrackedDeadLetter, by: str, at_ms: int) -> DeadLetterAction:
 
 
 def replay(
-    found: TrackedDeadLetter,
+    tracked: TrackedDeadLetter,
     same: Sequence[TrackedDeadLetter],
     topic_ids: Mapping[str, str],
     end_offset: int,
@@ -84,11 +84,11 @@ def replay(
 ) -> tuple[NewRecord, list[DeadLetterAction]]:
     """Return the event to append and the actions that close its dead-letter records.
 
-    ``same`` holds all unclosed dead-letter records of the same event, including ``found``. ``timestamp_ms``
+    ``same`` holds all unclosed dead-letter records of the same event, including ``tracked``. ``timestamp_ms``
     is the event's own timestamp. Raises Conflict if the record is closed; CallerError if its original
     position is unknown or it has no value to replay.
     """
-    event = _replayed_event(found, same, timestamp_ms)
+    event = _replayed_event(tracked, same, timestamp_ms)
     assert event.partition is not None
     went = RecordPlace(event.topic, event.partition, end_offset)
     entries = [
@@ -98,10 +98,10 @@ def replay(
             "replayed",
             by,
             at_ms,
-            None if each is found else f"replayed with {found.letter.at}",
-            found.is_repaired,
-            found.value if found.is_repaired else None,
-            found.key if found.is_repaired else None,
+            None if each is tracked else f"replayed with {tracked.letter.at}",
+            tracked.is_repaired,
+            tracked.value if tracked.is_repaired else None,
+            tracked.key if tracked.is_repaired else None,
             went,
         )
         for each in same
@@ -110,13 +110,13 @@ def replay(
 
 
 def _replayed_event(
-    found: TrackedDeadLetter, same: Sequence[TrackedDeadLetter], timestamp_ms: int | None
+    tracked: TrackedDeadLetter, same: Sequence[TrackedDeadLetter], timestamp_ms: int | None
 ) -> NewRecord:
-    letter = found.letter
-    _check_open(found, "replayed")
+    letter = tracked.letter
+    _check_open(tracked, "replayed")
     if letter.of is None or letter.first is None:
         raise no_origin(letter)
-    if letter.reason == TOO_LARGE and not found.is_repaired:
+    if letter.reason == TOO_LARGE and not tracked.is_repaired:
         raise CallerError(
             f"dead-letter record {letter.at} has no value to replay: its event was not unpacked",
             hint="publish the event yourself in smaller records, and dismiss the dead-letter record; or "
@@ -128,7 +128,7 @@ def _replayed_event(
         views = sorted({each.letter.by for each in same if each.letter.kind == "view"})
         headers.append((REPLAY_FOR, ",".join(views).encode()))
     return NewRecord(
-        letter.of.topic, found.key, found.value, tuple(headers), timestamp_ms, letter.of.partition
+        letter.of.topic, tracked.key, tracked.value, tuple(headers), timestamp_ms, letter.of.partition
     )
 
 
@@ -230,27 +230,27 @@ class ReplayPlan:
             self.steps.append([with_replay(found, self.topic_ids[place.topic], done).record()])
         return True
 
-    def add(self, found: TrackedDeadLetter, end_offset: int, timestamp_ms: int | None) -> dict[str, Any]:
+    def add(self, tracked: TrackedDeadLetter, end_offset: int, timestamp_ms: int | None) -> dict[str, Any]:
         """Add the replay of an event; return its row. Raises as ``replay``."""
-        place, group = found.letter.at, self._group(found)
-        same = [found, *(each for each in group if not each.is_closed and each.letter.at != place)]
-        event, entries = replay(found, same, self.topic_ids, end_offset, timestamp_ms, self.by, self.at_ms)
+        place, group = tracked.letter.at, self._group(tracked)
+        same = [tracked, *(each for each in group if not each.is_closed and each.letter.at != place)]
+        event, entries = replay(tracked, same, self.topic_ids, end_offset, timestamp_ms, self.by, self.at_ms)
         self.steps.append([event, *(entry.record() for entry in entries)])
-        made = {entry.at: entry for entry in entries}
-        self._closed |= made.keys()
-        group[:] = [replace(each, entry=made.get(each.letter.at, each.entry)) for each in group]
+        actions = {entry.at: entry for entry in entries}
+        self._closed |= actions.keys()
+        group[:] = [replace(each, entry=actions.get(each.letter.at, each.entry)) for each in group]
         if all(each.letter.at != place for each in group):
-            group.append(replace(found, entry=made[place]))
+            group.append(replace(tracked, entry=actions[place]))
         views = views_of(event)
         self.rows.append(
             {
                 "letter": str(place),
-                "state": found.state if self.dry_run else "replayed",
+                "state": tracked.state if self.dry_run else "replayed",
                 "to": f"{event.topic}:{event.partition}",
                 "key": text_of(event.key),
                 "timestamp_ms": timestamp_ms,
                 "for": "all" if views is None else views,
-                "repaired": found.is_repaired,
+                "repaired": tracked.is_repaired,
             }
         )
         return self.rows[-1]

@@ -94,18 +94,18 @@ class EventBuilder:
             )
         return letter.of.topic
 
-    def repaired(self, found: TrackedDeadLetter, how: Repair) -> tuple[bytes | None, bytes | None]:
+    def repaired(self, tracked: TrackedDeadLetter, how: Repair) -> tuple[bytes | None, bytes | None]:
         """Return (key, value) of the repaired event. Raises CallerError, NotFound."""
-        letter = found.letter
+        letter = tracked.letter
         topic = self.target(letter)
-        key = found.key if how.key is None else how.key.encode()
+        key = tracked.key if how.key is None else how.key.encode()
         if how.change is None:
-            return key, found.value if how.schema_id is None else _reframed(found, how.schema_id)
-        decoded = sight(found.value, self.source, how.schema_id)
+            return key, tracked.value if how.schema_id is None else _reframed(tracked, how.schema_id)
+        decoded = sight(tracked.value, self.source, how.schema_id)
         try:
             value = how.change(decoded.value, letter)
             if value is None:
-                return key, found.value
+                return key, tracked.value
             if how.schema_id is None and f"{topic}-value" not in self.subjects:
                 return key, dumped(value)  # the topic has no value schema
             return key, self._encoded(topic, how.schema_id or decoded.schema_id, value)

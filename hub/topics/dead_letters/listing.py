@@ -15,7 +15,7 @@ from hub.topics.dead_letters.repair import DecodedEvent, hex_of
 _MOST_COUNTED = 50
 
 
-def once(found: Iterable[TrackedDeadLetter]) -> list[TrackedDeadLetter]:
+def merge_repeated(found: Iterable[TrackedDeadLetter]) -> list[TrackedDeadLetter]:
     """Merge the dead-letter records of one event and view, in the order of the first of each.
 
     A view that is recomputed, or that crashed while writing, writes its dead-letter records again. An action
@@ -53,24 +53,24 @@ def dead_letter_row(found: TrackedDeadLetter) -> dict[str, Any]:
     }
 
 
-def detail_row(found: TrackedDeadLetter, decoded: DecodedEvent) -> dict[str, Any]:
+def detail_row(tracked: TrackedDeadLetter, decoded: DecodedEvent) -> dict[str, Any]:
     """Return one dead-letter record in detail as a JSON-ready dict."""
-    letter, entry = found.letter, found.entry
+    letter, entry = tracked.letter, tracked.entry
     row: dict[str, Any] = {
         "letter": str(letter.at),
-        "state": found.state,
+        "state": tracked.state,
         "kind": letter.kind,
         "by": letter.by,
         "reason": letter.reason,
         "detail": letter.detail,
         "from": None if letter.of is None else str(letter.of),
         "producer": letter.producer,
-        "key": text_of(found.key),
+        "key": text_of(tracked.key),
         "timestamp_ms": letter.timestamp_ms,
         "written_at_ms": letter.written_at_ms,
         **decoded.row(),
-        "bytes": None if found.value is None else len(found.value),
-        "hex": hex_of(found.value),
+        "bytes": None if tracked.value is None else len(tracked.value),
+        "hex": hex_of(tracked.value),
         "headers": {name: text_of(value) for name, value in letter.headers},
     }
     if entry is not None:
@@ -81,7 +81,7 @@ def detail_row(found: TrackedDeadLetter, decoded: DecodedEvent) -> dict[str, Any
             "why": entry.why,
             "went": None if entry.went is None else str(entry.went),
         }
-        if found.is_repaired:
+        if tracked.is_repaired:
             row["original_hex"] = hex_of(letter.value)
     return row
 

@@ -5,7 +5,7 @@ Three kinds of topics hold rejected events, with their bytes unchanged: ``<topic
 SQL view). A dead-letter record is identified by its own topic, partition and offset. The action taken is the
 last record with that key in the compacted topic ``_hub.dlq``; without one, the record is open. Dead-letter
 records are never changed in place, so the original bytes are kept. A view that is recomputed writes its
-dead-letter records again; ``listing.once`` merges the duplicates.
+dead-letter records again; ``listing.merge_repeated`` merges the duplicates.
 
 A replayed event is a new record in the original topic and partition, with the original key and timestamp, and
 these headers::
@@ -164,7 +164,7 @@ Ledger = Mapping[RecordPlace, DeadLetterAction]
 @dataclass(frozen=True, slots=True)
 class TrackedDeadLetter:
     """A dead-letter record with the action taken on it. ``first_at`` is the position of the first dead-letter
-    record for the same event and view, None if this record is the first (``listing.once``).
+    record for the same event and view, None if this record is the first (``listing.merge_repeated``).
     """
 
     letter: DeadLetter

@@ -26,7 +26,7 @@ from hub.times import epoch_ms
 from hub.topics.dead_letters import actions
 from hub.topics.dead_letters import reader as reads
 from hub.topics.dead_letters.event_builder import EventBuilder, Repair
-from hub.topics.dead_letters.listing import TopicDeadLetters, detail_row, later_row, once, text_of
+from hub.topics.dead_letters.listing import TopicDeadLetters, detail_row, later_row, merge_repeated, text_of
 from hub.topics.dead_letters.model import (
     ACTIONS_TOPIC,
     DeadLetter,
@@ -98,12 +98,12 @@ class DeadLetters:
         names = self.resolved(topic) if topic is not None else list(self.reader.topics())
         rows, complete = [], True
         for name in names:
-            found = self.letters([name])
-            complete = complete and found.complete
+            listed = self.letters([name])
+            complete = complete and listed.complete
             counts = TopicDeadLetters(name, kind_of(name) or "view")
-            for each in found.letters:
+            for each in listed.letters:
                 counts.take(each)
-            if found.letters or topic is not None:
+            if listed.letters or topic is not None:
                 rows.append(counts.row(self.now_ms()))
         return rows, complete
 
@@ -118,7 +118,7 @@ class DeadLetters:
             lambda record: without_value(dead_letter_of(record)),
         )
         tracked = (known(letter, there[letter.at.topic].topic_id, taken) for letter in found)
-        return FoundDeadLetters(once(tracked), complete)
+        return FoundDeadLetters(merge_repeated(tracked), complete)
 
     def records(self, names: Sequence[str]) -> tuple[list[Record], bool]:
         """Return (the records of these topics by position, without values; True if complete)."""
@@ -226,17 +226,17 @@ class DeadLetters:
     ) -> list[tuple[dict[str, Any], DeadLetterAction | None]]:
         there, tracked = self.reader.topics(), self.reader.tracked(places)
         builder = self._builder()
-        made: list[tuple[dict[str, Any], DeadLetterAction | None]] = []
+        rows: list[tuple[dict[str, Any], DeadLetterAction | None]] = []
         for place in places:
-            found = tracked[place]
-            key, value = builder.repaired(found, how)
-            if value is found.value and key == found.key:
-                made.append(({"letter": str(place), "state": found.state, "changes": []}, None))
+            dead_letter = tracked[place]
+            key, value = builder.repaired(dead_letter, how)
+            if value is dead_letter.value and key == dead_letter.key:
+                rows.append(({"letter": str(place), "state": dead_letter.state, "changes": []}, None))
                 continue
-            builder.check(found.letter, key, value)
+            builder.check(dead_letter.letter, key, value)
             topic_id = there[place.topic].topic_id
-            entry = actions.repair(found, topic_id, key, value, by, self.now_ms(), why)
-            before, after = sight(found.value, builder.source), sight(value, builder.source)
+            entry = actions.repair(dead_letter, topic_id, key, value, by, self.now_ms(), why)
+            before, after = sight(dead_letter.value, builder.source), sight(value, builder.source)
             row = {
                 "letter": str(place),
                 "state": entry.state,
@@ -244,11 +244,11 @@ class DeadLetters:
                 "before": before.row(),
                 "after": after.row(),
                 "key": text_of(key),
-                "hex_before": hex_of(found.value),
+                "hex_before": hex_of(dead_letter.value),
                 "hex_after": hex_of(value),
             }
-            made.append((row, entry))
-        return made
+            rows.append((row, entry))
+        return rows
 
     def _replay_plan(
         self, places: Sequence[RecordPlace], by: str, *, as_is: bool, look: bool, dry_run: bool = False
@@ -263,17 +263,19 @@ class DeadLetters:
         order = sorted(places, key=lambda place: (tracked[place].letter.first or place, place))
         later = self.later([tracked[place].letter for place in order]) if look else []
         for number, place in enumerate(order):
-            found = tracked[place]
-            if plan.is_done(found):
+            dead_letter = tracked[place]
+            if plan.is_done(dead_letter):
                 continue
-            target = builder.target(found.letter)
+            target = builder.target(dead_letter.letter)
             if (refused := self.refuses(target)) is not None:
                 raise refused
-            actions.check_replayable(found, as_is, self.reader.record)
-            builder.check(found.letter, found.key, found.value)
-            assert found.letter.of is not None
-            end = self.cluster.end_offsets([target]).get(TopicPartition(target, found.letter.of.partition))
-            row = plan.add(found, end, self._time(found.letter))
+            actions.check_replayable(dead_letter, as_is, self.reader.record)
+            builder.check(dead_letter.letter, dead_letter.key, dead_letter.value)
+            assert dead_letter.letter.of is not None
+            end = self.cluster.end_offsets([target]).get(
+                TopicPartition(target, dead_letter.letter.of.partition)
+            )
+            row = plan.add(dead_letter, end, self._time(dead_letter.letter))
             if look:
                 row["later"] = later[number]
         return plan

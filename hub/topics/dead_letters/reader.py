@@ -167,14 +167,14 @@ class DeadLetterReader:
             if letter.first is not None:
                 by_partition.setdefault(letter.first.topic_partition, []).append(letter.first.offset)
         begins, ends = self.whole(sorted(self.cluster.topics().keys() & {tp.topic for tp in by_partition}))
-        found: dict[TopicPartition, Scanned] = {}
+        scanned: dict[TopicPartition, Scanned] = {}
         deadline = time.monotonic() + READ_S
         for tp, offsets in by_partition.items():
             begin, end = max(min(offsets) + 1, begins.get(tp)), ends.get(tp)
             if begin >= end:
-                found[tp] = [], True
+                scanned[tp] = [], True
             elif time.monotonic() < deadline:
-                found[tp] = self.read(
+                scanned[tp] = self.read(
                     Positions({tp: begin}),
                     Positions({tp: end}),
                     _MOST_SCANNED,
@@ -182,7 +182,7 @@ class DeadLetterReader:
                     _SCAN_S,
                 )
         return [
-            ([], True) if each.first is None else found.get(each.first.topic_partition, ([], False))
+            ([], True) if each.first is None else scanned.get(each.first.topic_partition, ([], False))
             for each in letters
         ]
 

@@ -140,9 +140,16 @@ class _DeadLetterRoutes:
             found = self._letters.letters(named)
         wanted = ("open", "repaired") if state is None else (state,)
         chosen = (each for each in found.letters if each.state in wanted)
-        made = page(chosen, dead_letter_row, limit, MOST_ANSWER_BYTES, behind)
-        following = None if made.after is None else str(made.after)
-        return _json({"letters": made.rows, "more": made.more, "next": following, "complete": found.complete})
+        shown_page = page(chosen, dead_letter_row, limit, MOST_ANSWER_BYTES, behind)
+        following = None if shown_page.after is None else str(shown_page.after)
+        return _json(
+            {
+                "letters": shown_page.rows,
+                "more": shown_page.more,
+                "next": following,
+                "complete": found.complete,
+            }
+        )
 
     def shown(self, topic: str, partition: int, offset: int) -> Response:
         """Show one dead-letter record, decoded as far as possible."""

@@ -126,23 +126,23 @@ def records_of(
     """Parse a body into its records, with an error in place of each invalid one. ``form`` and ``key_field``
     as in ``ProduceRequest``. Raises TooLarge for too many records, Malformed for none.
     """
-    found: list[RecordRequest | HubError] = []
+    records: list[RecordRequest | HubError] = []
     for each in _elements(body, lines, form):
-        if len(found) >= MOST_RECORDS:
+        if len(records) >= MOST_RECORDS:
             raise TooLarge(
                 f"the request has more than {MOST_RECORDS} records; none was written", hint="send several"
             )
         if isinstance(each, CallerError):
-            found.append(each)
+            records.append(each)
             continue
         value, size = each
         try:
-            found.append(record_of(value, size) if form == "record" else event_of(value, size, key_field))
+            records.append(record_of(value, size) if form == "record" else event_of(value, size, key_field))
         except HubError as error:
-            found.append(error)
-    if not found:
+            records.append(error)
+    if not records:
         raise Malformed("the body has no record")
-    return found
+    return records
 
 
 def _elements(
@@ -171,9 +171,9 @@ def values_of(body: bytes, *, lines: bool) -> Iterator[tuple[Any, int] | CallerE
         return
     if b"\n" in body:
         # One record over the limit proves that there are too many; parsing the rest would only use memory.
-        found = [_parsed(part) for part in islice(_lines(body), MOST_RECORDS + 1)]
-        if found and not any(isinstance(each, CallerError) for each in found):
-            yield from found
+        values = [_parsed(part) for part in islice(_lines(body), MOST_RECORDS + 1)]
+        if values and not any(isinstance(each, CallerError) for each in values):
+            yield from values
             return
     yield from _concatenated(body)
 
@@ -229,7 +229,7 @@ def record_of(value: Any, size: int) -> RecordRequest:
         raise TooLarge(f"the record has {size} bytes, {MOST_RECORD_BYTES} are allowed")
     if not isinstance(value, dict):
         raise Unprocessable("the record is not a JSON object", hint='{"value": {"data": …}}')
-    _known(value, _RECORD_FIELDS, "the record")
+    _require_known_fields(value, _RECORD_FIELDS, "the record")
     partition = value.get("partition_id")
     if partition is not None and (type(partition) is not int or not 0 <= partition < 1 << 31):
         raise Unprocessable(f"partition_id: {_shortened(partition)} is not a number of a partition")
@@ -314,7 +314,7 @@ def _data_of(fields: Any, part: str) -> Data:
         return Data()
     if not isinstance(fields, dict):
         raise Unprocessable(f"{part}: is not an object", hint=f'"{part}": {{"data": …}}')
-    _known(fields, _DATA_FIELDS, part)
+    _require_known_fields(fields, _DATA_FIELDS, part)
     kind: Any = fields.get("type")
     if kind not in (None, "JSON", "STRING", "BINARY", *FORMATS):
         names = ", ".join(FORMATS)
@@ -368,7 +368,7 @@ def _base64(text: Any, place: str) -> bytes:
         raise Unprocessable(f"{place}: {_shortened(text)} is not base64") from None
 
 
-def _known(body: Mapping[str, Any], fields: tuple[str, ...], place: str) -> None:
+def _require_known_fields(body: Mapping[str, Any], fields: tuple[str, ...], place: str) -> None:
     unknown = next((name for name in body if name not in fields), None)
     if unknown is not None:
         guess = nearest(unknown[:80], fields)

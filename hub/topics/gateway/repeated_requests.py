@@ -85,15 +85,15 @@ class RepeatedRequests:
                     if len(self._searched) >= _MOST_SEARCHED_TOPICS:
                         self._searched.clear()
                     self._searched[topic] = known
-            found = of_same_request(known, key, print_, now_ms)
-            if unknown and (found is None or len(found.places) < count):
+            earlier = of_same_request(known, key, print_, now_ms)
+            if unknown and (earlier is None or len(earlier.places) < count):
                 if known.hides:
                     raise _still_open(topic, "a transaction of another producer is open in it")
                 with self._lock:
                     settled = self.unknown.settled(topic, key, now_s)
                 if not settled:
                     raise _still_open(topic, "its records may still be on their way")
-        return found
+        return earlier
 
     def _search(self, topic: str, known: SearchedRequests | None, now_s: float) -> SearchedRequests:
         """Search the last records of the topic for marks, continuing after an earlier search where possible.

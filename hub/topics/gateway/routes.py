@@ -69,21 +69,21 @@ class _GatewayRoutes:
         return _listed("KafkaClusterList", url, [_cluster(url, cluster_id)])
 
     async def cluster(self, request: Request, cluster_id: str) -> Response:
-        found = await self._this_cluster(cluster_id)
-        return _json(_cluster(f"{_base(request)}/v3/clusters", found))
+        own_id = await self._this_cluster(cluster_id)
+        return _json(_cluster(f"{_base(request)}/v3/clusters", own_id))
 
     async def topics(self, request: Request, cluster_id: str) -> Response:
-        found = await self._this_cluster(cluster_id)
+        own_id = await self._this_cluster(cluster_id)
         known = await run_in_threadpool(self._gateway.cluster.topics)
-        url = f"{_base(request)}/v3/clusters/{found}/topics"
+        url = f"{_base(request)}/v3/clusters/{own_id}/topics"
         listed = [
             {
                 "kind": "KafkaTopic",
                 "metadata": {
                     "self": f"{url}/{name}",
-                    "resource_name": f"crn:///kafka={found}/topic={name}",
+                    "resource_name": f"crn:///kafka={own_id}/topic={name}",
                 },
-                "cluster_id": found,
+                "cluster_id": own_id,
                 "topic_name": name,
                 "is_internal": name.startswith("_"),
                 "replication_factor": topic.replication_factor,
@@ -108,12 +108,12 @@ class _GatewayRoutes:
         return await self._produce(request, topic, "event", key)
 
     async def _this_cluster(self, cluster_id: str) -> str:
-        found = await run_in_threadpool(self._gateway.cluster_id)
-        if cluster_id not in (_THIS, found):
+        own_id = await run_in_threadpool(self._gateway.cluster_id)
+        if cluster_id not in (_THIS, own_id):
             raise NotFound(
-                f'cluster "{cluster_id[:80]}" is not this one', hint=f'this one is "{found}", or "-"'
+                f'cluster "{cluster_id[:80]}" is not this one', hint=f'this one is "{own_id}", or "-"'
             )
-        return found
+        return own_id
 
     async def _produce(self, request: Request, topic: str, form: Any, key_field: str | None) -> Response:
         idempotency_key = request.headers.get("idempotency-key")

@@ -188,7 +188,7 @@ def _row(
     row = PartitionReset(tp.topic, tp.partition, position, begin, end)
     if target is None:
         return row
-    wanted, remark = _wanted(tp, position, begin, end, log, target)
+    wanted, remark = _target_position(tp, position, begin, end, log, target)
     chosen = max(begin, min(wanted, end))
     if chosen != wanted:
         remark = f"{wanted} is outside of the log: {begin} to {end}"
@@ -198,7 +198,7 @@ def _row(
     return PartitionReset(tp.topic, tp.partition, position, begin, end, chosen, skipped, again, remark)
 
 
-def _wanted(
+def _target_position(
     tp: TopicPartition, position: int | None, begin: int, end: int, log: LogOffsets, target: ResetTarget
 ) -> tuple[int, str]:
     match target.form:

@@ -104,7 +104,7 @@ class Hold:
             if found == after:
                 self.holder, self.renewed_s = after, at_s
             else:
-                self.lost = _taken(found)
+                self.lost = _lost_lock(found)
 
     def _run(self) -> None:
         while not self._stopped.wait(self.beat_s):
@@ -207,7 +207,7 @@ def _under_way(holder: Holder) -> Conflict:
     )
 
 
-def _taken(by: Holder | None) -> Conflict:
+def _lost_lock(by: Holder | None) -> Conflict:
     who = "nobody" if by is None else f"{by.who} since {_moment(by.since_ms)} (`{by.command}`)"
     return Conflict(
         f"this apply did not report in time, and another one took over: now applies {who}",

@@ -192,7 +192,7 @@ def _rehearse(batch: Batch, cluster: KafkaCluster) -> Mapping[str, HubError]:
         case CreateBatch(steps):
             return cluster.create_topics([_new(step) for step in steps], rehearse=True)
         case AlterBatch(steps):
-            return cluster.alter_configs(_wanted(steps), rehearse=True)
+            return cluster.alter_configs(_new_values(steps), rehearse=True)
         case AddPartitions(topic, _):
             try:
                 cluster.add_partitions(topic.name, topic.partitions, rehearse=True)
@@ -276,7 +276,7 @@ def apply(
                 refused = {name: error for name, error in refused.items() if not isinstance(error, Conflict)}
                 _settle(steps, refused, say)
             case AlterBatch(steps):
-                _settle(steps, cluster.alter_configs(_wanted(steps)), say)
+                _settle(steps, cluster.alter_configs(_new_values(steps)), say)
             case _:
                 _carry_out(batch, cluster, registry, counts)
                 say(batch)
@@ -325,5 +325,5 @@ def _new(step: CreateTopic) -> NewTopic:
     return NewTopic(topic.name, topic.partitions, topic.replication_factor, topic.config)
 
 
-def _wanted(steps: Sequence[AlterConfig]) -> dict[str, dict[str, str | None]]:
+def _new_values(steps: Sequence[AlterConfig]) -> dict[str, dict[str, str | None]]:
     return {step.topic.name: {key: new for key, (_, new) in step.changes.items()} for step in steps}

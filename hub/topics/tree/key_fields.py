@@ -38,9 +38,9 @@ def key_problem(path: str, text: str) -> KeyProblem | None:
     optional, place = False, view.roots[0]
     steps = path.split(".")
     for depth, step in enumerate(steps, 1):
-        found = next((each for each in view.types[place].fields if each.name == step), None)
+        key_field = next((each for each in view.types[place].fields if each.name == step), None)
         here = ".".join(steps[:depth])
-        if found is None:
+        if key_field is None:
             guess = nearest(step, [each.name for each in view.types[place].fields])
             better = ".".join((*steps[: depth - 1], guess)) if guess else ""
             return KeyProblem(
@@ -48,20 +48,20 @@ def key_problem(path: str, text: str) -> KeyProblem | None:
                 f'did you mean "{better}"?' if better else "name a field of the schema, or take the key out",
                 True,
             )
-        optional |= found.shape.optional
-        if depth < len(steps) and (found.type != "record" or len(found.shape.of) != 1):
+        optional |= key_field.shape.optional
+        if depth < len(steps) and (key_field.type != "record" or len(key_field.shape.of) != 1):
             return KeyProblem(
-                f'its key "{path}": the field "{here}" is {_a(found.type)}, not a record',
+                f'its key "{path}": the field "{here}" is {_a(key_field.type)}, not a record',
                 "a path leads through records",
                 True,
             )
-        if depth == len(steps) and found.type not in _TYPES:
+        if depth == len(steps) and key_field.type not in _TYPES:
             return KeyProblem(
-                f'its key "{path}" is {_a(found.type)}',
+                f'its key "{path}" is {_a(key_field.type)}',
                 "a key is a text or an integer: name such a field",
                 True,
             )
-        place = found.shape.of[0] if found.shape.of else place
+        place = key_field.shape.of[0] if key_field.shape.of else place
     if optional:
         return KeyProblem(
             f'its key "{path}" may be null or absent in its schema',
@@ -84,9 +84,9 @@ def at_path(event: Mapping[str, Any], path: str) -> Any:
     """
     if path in event:
         return event[path]
-    found: Any = event
+    value: Any = event
     for step in path.split("."):
-        if not isinstance(found, Mapping) or step not in found:
+        if not isinstance(value, Mapping) or step not in value:
             return None
-        found = found[step]
-    return found
+        value = value[step]
+    return value

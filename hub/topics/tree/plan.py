@@ -92,16 +92,16 @@ def plan(
     cautions: list[Caution] = []
     for topic in tree.topics:
         refusals += _unknown_settings(topic, actual.defaults)
-        found = actual.topics.get(topic.name)
-        if found is None:
+        current = actual.topics.get(topic.name)
+        if current is None:
             steps.append(CreateTopic(topic))
         else:
-            made = list(_changes(topic, found))
-            steps += made
-            cautions += _moved_keys(made)
-            refusals += _refused(topic, found)
+            changes = list(_changes(topic, current))
+            steps += changes
+            cautions += _moved_keys(changes)
+            refusals += _refused(topic, current)
             if not allowed.lower_durability:
-                refusals += _lowered(made, actual.defaults)
+                refusals += _lowered(changes, actual.defaults)
         _check_key(topic, texts.get(topic.name), schemas, refusals, cautions)
         if schemas is not None:
             steps += level_step(topic, schemas)
@@ -197,32 +197,32 @@ def _changes(topic: TopicSpec, found: TopicDescription) -> Iterator[AddPartition
         yield AlterConfig(topic, changes)
 
 
-def _refused(topic: TopicSpec, found: TopicDescription) -> Iterator[TreeRefusal]:
-    if topic.partitions < found.partitions:
+def _refused(topic: TopicSpec, current: TopicDescription) -> Iterator[TreeRefusal]:
+    if topic.partitions < current.partitions:
         yield TreeRefusal(
             topic.name,
-            f"partitions cannot shrink from {found.partitions} to {topic.partitions}"
+            f"partitions cannot shrink from {current.partitions} to {topic.partitions}"
             f" (set by {topic.set_by['partitions']})",
-            f"write {found.partitions} in the tree, or create a new topic with "
+            f"write {current.partitions} in the tree, or create a new topic with "
             f"{topic.partitions} and mirror this one"
             " into it",
             "partitions",
             str(topic.partitions),
-            str(found.partitions),
+            str(current.partitions),
             "cluster",
         )
     is_declared = topic.set_by["replication_factor"] != "(default)"
-    if is_declared and topic.replication_factor != found.replication_factor:
+    if is_declared and topic.replication_factor != current.replication_factor:
         yield TreeRefusal(
             topic.name,
-            f"replication factor is {found.replication_factor}, the tree declares {topic.replication_factor}"
-            f" (set by {topic.set_by['replication_factor']})",
-            f"write {found.replication_factor} in the tree, or move replicas with "
+            f"replication factor is {current.replication_factor}, the tree declares "
+            f"{topic.replication_factor} (set by {topic.set_by['replication_factor']})",
+            f"write {current.replication_factor} in the tree, or move replicas with "
             "kafka-reassign-partitions and apply"
             " again",
             "replication_factor",
             str(topic.replication_factor),
-            str(found.replication_factor),
+            str(current.replication_factor),
         )
 
 

@@ -46,23 +46,23 @@ class SavedPlan:
     facts: Facts
 
 
-def as_json(made: TreePlan) -> dict[str, object]:
+def as_json(plan: TreePlan) -> dict[str, object]:
     """Return the output of ``hub topic plan -o json``, in the plan's order. Keys are only added, never
     removed.
     """
     return {
         "format": FORMAT,
         "steps": [
-            {"step": type(step).__name__, "topic": topic_of(step), "text": str(step)} for step in made.steps
+            {"step": type(step).__name__, "topic": topic_of(step), "text": str(step)} for step in plan.steps
         ],
         "refusals": [
             {"topic": each.topic, "setting": each.setting, "reason": each.reason, "hint": each.hint}
-            for each in made.refusals
+            for each in plan.refusals
         ],
         "warnings": [
-            {"topic": each.topic, "reason": each.reason, "hint": each.hint} for each in made.cautions
+            {"topic": each.topic, "reason": each.reason, "hint": each.hint} for each in plan.cautions
         ],
-        "kept": [{"topic": name, "destroy": destroy_command(name)} for name in made.kept],
+        "kept": [{"topic": name, "destroy": destroy_command(name)} for name in plan.kept],
     }
 
 
@@ -87,21 +87,21 @@ def facts(
     """Return digests of the cluster, of each topic and of each subject, by kind and name. Equal facts produce
     the same plan.
     """
-    made = {"cluster": cluster_id}
+    digests = {"cluster": cluster_id}
     for name in sorted(set(topics)):
-        found = actual.get(name)
-        values = found and [
-            found.topic_id,
-            found.partitions,
-            found.replication_factor,
-            sorted(found.config.items()),
+        current = actual.get(name)
+        values = current and [
+            current.topic_id,
+            current.partitions,
+            current.replication_factor,
+            sorted(current.config.items()),
         ]
-        made[f'topic "{name}"'] = _digest(values)
+        digests[f'topic "{name}"'] = _digest(values)
     for subject in sorted(set(subjects)):
-        made[f'subject "{subject}"'] = _digest(
+        digests[f'subject "{subject}"'] = _digest(
             [schemas.compatibility(subject), list(schemas.versions(subject))]
         )
-    return made
+    return digests
 
 
 def names_in(known: Facts) -> tuple[list[str], list[str]]:

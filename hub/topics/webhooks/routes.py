@@ -59,17 +59,17 @@ def create_router(webhooks: LiveWebhooks, gateway: Gateway, counts: WebhookCount
 async def _received(
     request: Request, name: str, webhooks: LiveWebhooks, gateway: Gateway, counts: WebhookCounts
 ) -> Response:
-    found = await run_in_threadpool(webhooks.find, name)
+    webhook = await run_in_threadpool(webhooks.find, name)
     slot = gateway.admit(announced_bytes(request))
     try:
         body = await read_body(request, slot)
         headers = {key.lower(): value for key, value in request.headers.items()}
-        why = not_signed(found.verification, SignedRequest(headers, body, time.time()))
+        why = not_signed(webhook.verification, SignedRequest(headers, body, time.time()))
         if why is not None:
             raise NotSigned(why, hint="the sender and the hub need the same secret: hub webhook ls")
-        require_room(found.shape.topic)
-        spend_bytes(found.shape.topic, len(body))
-        delivery = delivery_of(found.shape, headers, body)
+        require_room(webhook.shape.topic)
+        spend_bytes(webhook.shape.topic, len(body))
+        delivery = delivery_of(webhook.shape, headers, body)
     except BaseException as error:
         slot.release()
         if isinstance(error, HubError) and not isinstance(error, NotSigned):
@@ -78,7 +78,7 @@ async def _received(
     if delivery.challenge is not None:
         slot.release()
         return Response(delivery.challenge, headers=_TEXT, media_type="text/plain")
-    produce_request = _produce_request(found.shape, delivery, gateway)
+    produce_request = _produce_request(webhook.shape, delivery, gateway)
     answer = await asyncio.shield(asyncio.wrap_future(gateway.submit(produce_request, slot)))
     answer, repeated = _as_sender_sees(answer)
     outcome: Outcome = "repeated" if repeated else "written" if _all_written(answer) else "refused"

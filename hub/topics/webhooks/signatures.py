@@ -189,27 +189,27 @@ DELIVERY_IDS: Mapping[Scheme, str] = {
 def signed_headers(how: Verification, body: bytes, now_s: float, delivery: str) -> dict[str, str]:
     """Return the headers with which a sender would sign this body: for a trial request."""
     secret, at = how.secrets[0], str(int(now_s))
-    found: dict[str, str] = {}
+    headers: dict[str, str] = {}
     match how.scheme:
         case "github":
-            found["X-Hub-Signature-256"] = "sha256=" + _digest(secret.encode(), body).hex()
+            headers["X-Hub-Signature-256"] = "sha256=" + _digest(secret.encode(), body).hex()
         case "shopify":
-            found["X-Shopify-Hmac-SHA256"] = base64.b64encode(_digest(secret.encode(), body)).decode()
+            headers["X-Shopify-Hmac-SHA256"] = base64.b64encode(_digest(secret.encode(), body)).decode()
         case "stripe":
             signature = _digest(secret.encode(), at.encode() + b"." + body).hex()
-            found["Stripe-Signature"] = f"t={at},v1={signature}"
+            headers["Stripe-Signature"] = f"t={at},v1={signature}"
         case "slack":
-            found["X-Slack-Request-Timestamp"] = at
-            found["X-Slack-Signature"] = "v0=" + _digest(secret.encode(), f"v0:{at}:".encode() + body).hex()
+            headers["X-Slack-Request-Timestamp"] = at
+            headers["X-Slack-Signature"] = "v0=" + _digest(secret.encode(), f"v0:{at}:".encode() + body).hex()
         case "standard":
             signed = _digest(_standard_secret(secret), f"{delivery}.{at}.".encode() + body)
-            found["webhook-timestamp"] = at
-            found["webhook-signature"] = "v1," + base64.b64encode(signed).decode()
+            headers["webhook-timestamp"] = at
+            headers["webhook-signature"] = "v1," + base64.b64encode(signed).decode()
         case "hmac":
             digest = _digest(secret.encode(), body, how.algorithm)
             shown = digest.hex() if how.encoding == "hex" else base64.b64encode(digest).decode()
-            found[how.header] = how.prefix + shown
+            headers[how.header] = how.prefix + shown
         case "gitlab" | "token":
-            found[how.header or "X-Gitlab-Token"] = how.prefix + secret
+            headers[how.header or "X-Gitlab-Token"] = how.prefix + secret
     named = DELIVERY_IDS.get(how.scheme, "")
-    return found if not named or named.startswith("$.") else found | {named: delivery}
+    return headers if not named or named.startswith("$.") else headers | {named: delivery}

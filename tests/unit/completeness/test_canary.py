@@ -240,7 +240,7 @@ def test_no_way_is_open_because_nothing_is_sent_any_more() -> None:
         canaries.canary.came("read", probe, now_s)
 
     sent(time.monotonic() - 100.0)
-    canaries._blind("send", "the registry does not answer")
+    canaries._mark_unknown("send", "the registry does not answer")
     assert {(each.state, each.lost) for each in canaries.rows()} == {(CanaryState.UNKNOWN, 0)}
     state, cause = canaries.state()
     assert state is CanaryState.UNKNOWN and cause == "none was sent for 100 s: the registry does not answer"
