@@ -298,7 +298,7 @@ def test_a_sink_acts_with_the_grants_of_its_owner(tmp_path: Path, owner: str) ->
             found.act("s", SinkEntry.model_validate({"from": "hr.pay", "owner": owner, "webhook": WEBHOOK}))
         with pytest.raises(Forbidden, match=r"may not write topic \"shop.big\""):
             found.act("s", entry(owner=owner, topic={"name": "shop.big"}))
-        with pytest.raises(ConfigError, match=r'owner "nobody" is no user'):
+        with pytest.raises(ConfigError, match=r'owner "nobody" is not a user'):
             found.act("s", entry(owner="nobody"))
 
     contextvars.copy_context().run(acted)
