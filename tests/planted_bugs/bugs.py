@@ -363,7 +363,7 @@ BUGS: dict[str, Bug] = {
     "a schema gets another id in each subject": Bug(
         "hub.schema_registry.registry.decide_register",
         "same = context.by_identity.get(identity(stored))\n    if same:",
-        "same = context.by_identity.get(identity(stored))\n    if same and asked is not None:",
+        "same = context.by_identity.get(identity(stored))\n    if same and requested_id is not None:",
         _REGISTRY,
         ("check_registry",),
     ),

@@ -57,7 +57,7 @@ def diff(
         since, to = _two(registry, subject, first, second)
         old, new = (registry.parsed(registry.version(subject, each)) for each in (since, to))
     changes = diff_schemas(new.schema_type, old, new)
-    told = readers(old, new)
+    report = readers(old, new)
     if output is Output.json:
         show_one(
             {
@@ -65,8 +65,8 @@ def diff(
                 "from": since,
                 "to": to,
                 "changes": [{"kind": each.kind, "path": each.path, "what": each.what} for each in changes],
-                "new_reads_old": not told.new_reads_old,
-                "old_reads_new": not told.old_reads_new,
+                "new_reads_old": not report.new_reads_old,
+                "old_reads_new": not report.old_reads_new,
                 "reasons": [
                     {
                         "reader": reader,
@@ -75,7 +75,7 @@ def diff(
                         "what": each.what,
                         "fix": each.fix,
                     }
-                    for reader, reasons in (("new", told.new_reads_old), ("old", told.old_reads_new))
+                    for reader, reasons in (("new", report.new_reads_old), ("old", report.old_reads_new))
                     for each in reasons
                 ],
             },
@@ -87,7 +87,7 @@ def diff(
         print(f"  {change}")
     if not changes:
         print("the schema has the same meaning")
-    for line in told.lines():
+    for line in report.lines():
         print(line)
 
 
@@ -176,7 +176,7 @@ def _show(made: Inferred, proposal: Proposal) -> None:
             "field": each.path or "(all)",
             "type": each.type,
             "confidence": each.confidence,
-            "seen": f"{each.seen} of {each.of}",
+            "seen": f"{each.samples} of {each.of}",
             "nulls": each.nulls,
             "types": dict(each.types),
             "examples": list(each.examples),
@@ -211,10 +211,10 @@ def _report(rows: list[dict[str, Any]]) -> None:
     console.print(table)
 
 
-def _format(path: Path, given: SampleFormat | None) -> str:
+def _format(path: Path, requested: SampleFormat | None) -> str:
     from hub.schema_registry.folder.samples import format_of
 
-    found = given.value if given is not None else format_of(path.name)
+    found = requested.value if requested is not None else format_of(path.name)
     if found is None:
         raise CallerError(
             f'file "{path}": its name does not show its format', hint="--format json, jsonl, csv or xml"
@@ -281,8 +281,8 @@ def _plain(value: Any) -> Any:
 def _name_of(text: str) -> str:
     """``shop.orders-value`` is ``shop.OrdersValue``."""
     space, _, last = text.rpartition(".")
-    words = last.replace("-", "_").replace(" ", "_").split("_")
-    pascal = "".join(each[:1].upper() + each[1:] for each in words) or "Record"
+    parts = last.replace("-", "_").replace(" ", "_").split("_")
+    pascal = "".join(each[:1].upper() + each[1:] for each in parts) or "Record"
     return f"{space}.{pascal}" if space else pascal
 
 

@@ -90,9 +90,9 @@ def touched(project: Path, made: FolderPlan, kafka: Settings | None = None) -> d
         topic = topic_of(item.subject)
         if topic is None or item.old is None or item.new is None or item.version is None:
             continue
-        what = found.setdefault(item.subject, _Found())
-        what.views = impacts(views, topic, item.old, item.new, item.version)
-        what.queries = query_impacts(queries, entities, topic, item.old, item.new, item.version, known)
+        impact = found.setdefault(item.subject, _Found())
+        impact.views = impacts(views, topic, item.old, item.new, item.version)
+        impact.queries = query_impacts(queries, entities, topic, item.old, item.new, item.version, known)
     if kafka is not None:
         for subject, readers in _readers(kafka, made).items():
             found.setdefault(subject, _Found()).readers = readers
@@ -130,7 +130,7 @@ def _queries(project: Path) -> list[SavedQuery]:
 
 
 def _affects_readers(item: Item) -> bool:
-    return any(each.seen_by_readers for each in item.changes)
+    return any(each.is_visible_to_readers for each in item.changes)
 
 
 def _readers(settings: Settings, made: FolderPlan) -> dict[str, Sequence[GroupReader]]:

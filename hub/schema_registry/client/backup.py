@@ -93,8 +93,8 @@ def records(content: Iterable[bytes], where: str) -> list[BackupRecord]:
             if number > 1:
                 found.append(_backup_record(value))
         except (ValueError, KeyError, TypeError, AttributeError):
-            what = "no backup of a registry" if number == 1 else "no record of a backup"
-            raise _wrong(where, number, what) from None
+            message = "no backup of a registry" if number == 1 else "no record of a backup"
+            raise _wrong(where, number, message) from None
         digest.update(line)
     if foot is None:
         raise _wrong(where, 1, "it is cut off: the last line, with the checksum, is missing")
@@ -151,9 +151,9 @@ def _decoded(text: str) -> bytes:
         raise ValueError(str(error)) from None
 
 
-def _wrong(where: str, line: int, what: str) -> ConfigError:
+def _wrong(where: str, line: int, message: str) -> ConfigError:
     return ConfigError(
-        what,
+        message,
         where=f"{where}:{line}:1",
         hint="make a new one: hub schema backup FILE; nothing was restored",
         code="HUB-1108",

@@ -75,9 +75,9 @@ def _refusal(answer: httpx.Response) -> HubError:
         message = str(orjson.loads(answer.content)["message"])
     except (ValueError, KeyError, TypeError):
         message = f"HTTP {answer.status_code}"
-    said = f"schema registry: {message}"
+    description = f"schema registry: {message}"
     if answer.status_code == 404:
-        return NotFound(said)
+        return NotFound(description)
     if answer.status_code == 409:
-        return Conflict(said, hint="make the change compatible, or change the level")
-    return CallerError(said) if answer.status_code < 500 else PeerError(said, code="HUB-3033")
+        return Conflict(description, hint="make the change compatible, or change the level")
+    return CallerError(description) if answer.status_code < 500 else PeerError(description, code="HUB-3033")

@@ -65,7 +65,7 @@ class JsonEncoder:
         except Misfit as misfit:
             path = place + "".join(reversed(misfit.path))
             hint = misfit.hint() if callable(misfit.hint) else misfit.hint
-            raise Unfit(f"{path}: {misfit.said}", hint=hint) from None
+            raise Unfit(f"{path}: {misfit.reason}", hint=hint) from None
         return bytes(out)
 
 
@@ -153,8 +153,8 @@ class _EncoderCompiler:
                 except Misfit as misfit:
                     if misfit.of_default:
                         raise
-                    said = f'field "{of.name}" of "{record}" is missing, and its default does not fit: '
-                    raise Misfit(said + misfit.said, of_default=True) from None
+                    prefix = f'field "{of.name}" of "{record}" is missing, and its default does not fit: '
+                    raise Misfit(prefix + misfit.reason, of_default=True) from None
                 made.append(bytes(found))
             out.steps_left -= 1 + (len(made[0]) >> 6)
             out += made[0]
@@ -223,10 +223,10 @@ def _record(name: str, fields: Sequence[_Field], names: Mapping[str, None]) -> E
         if type(value) is not dict:
             raise wrong(value, f'record "{name}"')
         step(out, 1 + len(fields), depth)
-        given = 0
+        present = 0
         for each in fields:
             if each.name in value:
-                given += 1
+                present += 1
                 try:
                     each.encode(value[each.name], out, depth + 1)
                 except Misfit as misfit:
@@ -237,7 +237,7 @@ def _record(name: str, fields: Sequence[_Field], names: Mapping[str, None]) -> E
             else:
                 _refuse_unknown(value, names, name)
                 raise Misfit(f'record "{name}" needs field "{each.name}", which has no default')
-        if given != len(value):
+        if present != len(value):
             _refuse_unknown(value, names, name)
 
     return encode
@@ -306,7 +306,7 @@ def _first_fit(candidates: Sequence[_UnionBranch], value: Any, out: Out, depth: 
         misfit = _tried(branch, value, out, depth)
         if misfit is not None:
             step(out, 1, depth)
-            refusals.append(f"{branch.shown}: {''.join(reversed(misfit.path))} {misfit.said}")
+            refusals.append(f"{branch.shown}: {''.join(reversed(misfit.path))} {misfit.reason}")
         elif fitted is None:
             fitted = branch
             if not branch.is_record:

@@ -134,7 +134,7 @@ class _TypePair:
             if at is None:
                 if not (nullable and each.kind == "null"):
                     expected = _shown(r) if r.kind != "union" else " or ".join(map(_shown, read))
-                    self._say(path, f"{_shown(each)} is not {expected}")
+                    self._report(path, f"{_shown(each)} is not {expected}")
                 of_writer.append("null" if each.kind == "null" else self._nothing())
             elif at in of_reader and each.name:  # two records of the writer's in one of the reader's
                 of_writer.append(self.alone(each, reads=False))
@@ -173,7 +173,7 @@ class _TypePair:
         if default in symbols:
             read["default"] = default
         elif strange := [each for each in w.symbols if each not in symbols]:
-            self._say(path, f"{', '.join(strange[:3])} is not a symbol of {r.name}, which has no default")
+            self._report(path, f"{', '.join(strange[:3])} is not a symbol of {r.name}, which has no default")
         return {"type": "enum", "name": name, "symbols": w.symbols}, read
 
     def alone(self, node: AvroNode, *, reads: bool) -> AvroType:
@@ -211,22 +211,22 @@ class _TypePair:
         """Return a type that no other resolves to: decoding fails at its place."""
         return {"type": "fixed", "name": self._name("", f" {len(self._names)}")[0], "size": 1}
 
-    def _say(self, path: str, what: str) -> None:
-        self.problems.append(f"{path}: {what}")
+    def _report(self, path: str, problem: str) -> None:
+        self.problems.append(f"{path}: {problem}")
 
 
-def _read_field(given: AvroField, of: AvroType) -> AvroType:
+def _read_field(field: AvroField, of: AvroType) -> AvroType:
     """Return the reader's field as nullable, with its default; the default is null without a usable one.
 
     The branch of the default comes first.
     """
-    default = given.spec.get("default")
-    if default is None or not is_value(default, given.type):
-        return {"name": given.name, "type": _nullable(of, first=True), "default": None}
+    default = field.spec.get("default")
+    if default is None or not is_value(default, field.type):
+        return {"name": field.name, "type": _nullable(of, first=True), "default": None}
     return {
-        "name": given.name,
+        "name": field.name,
         "type": _nullable(of, first=False),
-        "default": completed(default, given.type),
+        "default": completed(default, field.type),
     }
 
 

@@ -22,9 +22,8 @@ Skip = Callable[[bytes, int, int], int]
 class BrokenValue(Exception):
     """The bytes do not match the schema. ``offset`` counts from the beginning of the data."""
 
-    def __init__(self, said: str, offset: int) -> None:
-        super().__init__(f"{said} at byte {offset}")
-        self.said = said
+    def __init__(self, reason: str, offset: int) -> None:
+        super().__init__(f"{reason} at byte {offset}")
         self.offset = offset
 
 

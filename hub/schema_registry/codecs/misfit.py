@@ -43,9 +43,9 @@ class Misfit(Exception):
     A callable hint is evaluated only when the error is shown, so tried branches do not pay for it.
     """
 
-    def __init__(self, said: str, hint: Hint = None, *, of_default: bool = False) -> None:
-        super().__init__(said)
-        self.said = said
+    def __init__(self, reason: str, hint: Hint = None, *, of_default: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
         self.hint = hint
         self.of_default = of_default
         self.path: list[str] = []

@@ -64,8 +64,8 @@ class Question:
         reasons = _ANSWERS.get(self)
         if reasons is None:
             reasons = tuple(self._reserved_fields()) + tuple(self._incompatibilities())
-            said = sum(len(each.what) + len(each.fix) for each in reasons)
-            _ANSWERS.put(self, reasons, len(self.new.text) + 200 * (1 + len(self.earlier)) + said)
+            text_size = sum(len(each.what) + len(each.fix) for each in reasons)
+            _ANSWERS.put(self, reasons, len(self.new.text) + 200 * (1 + len(self.earlier)) + text_size)
         return reasons
 
     def _incompatibilities(self) -> list[Incompatibility]:

@@ -40,8 +40,8 @@ class SchemaSource:
         parts = [schema_type.encode(), text.encode("utf-8", "surrogatepass")]
         for name, each in named:
             parts += [name.encode("utf-8", "surrogatepass"), each.digest]
-        told_apart = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
-        return cls(schema_type, text, named, hashlib.sha256(told_apart).digest())
+        length_prefixed = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+        return cls(schema_type, text, named, hashlib.sha256(length_prefixed).digest())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SchemaSource) and self.digest == other.digest
@@ -104,12 +104,12 @@ class SchemaSource:
 
     def _needed(self) -> Iterator[tuple[str, SchemaSource]]:
         """Return the references, dependencies first, each once."""
-        seen: set[tuple[str, bytes]] = set()
+        visited: set[tuple[str, bytes]] = set()
 
         def walk(source: SchemaSource) -> Iterator[tuple[str, SchemaSource]]:
             for name, each in source.named:
-                if (name, each.digest) not in seen:
-                    seen.add((name, each.digest))
+                if (name, each.digest) not in visited:
+                    visited.add((name, each.digest))
                     yield from walk(each)
                     yield name, each
 

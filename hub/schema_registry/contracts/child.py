@@ -45,49 +45,49 @@ class ContractCache:
         self._contracts: OrderedDict[bytes, Contract] = OrderedDict()
         self._keys: dict[KeyQuestion, tuple[DataKey, float]] = {}
 
-    def tell(self, kind: bytes, payload: bytes = b"") -> None:
+    def send(self, kind: bytes, payload: bytes = b"") -> None:
         self._out.write(frame(kind, payload))
         self._out.flush()
 
     def answer(self, request: tuple[str, bytes, SchemaSource | None, Any]) -> None:
         """Execute one request: (operation, contract key, schema if the child must learn it, arguments)."""
-        what, key, source, arguments = request
+        operation, key, source, arguments = request
         contract = self._contracts.get(key)
         try:
             if contract is None:
                 if source is None:
-                    return self.tell(ASK)
+                    return self.send(ASK)
                 contract = self._contracts[key] = Contract(source)
                 if len(self._contracts) > _MOST_CONTRACTS:
                     self._contracts.popitem(last=False)
             self._contracts.move_to_end(key)
             signal.setitimer(signal.ITIMER_PROF, self._cpu_s)
             try:
-                self.tell(DONE, self._done(what, contract, arguments))
+                self.send(DONE, self._done(operation, contract, arguments))
             finally:
                 signal.setitimer(signal.ITIMER_PROF, 0.0)
         except RuleRefused as error:
-            told = _error_answer(error, rule=error.rule, dlq_topic=error.dlq_topic)
-            self.tell(REFUSED, orjson.dumps(told))
+            refusal = _error_answer(error, rule=error.rule, dlq_topic=error.dlq_topic)
+            self.send(REFUSED, orjson.dumps(refusal))
         except (CallerError, BrokenValue) as error:
-            self.tell(REFUSED, orjson.dumps(_error_answer(error)))
+            self.send(REFUSED, orjson.dumps(_error_answer(error)))
         except MemoryError:
-            self.tell(
+            self.send(
                 REFUSED,
                 orjson.dumps(
                     {"message": "the value needs more memory than its rules may take", "code": OVER_LIMIT}
                 ),
             )
 
-    def _done(self, what: str, contract: Contract, arguments: Any) -> bytes:
-        match what, arguments:
+    def _done(self, operation: str, contract: Contract, arguments: Any) -> bytes:
+        match operation, arguments:
             case "write", (value, place, most_steps, subject):
                 return contract.write(value, place, most_steps, self._call(subject))
             case "write_body", (body, place, subject):
                 return contract.write_body(body, place, self._call(subject))
             case "refusal", (data, start):
                 return (contract.refusal(data, start, self._call("")) or "").encode("utf-8", "replace")
-        raise CallerError(f"{what} is nothing that rules do")
+        raise CallerError(f"{operation} is nothing that rules do")
 
     def _call(self, subject: str) -> RuleCall:
         return RuleCall(self._began, subject, self._key)
@@ -98,7 +98,7 @@ class ContractCache:
         known = self._keys.get(question)
         if known is not None and now_s < known[1]:
             return known[0]
-        self.tell(KEY, orjson.dumps(question))
+        self.send(KEY, orjson.dumps(question))
         found: DataKey | None = read_request(self._source)
         if found is None:
             raise RuleAborted("it has no key")
@@ -108,7 +108,7 @@ class ContractCache:
         return found
 
     def _began(self, rule: str) -> None:
-        self.tell(RULE, rule.encode("utf-8", "replace"))
+        self.send(RULE, rule.encode("utf-8", "replace"))
 
 
 def _error_answer(error: CallerError | BrokenValue, **more: Any) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def main() -> None:
     source = os.fdopen(0, "rb")
     child = ContractCache(source, os.fdopen(os.dup(1), "wb"), cpu_s)
     os.dup2(2, 1)  # printed text goes to the log, not among the answers
-    child.tell(READY)
+    child.send(READY)
     while select.select([source], [], [], IDLE_S)[0]:
         request = read_request(source)
         if request is None:

@@ -44,9 +44,9 @@ def _rules(plan: RulePlan, kind: str) -> Iterator[tuple[ContractRule, frozenset[
 
 
 def _of(source: SchemaSource, rule: ContractRule, field: str) -> EncryptedField:
-    given = {**properties_of(source.metadata), **rule.params}
-    algorithm = given.get("encrypt.dek.algorithm") or DEFAULT_ALGORITHM
-    return EncryptedField(field, rule.name, str(given.get("encrypt.kek.name") or ""), str(algorithm))
+    params = {**properties_of(source.metadata), **rule.params}
+    algorithm = params.get("encrypt.dek.algorithm") or DEFAULT_ALGORITHM
+    return EncryptedField(field, rule.name, str(params.get("encrypt.kek.name") or ""), str(algorithm))
 
 
 def _fields(source: SchemaSource, wanted: frozenset[str]) -> Iterator[str]:

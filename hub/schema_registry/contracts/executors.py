@@ -176,12 +176,12 @@ class Contract:
         cannot be executed. Raises BrokenValue.
         """
         write, read = self._plans[Mode.WRITE], executable_part(self._plans[Mode.READ])
-        asked = RulePlan(Mode.WRITE, write.every, judged_by(write), write.source)
-        if self._encoding or not (asked or read):
+        conditions = RulePlan(Mode.WRITE, write.every, judged_by(write), write.source)
+        if self._encoding or not (conditions or read):
             return None
         value = self.form.decoded(data, start)
         try:
-            self._run(asked, value, call)
+            self._run(conditions, value, call)
             self._run(read, value, call)
         except RuleRefused as refused:
             return refused.message

@@ -92,19 +92,19 @@ class ContractRule:
     params: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, said: Any) -> ContractRule:
+    def of(cls, declared: Any) -> ContractRule:
         """Parse a rule from JSON. Raises RuleRefused for a malformed one."""
-        if not isinstance(said, Mapping):
+        if not isinstance(declared, Mapping):
             raise RuleRefused("a rule is not an object", "", code=NOT_EXECUTABLE)
         texts = {
-            name: said.get(name)
+            name: declared.get(name)
             for name in ("name", "kind", "mode", "type", "expr", "onSuccess", "onFailure", "doc")
         }
         name = str(texts["name"] or "")
         wrong = next(
             (each for each, value in texts.items() if value is not None and not isinstance(value, str)), None
         )
-        params = said.get("params") or {}
+        params = declared.get("params") or {}
         if wrong is None and not isinstance(params, Mapping):
             wrong = "params"
         if wrong is not None:
@@ -119,7 +119,7 @@ class ContractRule:
             texts["expr"],
             texts["onSuccess"],
             texts["onFailure"],
-            said.get("disabled") is True,
+            declared.get("disabled") is True,
             texts["doc"],
             params,
         )
@@ -129,10 +129,10 @@ class ContractRule:
 
     def action(self, mode: Mode, *, failed: bool) -> str:
         """Return the name of the action to take."""
-        said = self.on_failure if failed else self.on_success
-        if said and self.mode in _BOTH.values() and "," in said:
-            said = said.split(",")[0 if mode in _FIRST else 1]
-        return said or ("ERROR" if failed else "NONE")
+        name = self.on_failure if failed else self.on_success
+        if name and self.mode in _BOTH.values() and "," in name:
+            name = name.split(",")[0 if mode in _FIRST else 1]
+        return name or ("ERROR" if failed else "NONE")
 
     @property
     def is_executable(self) -> bool:
@@ -178,14 +178,16 @@ def plan_of(rule_set: Mapping[str, Any] | None, mode: Mode, part: str | None = N
         raise RuleRefused("the rule set is not an object", part, code=NOT_EXECUTABLE)
     if not rule_set or rule_set.get("enableAt") not in (None, "ALL", "CLIENT"):
         return RulePlan(mode)
-    said = rule_set.get(part) or ()
-    if not isinstance(said, Sequence) or isinstance(said, str):
+    declared = rule_set.get(part) or ()
+    if not isinstance(declared, Sequence) or isinstance(declared, str):
         raise RuleRefused(f"{part} of the rule set is not a list", part, code=NOT_EXECUTABLE)
-    if len(said) > MOST_RULES:
+    if len(declared) > MOST_RULES:
         raise RuleRefused(
-            f"{part} of the rule set has {len(said)} rules, {MOST_RULES} are executed", part, code=OVER_LIMIT
+            f"{part} of the rule set has {len(declared)} rules, {MOST_RULES} are executed",
+            part,
+            code=OVER_LIMIT,
         )
-    source = tuple(reversed(said)) if mode in _REVERSED else tuple(said)
+    source = tuple(reversed(declared)) if mode in _REVERSED else tuple(declared)
     every = tuple(map(ContractRule.of, source))
     return RulePlan(mode, every, tuple(n for n, rule in enumerate(every) if rule.applies(mode)), source)
 

@@ -80,7 +80,7 @@ class _RuleProcess:
         self.is_ready = False
 
     def ask(
-        self, what: str, key: bytes, source: SchemaSource, arguments: Any, keys: KeySource | None
+        self, operation: str, key: bytes, source: SchemaSource, arguments: Any, keys: KeySource | None
     ) -> bytes:
         """Send a request and return its result. ``keys`` has the data keys that the child asks for.
 
@@ -92,7 +92,7 @@ class _RuleProcess:
                 raise _Died("")
             self.is_ready = True
         rule, failed = "", None
-        self._send((what, key, None if key in self._known else source, arguments))
+        self._send((operation, key, None if key in self._known else source, arguments))
         deadline = time.monotonic() + _WALL_S
         while True:
             try:
@@ -103,7 +103,7 @@ class _RuleProcess:
                 rule = payload.decode("utf-8", "replace")
             elif kind == ASK:
                 self._known.discard(key)
-                self._send((what, key, source, arguments))
+                self._send((operation, key, source, arguments))
             elif kind == KEY:
                 try:
                     self._send(_data_key(keys, arguments[-1], payload))
@@ -172,10 +172,12 @@ def _without_key(rule: str, error: HubError) -> HubError:
     return RuleRefused(message, rule, hint=error.hint, code=error.code)
 
 
-def _refused(told: Any) -> Exception:
-    message, hint, code = str(told["message"]), told.get("hint"), str(told.get("code") or "")
-    if "rule" in told:
-        return RuleRefused(message, str(told["rule"]), dlq_topic=told.get("dlq_topic"), hint=hint, code=code)
+def _refused(refusal: Any) -> Exception:
+    message, hint, code = str(refusal["message"]), refusal.get("hint"), str(refusal.get("code") or "")
+    if "rule" in refusal:
+        return RuleRefused(
+            message, str(refusal["rule"]), dlq_topic=refusal.get("dlq_topic"), hint=hint, code=code
+        )
     if code == Unfit.code:
         return Unfit(message, hint=hint)
     return CallerError(message, hint=hint, code=code) if code else BrokenValue(message, 0)
@@ -226,7 +228,7 @@ class RuleRunner:
             return None
         return lambda data, start: self.ask("refusal", source, (data, start)).decode() or None
 
-    def ask(self, what: str, source: SchemaSource, arguments: Any) -> bytes:
+    def ask(self, operation: str, source: SchemaSource, arguments: Any) -> bytes:
         """Execute one request.
 
         Raises the child's errors; RuleRefused when the rule ended the child; PeerError.
@@ -236,19 +238,19 @@ class RuleRunner:
         if not self._room.acquire(timeout=_WALL_S):
             raise PeerError("rules of other schemas are being executed", hint="try again")
         try:
-            return self._asked(what, key, source, arguments)
+            return self._ask_child(operation, key, source, arguments)
         finally:
             self._room.release()
 
-    def _asked(self, what: str, key: bytes, source: SchemaSource, arguments: Any) -> bytes:
+    def _ask_child(self, operation: str, key: bytes, source: SchemaSource, arguments: Any) -> bytes:
         child, was_used = self._take()
         try:
-            answer = child.ask(what, key, source, arguments, self.keys)
+            answer = child.ask(operation, key, source, arguments, self.keys)
         except _Died as died:
             child.close()
             rule = str(died)
             if not rule and was_used:  # the child ended while it was idle
-                return self._asked(what, key, source, arguments)
+                return self._ask_child(operation, key, source, arguments)
             if not child.is_ready:
                 raise HubFault(
                     "the process that executes rules of schemas does not start",

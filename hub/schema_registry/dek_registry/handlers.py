@@ -65,10 +65,10 @@ class DekHandlers:
 
     def kek_names(self, call: HttpCall) -> HttpAnswer:
         prefixes, deleted = call.query.get("subjectPrefix", []), call.flag("deleted")
-        found = self._node.read(lambda state: state.kek_names(prefixes, deleted=deleted))
+        every = self._node.read(lambda state: state.kek_names(prefixes, deleted=deleted))
         context = _context(call)
-        mine = [names.split(each)[1] for each in found if names.context_of(each) == context]
-        return HttpAnswer.of(call.page(mine))
+        in_context = [names.split(each)[1] for each in every if names.context_of(each) == context]
+        return HttpAnswer.of(call.page(in_context))
 
     def kek(self, call: HttpCall) -> HttpAnswer:
         name, deleted = _kek_name(call), call.flag("deleted")
@@ -124,8 +124,8 @@ class DekHandlers:
 
     def create_dek(self, call: HttpCall) -> HttpAnswer:
         body = call.json()
-        given = call.params[1] if len(call.params) > 1 else body.get("subject")
-        subject = checked_subject(given)
+        requested = call.params[1] if len(call.params) > 1 else body.get("subject")
+        subject = checked_subject(requested)
         require(Action.write, Resource(Kind.subject, subject))
         self._writable(subject)
         new_id = dek_id_of(_kek_name(call, subject), subject, body)
@@ -202,8 +202,8 @@ class DekHandlers:
 
 def _context(call: HttpCall) -> str:
     """Return the context that a request about KEKs names; the default one without."""
-    given = call.text("context")
-    return names.context_named(given) if given else names.DEFAULT_CONTEXT
+    context = call.text("context")
+    return names.context_named(context) if context else names.DEFAULT_CONTEXT
 
 
 def _kek_name(call: HttpCall, subject: str | None = None) -> str:

@@ -93,10 +93,10 @@ class DekRegistryState:
             if not found:
                 raise key_not_found(wanted.subject)
             return found[-1]
-        one = self.deks.get(wanted)
-        if one is None or (one.deleted and not deleted):
+        dek = self.deks.get(wanted)
+        if dek is None or (dek.deleted and not deleted):
             raise key_not_found(wanted.subject)
-        return one
+        return dek
 
 
 # ---- decisions

@@ -131,13 +131,13 @@ class _AvroDescriber:
 
 
 def _with_logical(kind: str, schema: Mapping[str, Any]) -> FieldShape:
-    said = schema.get("logicalType")
-    meant = _LOGICAL.get((kind, said)) if isinstance(said, str) else None
+    logical_type = schema.get("logicalType")
+    type_name = _LOGICAL.get((kind, logical_type)) if isinstance(logical_type, str) else None
     plain = "bytes" if kind == "fixed" else kind
-    if meant is None:
+    if type_name is None:
         return FieldShape(plain)
-    detail = f"({schema.get('precision')},{schema.get('scale', 0)})" if meant == "decimal" else ""
-    return FieldShape(meant, logical=f"{said}{detail}")
+    detail = f"({schema.get('precision')},{schema.get('scale', 0)})" if type_name == "decimal" else ""
+    return FieldShape(type_name, logical=f"{logical_type}{detail}")
 
 
 def _full(name: Any, space: Any) -> str:

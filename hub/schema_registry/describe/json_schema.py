@@ -123,21 +123,21 @@ class _JsonSchemaDescriber:
     def _field(self, name: str, node: Any, required: bool, document: Any) -> SchemaField:
         document = self._homes.get(id(node), document)
         shape = self.shape(node, document, "")
-        said = node if isinstance(node, dict) else {}
+        keywords = node if isinstance(node, dict) else {}
         return SchemaField(
             name,
             replace(shape, optional=shape.optional or not required),
-            doc=_doc(said),
-            tags=_tags(said),
-            default=dumped(said["default"]).decode() if "default" in said else None,
+            doc=_doc(keywords),
+            tags=_tags(keywords),
+            default=dumped(keywords["default"]).decode() if "default" in keywords else None,
             own=document is self._own,
         )
 
     def _keep(
-        self, made: SchemaType, said: Mapping[str, Any], document: Any, name: str, is_root: bool = False
+        self, made: SchemaType, keywords: Mapping[str, Any], document: Any, name: str, is_root: bool = False
     ) -> str:
         """Store a type under a unique name; return the name."""
-        title = said.get("title")
+        title = keywords.get("title")
         own = title if isinstance(title, str) and title else name
         wanted = own or ("root" if is_root else f"({made.kind})")
         free, number = wanted, len(self.types)
@@ -146,8 +146,8 @@ class _JsonSchemaDescriber:
         self.types[free] = replace(
             made,
             name=free,
-            doc=_doc(said),
-            tags=_tags(said),
+            doc=_doc(keywords),
+            tags=_tags(keywords),
             named=bool(own),
             own=document is self._own,
             called="" if free == wanted else wanted,
@@ -179,7 +179,7 @@ class _JsonSchemaDescriber:
                 added["properties"].update(each["properties"])
                 inner += each["properties"].values()
             if home is not document:
-                self._homes.update({id(one): home for one in inner if isinstance(one, dict)})
+                self._homes.update({id(schema): home for schema in inner if isinstance(schema, dict)})
             if isinstance(each.get("required"), list):
                 self._repeats(len(each["required"]))
                 added["required"] += each["required"]
@@ -188,18 +188,18 @@ class _JsonSchemaDescriber:
                     added.setdefault(key, each[key])
         return added if added["properties"] else {key: added[key] for key in added if key != "properties"}
 
-    def _parts(self, node: Any, document: Any, seen: set[int]) -> Iterator[tuple[dict[str, Any], Any]]:
+    def _parts(self, node: Any, document: Any, visited: set[int]) -> Iterator[tuple[dict[str, Any], Any]]:
         """Yield the node and its ``allOf`` parts, each with the document that its references start from."""
-        if not isinstance(node, dict) or id(node) in seen:
+        if not isinstance(node, dict) or id(node) in visited:
             return
-        seen.add(id(node))
+        visited.add(id(node))
         if isinstance(node.get("$ref"), str):
             target, other, _ = self._resolved(node["$ref"], document)
-            yield from self._parts(target, other, seen)
+            yield from self._parts(target, other, visited)
             return
         yield node, document
         for each in node["allOf"] if isinstance(node.get("allOf"), list) else ():
-            yield from self._parts(each, document, seen)
+            yield from self._parts(each, document, visited)
 
     def _resolved(self, ref: str, document: Any) -> tuple[Any, Any, str]:
         """Return (the referenced node, its document, the name of its place)."""
@@ -243,15 +243,15 @@ def _symbols(node: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _scalar(node: Mapping[str, Any]) -> FieldShape:
-    kind, said = node.get("type"), node.get("format")
+    kind, format_name = node.get("type"), node.get("format")
     if kind in _PLAIN:
         return FieldShape(_PLAIN[kind], optional=kind == "null")
     if kind != "string":
         return FieldShape("any")
     if node.get("contentEncoding") == "base64":
         return FieldShape("bytes", logical="base64")
-    if isinstance(said, str):
-        return FieldShape(_FORMATS.get(said, "string"), logical=said)
+    if isinstance(format_name, str):
+        return FieldShape(_FORMATS.get(format_name, "string"), logical=format_name)
     return FieldShape("string")
 
 

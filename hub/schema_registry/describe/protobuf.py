@@ -164,12 +164,14 @@ def _shape(
     if type_name in entries:
         value = _single(entries[type_name])
         return FieldShape("map", value.of, logical=value.logical)
-    one = _single(field)
+    element = _single(field)
     if field.label == field.LABEL_REPEATED:
-        return FieldShape("array", one.of, logical=one.logical)
-    said = is_proto2 and field.label == field.LABEL_OPTIONAL  # in proto3 a field without a label has this one
-    optional = one.optional or said or field.proto3_optional or field.HasField("oneof_index")
-    return FieldShape(one.type, one.of, optional, one.logical)
+        return FieldShape("array", element.of, logical=element.logical)
+    is_labeled = (
+        is_proto2 and field.label == field.LABEL_OPTIONAL
+    )  # in proto3 a field without a label has this one
+    optional = element.optional or is_labeled or field.proto3_optional or field.HasField("oneof_index")
+    return FieldShape(element.type, element.of, optional, element.logical)
 
 
 def _single(field: FieldDescriptorProto) -> FieldShape:
@@ -199,9 +201,9 @@ def _meta(declared: Any) -> tuple[str, frozenset[str]]:
             known = inside(meta)
         except DecodeError:  # another extension with that number
             continue
-        for said in _texts(known, _META_DOC):
-            doc = said.decode(errors="replace")
-        tags |= {said.decode(errors="replace") for said in _texts(known, _META_TAGS)}
+        for value in _texts(known, _META_DOC):
+            doc = value.decode(errors="replace")
+        tags |= {value.decode(errors="replace") for value in _texts(known, _META_TAGS)}
     return doc, frozenset(tags)
 
 

@@ -64,22 +64,22 @@ class KmsClient:
 
     def wrap(self, kms_type: str, kms_key_id: str, key: bytes) -> bytes:
         """Return the key, encrypted by the KMS. Raises KeyRefused, KmsFailed."""
-        return self._asked(kms_type, kms_key_id, lambda aead: aead.encrypt(key, _NO_DATA))
+        return self._call_kms(kms_type, kms_key_id, lambda aead: aead.encrypt(key, _NO_DATA))
 
     def unwrap(self, kms_type: str, kms_key_id: str, wrapped: bytes) -> bytes:
         """Return the key that ``wrap`` encrypted. Raises KeyRefused, KmsFailed."""
-        return self._asked(kms_type, kms_key_id, lambda aead: aead.decrypt(wrapped, _NO_DATA))
+        return self._call_kms(kms_type, kms_key_id, lambda aead: aead.decrypt(wrapped, _NO_DATA))
 
-    def _asked(self, kms_type: str, kms_key_id: str, ask: Callable[[Aead], bytes]) -> bytes:
+    def _call_kms(self, kms_type: str, kms_key_id: str, call: Callable[[Aead], bytes]) -> bytes:
         url = f"{kms_type}://{kms_key_id}"
-        found = next((each for each in self._allowed if each.covers(url)), None)
-        if found is None:
+        access = next((each for each in self._allowed if each.covers(url)), None)
+        if access is None:
             raise KeyRefused(
                 f'KMS key "{url}": this hub has no access to it',
                 hint="name it under `kms` in hub.yaml: docs/how-to/encrypt-fields.md",
             )
         try:
-            return ask(self._aead(kms_type, url, found))
+            return call(self._aead(kms_type, url, access))
         except HubError:
             raise
         except Exception as error:  # noqa: BLE001 - drivers raise anything

@@ -39,6 +39,6 @@ class SharedKeys:
             raise _failed("raw", error) from None
 
 
-def _failed(what: str, error: KmsFailed | KeyRefused) -> RequestRefused:
+def _failed(form: str, error: KmsFailed | KeyRefused) -> RequestRefused:
     hint = f": {error.hint}" if error.hint else ""
-    return RequestRefused(500, 50070, f"Could not generate {what} dek: {error.message}{hint}")
+    return RequestRefused(500, 50070, f"Could not generate {form} dek: {error.message}{hint}")

@@ -27,7 +27,7 @@ class AvroDiff:
 
     def __init__(self, old: AvroNode, new: AvroNode) -> None:
         self._old, self._new = old, new
-        self._seen: set[tuple[AvroNode, AvroNode]] = set()
+        self._compared: set[tuple[AvroNode, AvroNode]] = set()
         self._depth = 0
 
     def changes(self) -> Iterator[SchemaChange]:
@@ -46,9 +46,9 @@ class AvroDiff:
             inner = f"{path}{'[]' if new.kind == 'array' else '{}'}"
             yield from self._types(inner, old.item, new.item, f"`{inner}`")
         elif new.name:
-            if (old, new) in self._seen:
+            if (old, new) in self._compared:
                 return
-            self._seen.add((old, new))
+            self._compared.add((old, new))
             yield from self._named(path, old, new)
         if _logical(old) != _logical(new):
             yield _type_changed(path, old, new, called)

@@ -10,7 +10,7 @@ from typing import Any
 
 # Depth of types that are compared. A limit of our own: Python's is per process, and a library may raise it.
 MOST_CHAINED = 200
-_NOT_SEEN = frozenset({"doc", "title", "description", "metadata", "spelling", "aliases", "sort order"})
+_INVISIBLE = frozenset({"doc", "title", "description", "metadata", "spelling", "aliases", "sort order"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ class SchemaChange:
         return self.what
 
     @property
-    def seen_by_readers(self) -> bool:
+    def is_visible_to_readers(self) -> bool:
         """True if a reader of the events could notice it; not for docs, metadata, aliases and sort orders."""
-        return self.kind not in _NOT_SEEN
+        return self.kind not in _INVISIBLE
 
 
 def counted(step: Callable[..., Iterator[SchemaChange]]) -> Callable[..., Iterator[SchemaChange]]:
@@ -81,12 +81,12 @@ def doc_changes(path: str, called: str, old: Any, new: Any, word: str = "doc") -
     if same_json(old, new):
         return
     if old is None:
-        what = f"{called} got the {word} {as_json(new)}"
+        message = f"{called} got the {word} {as_json(new)}"
     elif new is None:
-        what = f"{called} lost its {word}"
+        message = f"{called} lost its {word}"
     else:
-        what = f"the {word} of {called} is now {as_json(new)}"
-    yield SchemaChange(word, path, what)
+        message = f"the {word} of {called} is now {as_json(new)}"
+    yield SchemaChange(word, path, message)
 
 
 def field_path(path: str, name: str) -> str:

@@ -56,7 +56,7 @@ class FileSettings(SchemaSettings):
     references: list[ReferenceSetting] = Field(default_factory=list)
 
     @model_validator(mode="after")
-    def _one_of(self) -> FileSettings:
+    def _refuse_two_declarations(self) -> FileSettings:
         if self.subject is not None and self.subjects is not None:
             raise ValueError("subject and subjects say the same: keep one")
         return self

@@ -59,16 +59,16 @@ def infer(values: Iterable[Any], name: str = "Record", *, text_only: bool = Fals
     ``text_only``: the samples' format has only text (CSV, XML), so numbers and booleans are parsed from it.
     Raises CallerError when there is no sample, or one that is not JSON.
     """
-    seen = PlaceSamples()
+    samples = PlaceSamples()
     for value in values:
-        seen.take(value)
-    if seen.count == seen.nulls:
+        samples.take(value)
+    if samples.count == samples.nulls:
         raise CallerError(
             "no sample was given to infer a schema from", hint="name a file or topic with records"
         )
     decided = _Decider(text_only)
     full = ".".join(_valid(each) for each in name.split(".") if each) or "Record"
-    kind = decided.kind(seen, "", full.rpartition(".")[2], seen.count)
+    kind = decided.kind(samples, "", full.rpartition(".")[2], samples.count)
     namespace = full.rpartition(".")[0]
     avro = avro_shape(kind)
     if namespace and isinstance(avro, dict) and avro["type"] in ("record", "enum"):
@@ -78,7 +78,7 @@ def infer(values: Iterable[Any], name: str = "Record", *, text_only: bool = Fals
         "title": full,
         **json_schema_shape(kind),
     }
-    return Inferred(avro, json_schema, tuple(decided.reports), seen.count, kind)
+    return Inferred(avro, json_schema, tuple(decided.reports), samples.count, kind)
 
 
 class _Decider:
@@ -87,47 +87,49 @@ class _Decider:
         self.reports: list[FieldReport] = []
         self._names: set[str] = set()
 
-    def kind(self, seen: PlaceSamples, path: str, name: str, of: int) -> InferredKind:
+    def kind(self, samples: PlaceSamples, path: str, name: str, of: int) -> InferredKind:
         """Decide the type of a place; reports are in the order of the places."""
         at = len(self.reports)
-        made = self._kind(seen, path, name)
-        made.nullable = made.nullable or seen.nulls > 0 or seen.count < of
+        made = self._kind(samples, path, name)
+        made.nullable = made.nullable or samples.nulls > 0 or samples.count < of
         if path or made.name != "record":
-            self.reports.insert(at, self._report(seen, path, made, of))
+            self.reports.insert(at, self._report(samples, path, made, of))
         return made
 
-    def _kind(self, seen: PlaceSamples, path: str, name: str) -> InferredKind:
-        kinds = dict(seen.kinds)
+    def _kind(self, samples: PlaceSamples, path: str, name: str) -> InferredKind:
+        kinds = dict(samples.kinds)
         if "double" in kinds:
             kinds["double"] += kinds.pop("long", 0)
         if not kinds:
             return InferredKind("string", nullable=True)
         if self.text_only and "array" in kinds and len(kinds) > 1:  # one child here, several there
-            return self._list_of_all(seen, path, name)
+            return self._list_of_all(samples, path, name)
         if len(kinds) > 1:
             order = ("boolean", "long", "double", "string", "object", "array")
-            found = [self._one(each, seen, path, name, alone=False) for each in order if each in kinds]
+            found = [self._kind_of(each, samples, path, name, alone=False) for each in order if each in kinds]
             return InferredKind("union", branches=tuple(found))
-        return self._one(next(iter(kinds)), seen, path, name, alone=True)
+        return self._kind_of(next(iter(kinds)), samples, path, name, alone=True)
 
-    def _one(self, kind: str, seen: PlaceSamples, path: str, name: str, *, alone: bool) -> InferredKind:
+    def _kind_of(
+        self, kind: str, samples: PlaceSamples, path: str, name: str, *, alone: bool
+    ) -> InferredKind:
         if kind == "object":
-            return self._object(seen, path, name)
+            return self._object(samples, path, name)
         if kind == "array":
-            items = seen.items or PlaceSamples()
+            items = samples.items or PlaceSamples()
             inner = self.kind(items, f"{path}[]", _singular(name), items.count)
             return InferredKind("array", inner=inner)
         if kind == "string" and alone:
-            return self._text(seen, name)
-        if kind == "long" and alone and _MS[0] <= seen.least and seen.most < _MS[1]:
+            return self._text(samples, name)
+        if kind == "long" and alone and _MS[0] <= samples.least and samples.most < _MS[1]:
             last = path.rpartition(".")[2]
             if _TIME_NAME.fullmatch(last):
                 return InferredKind("timestamp-millis", of_integers=True)
         return InferredKind(kind)
 
-    def _text(self, seen: PlaceSamples, name: str) -> InferredKind:
-        texts = seen.kinds["string"]
-        formats = seen.formats
+    def _text(self, samples: PlaceSamples, name: str) -> InferredKind:
+        texts = samples.kinds["string"]
+        formats = samples.formats
         for each in ("uuid", "date"):
             if formats[each] == texts:
                 return InferredKind(each)
@@ -141,26 +143,26 @@ class _Decider:
                 return InferredKind("boolean")
             if formats["long"] + formats["double"] == texts:
                 return InferredKind("double" if formats["double"] else "long")
-        distinct = len(seen.texts)
-        few = 2 <= distinct <= min(ENUM_SYMBOLS, texts // 4) and not seen.has_more_texts
+        distinct = len(samples.texts)
+        few = 2 <= distinct <= min(ENUM_SYMBOLS, texts // 4) and not samples.has_more_texts
         if (
             few
             and texts >= ENUM_SAMPLES
-            and all(_NAME.fullmatch(each) and len(each) <= 40 for each in seen.texts)
+            and all(_NAME.fullmatch(each) and len(each) <= 40 for each in samples.texts)
         ):
-            return InferredKind("enum", symbols=tuple(sorted(seen.texts)), type_name=self._type_name(name))
+            return InferredKind("enum", symbols=tuple(sorted(samples.texts)), type_name=self._type_name(name))
         return InferredKind("string", format="email" if formats["email"] == texts else "")
 
-    def _object(self, seen: PlaceSamples, path: str, name: str) -> InferredKind:
-        objects = seen.kinds["object"]
-        if not seen.fields or _keys_are_data(seen.fields, objects):
+    def _object(self, samples: PlaceSamples, path: str, name: str) -> InferredKind:
+        objects = samples.kinds["object"]
+        if not samples.fields or _keys_are_data(samples.fields, objects):
             values = PlaceSamples()
-            for each in seen.fields.values():
+            for each in samples.fields.values():
                 values.add(each)
             return InferredKind("map", inner=self.kind(values, f"{path}{{}}", _singular(name), values.count))
         made = InferredKind("record", type_name=self._type_name(name) if path else _unique(name, self._names))
         taken: set[str] = set()
-        for key, each in seen.fields.items():
+        for key, each in samples.fields.items():
             field_name = _unique(_valid(key), taken)
             kind = self.kind(each, f"{path}.{key}" if path else key, f"{name}_{field_name}", objects)
             made.fields[key] = field_name, kind
@@ -168,40 +170,40 @@ class _Decider:
                 made.required.add(key)
         return made
 
-    def _list_of_all(self, seen: PlaceSamples, path: str, name: str) -> InferredKind:
+    def _list_of_all(self, samples: PlaceSamples, path: str, name: str) -> InferredKind:
         """Merge the places of single values and of items into one list type."""
         alone = PlaceSamples(
-            seen.count - seen.kinds["array"] - seen.nulls,
+            samples.count - samples.kinds["array"] - samples.nulls,
             0,
-            Counter({kind: times for kind, times in seen.kinds.items() if kind != "array"}),
-            seen.formats,
-            seen.texts,
-            seen.has_more_texts,
-            examples=list(seen.examples),
-            fields=seen.fields,
+            Counter({kind: times for kind, times in samples.kinds.items() if kind != "array"}),
+            samples.formats,
+            samples.texts,
+            samples.has_more_texts,
+            examples=list(samples.examples),
+            fields=samples.fields,
         )
-        if seen.items is not None:
-            alone.add(seen.items)
+        if samples.items is not None:
+            alone.add(samples.items)
         inner = self.kind(alone, f"{path}[]", _singular(name), alone.count)
         return InferredKind("array", inner=inner, single_is_list=True)
 
     def _type_name(self, name: str) -> str:
-        words = [each for each in re.split(r"[^A-Za-z0-9]+", name) if each]
-        pascal = "".join(each[0].upper() + each[1:] for each in words)
+        parts = [each for each in re.split(r"[^A-Za-z0-9]+", name) if each]
+        pascal = "".join(each[0].upper() + each[1:] for each in parts)
         return _unique(pascal if pascal and pascal[0].isalpha() else f"T{pascal}", self._names)
 
-    def _report(self, seen: PlaceSamples, path: str, kind: InferredKind, of: int) -> FieldReport:
-        values = seen.count - seen.nulls
-        kinds = dict(seen.kinds)
+    def _report(self, samples: PlaceSamples, path: str, kind: InferredKind, of: int) -> FieldReport:
+        values = samples.count - samples.nulls
+        kinds = dict(samples.kinds)
         if kind.name == "double":
             kinds["double"] = kinds.get("double", 0) + kinds.get("long", 0)
         share = 1.0 if self.text_only or not values else max(kinds.values(), default=0) / values
         remarks = []
         if kind.format:
             remarks.append(f"looks like {kind.format}: personal data? tag it")
-        if kind.name in ("date", *_TIMES) and seen.kinds["string"]:
+        if kind.name in ("date", *_TIMES) and samples.kinds["string"]:
             remarks.append("text that is to be converted")
-        if seen.least < -_LONGEST or seen.most >= _LONGEST:
+        if samples.least < -_LONGEST or samples.most >= _LONGEST:
             remarks.append("has integers beyond 64 bits, which a double rounds")
         last = path.rpartition(".")[2].removesuffix("[]").removesuffix("{}")
         if last and not _NAME.fullmatch(last):
@@ -209,12 +211,12 @@ class _Decider:
         return FieldReport(
             path,
             kind_text(kind),
-            seen.count,
+            samples.count,
             of,
-            seen.nulls,
+            samples.nulls,
             round(share * values / (values + 1), 2),
-            dict(sorted(seen.kinds.items())),
-            tuple(seen.examples),
+            dict(sorted(samples.kinds.items())),
+            tuple(samples.examples),
             "; ".join(remarks),
         )
 

@@ -50,7 +50,7 @@ class JsonSchemaDiff:
 
     def __init__(self, old: Any, new: Any) -> None:
         self._old, self._new = old, new
-        self._seen: set[tuple[int, int]] = set()
+        self._compared: set[tuple[int, int]] = set()
         self._depth = 0
 
     def changes(self) -> Iterator[SchemaChange]:
@@ -69,8 +69,8 @@ class JsonSchemaDiff:
         refs = tuple(each.get("$ref") if isinstance(each, dict) else None for each in (old, new))
         called = f"`{path}`" if path else "the schema"
         if refs[0] != refs[1]:
-            said = [f"`{each}`" if each else "written out" for each in refs]
-            yield SchemaChange("reference", path, f"{called} was {said[0]} and is {said[1]}")
+            targets = [f"`{each}`" if each else "written out" for each in refs]
+            yield SchemaChange("reference", path, f"{called} was {targets[0]} and is {targets[1]}")
         if None not in refs:
             beside = [{key: each[key] for key in each if key != "$ref"} for each in (old, new)]
             yield from self._keywords(path, called, *beside)
@@ -79,8 +79,8 @@ class JsonSchemaDiff:
             if old is not new:
                 yield SchemaChange("type changed", path, f"{called} was {as_json(old)} and is {as_json(new)}")
             return
-        if (id(old), id(new)) not in self._seen:
-            self._seen.add((id(old), id(new)))
+        if (id(old), id(new)) not in self._compared:
+            self._compared.add((id(old), id(new)))
             if "$ref" not in old and "$ref" not in new:
                 yield from self._keywords(path, called, old, new)
 

@@ -69,10 +69,10 @@ def load(root: Path, declared: Mapping[Path, Sequence[DeclaredSchema]] | None = 
                 hint=f'did you mean "{guess}"?' if guess else "paths are relative to the folder",
                 code="HUB-1106",
             )
-    given = {PurePosixPath(name).as_posix(): each for name, each in settings.schemas.items()}
+    by_path = {PurePosixPath(name).as_posix(): each for name, each in settings.schemas.items()}
     files: list[SchemaFile] = []
     for path in schemas:
-        own = given.get(path.as_posix(), FileSettings())
+        own = by_path.get(path.as_posix(), FileSettings())
         also = (declared or {}).get(
             Path(os.path.realpath(root / path)), ()
         )  # a link that leads to itself, too
@@ -213,8 +213,8 @@ def _subjects(
 ) -> Sequence[DeclaredSchema]:
     if own.subjects is not None or own.subject is not None:
         levels = {each.subject: each.compatibility for each in also}
-        said = [subject_names.normal(each) for each in own.subjects or [str(own.subject)]]
-        return [DeclaredSchema(each, levels.get(each)) for each in said]
+        subjects = [subject_names.normal(each) for each in own.subjects or [str(own.subject)]]
+        return [DeclaredSchema(each, levels.get(each)) for each in subjects]
     if also:
         return also
     topic = ".".join(path.parts[:-1])

@@ -73,10 +73,10 @@ class Item:
             return 1, 1
         if self.file.problem is not None:
             return self.file.problem.line, self.file.problem.column
-        if reason is not None and (stated := _POSITION.search(reason.what)) and reason.rule == "INVALID":
-            if stated["line"]:
-                return int(stated["line"]), int(stated["column"])
-            return place_of(self.file.text, stated["name"])
+        if reason is not None and (position := _POSITION.search(reason.what)) and reason.rule == "INVALID":
+            if position["line"]:
+                return int(position["line"]), int(position["column"])
+            return place_of(self.file.text, position["name"])
         if reason is not None and reason.field:
             return place_of(self.file.text, reason.field.rpartition(".")[2])
         return 1, 1
@@ -128,12 +128,12 @@ class SchemaRequirements:
     levels: tuple[Rule, ...] = ()
 
 
-def reason_at(path: str, rule: str, what: str, fix: str) -> Incompatibility:
+def reason_at(path: str, rule: str, message: str, fix: str) -> Incompatibility:
     """Return the reason of a rule other than compatibility.
 
     ``path`` is the field's dotted path or the type's name, "" for the whole schema.
     """
-    return Incompatibility(rule, "/", f"{path}: {what}" if path else what, fix, "", field=path)
+    return Incompatibility(rule, "/", f"{path}: {message}" if path else message, fix, "", field=path)
 
 
 def plan(
@@ -143,7 +143,7 @@ def plan(
 
     Items of files for an alias have the alias' subject, because the registry stores their schemas there.
     """
-    folder = _as_meant(folder, state)
+    folder = _with_aliases_resolved(folder, state)
     planner = _Planner(folder, state, rules)
     items = [planner.item(each) for each in folder.files]
     wanted = {each.subject for each in folder.files}
@@ -155,7 +155,7 @@ def plan(
     return FolderPlan((*items, *left))
 
 
-def _as_meant(folder: Folder, state: RegistryState) -> Folder:
+def _with_aliases_resolved(folder: Folder, state: RegistryState) -> Folder:
     """Replace aliases with their subjects: schemas registered under an alias are found only under its
     subject.
     """
@@ -164,9 +164,9 @@ def _as_meant(folder: Folder, state: RegistryState) -> Folder:
     files = [
         replace(
             each,
-            subject=state.meant(each.subject),
-            references=tuple(replace(to, subject=state.meant(to.subject)) for to in each.references),
-            alias=each.subject if state.meant(each.subject) != each.subject else "",
+            subject=state.resolve_alias(each.subject),
+            references=tuple(replace(to, subject=state.resolve_alias(to.subject)) for to in each.references),
+            alias=each.subject if state.resolve_alias(each.subject) != each.subject else "",
         )
         for each in folder.files
     ]
@@ -233,8 +233,8 @@ class _Planner:
         live = subject.live
         same = self._registered(file, new, references, subject)
         if same is not None:
-            asked = self.rules.levels if set_level else ()
-            loose = tuple(each for rule in asked for each in rule(file, new, subject))
+            level_rules = self.rules.levels if set_level else ()
+            loose = tuple(each for rule in level_rules for each in rule(file, new, subject))
             status = Status.refused if loose else Status.changed if set_level else Status.unchanged
             later = live[-1].version
             remark = f"it is version {same.version}, the registry has {later}" if same is not live[-1] else ""
@@ -269,9 +269,9 @@ class _Planner:
             new=new,
         )
 
-    def _refused(self, file: SchemaFile, rule: str, what: str, fix: str) -> Item:
+    def _refused(self, file: SchemaFile, rule: str, message: str, fix: str) -> Item:
         return Item(
-            file.subject, Status.refused, file=file, reasons=(Incompatibility(rule, "/", what, fix, ""),)
+            file.subject, Status.refused, file=file, reasons=(Incompatibility(rule, "/", message, fix, ""),)
         )
 
     def _reference(self, wanted: WantedReference) -> Reference | Incompatibility:
@@ -280,19 +280,21 @@ class _Planner:
         target = self.made.get(wanted.subject)
         if target is not None:
             if target.status is Status.refused or target.version is None:
-                what = (
+                message = (
                     f"it refers to `{wanted.name}` of the subject `{wanted.subject}`, which is refused itself"
                 )
-                return Incompatibility("REFERENCE_REFUSED", "/", what, f"first correct {wanted.subject}", "")
+                return Incompatibility(
+                    "REFERENCE_REFUSED", "/", message, f"first correct {wanted.subject}", ""
+                )
             return Reference(wanted.name, wanted.subject, target.version)
         live = self.state.subject(wanted.subject).live
         if not live:
             guess = nearest(wanted.subject, [*self.made, *self.state.subjects])
             fix = f"did you mean {guess}?" if guess else "put a file for it into the folder, or register it"
-            what = (
+            message = (
                 f"it refers to the subject `{wanted.subject}`, which is neither in the folder nor registered"
             )
-            return Incompatibility("REFERENCE_MISSING", "/", what, fix, "")
+            return Incompatibility("REFERENCE_MISSING", "/", message, fix, "")
         return Reference(wanted.name, wanted.subject, live[-1].version)
 
     def _named(self, references: Iterable[Reference]) -> dict[str, Any]:
@@ -337,11 +339,11 @@ class _Planner:
         found: list[Incompatibility] = []
         for version in reversed(live if level.endswith("_TRANSITIVE") else live[-1:]):
             old = parsed_version(self.state, version)
-            for told, reader, writer in ((_NEW_READS, new, old), (_OLD_READS, old, new)):
+            for reader_is, reader, writer in ((_NEW_READS, new, old), (_OLD_READS, old, new)):
                 if direction == "FULL" or direction == ("BACKWARD" if reader is new else "FORWARD"):
                     found += [
                         Incompatibility(
-                            each.rule, each.path, each.what, each.fix, told, version.version, each.field
+                            each.rule, each.path, each.what, each.fix, reader_is, version.version, each.field
                         )
                         for each in differences(reader, writer)
                     ]

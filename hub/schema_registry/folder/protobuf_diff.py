@@ -76,8 +76,8 @@ def _proto_fields(path: str, old: Any, new: Any) -> Iterator[SchemaChange]:
             yield SchemaChange("type changed", here, f"field `{here}` was {types[0]} and is {types[1]}")
         oneofs = _oneof(was, old), _oneof(field, new)
         if oneofs[0] != oneofs[1]:
-            said = [f"in the oneof `{each}`" if each else "in no oneof" for each in oneofs]
-            yield SchemaChange("oneof", here, f"field `{here}` was {said[0]} and is {said[1]}")
+            memberships = [f"in the oneof `{each}`" if each else "in no oneof" for each in oneofs]
+            yield SchemaChange("oneof", here, f"field `{here}` was {memberships[0]} and is {memberships[1]}")
         yield from doc_changes(
             here, f"field `{here}`", was.default_value or None, field.default_value or None, "default"
         )
@@ -133,5 +133,5 @@ def _enums(path: str, old: Any, new: Any) -> Iterator[SchemaChange]:
             yield SchemaChange("symbols removed", here, f"enum `{here}` lost values: {ticked(gone)}")
         for number, name_then in was.items():
             if now.get(number, name_then) != name_then:
-                said = f"value {number} of enum `{here}` was `{name_then}` and is `{now[number]}`"
-                yield SchemaChange("renamed", here, said)
+                message = f"value {number} of enum `{here}` was `{name_then}` and is `{now[number]}`"
+                yield SchemaChange("renamed", here, message)

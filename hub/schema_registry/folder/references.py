@@ -22,9 +22,9 @@ def distinct(files: Sequence[SchemaFile]) -> list[SchemaFile]:
     for each in files:
         before = first.setdefault(each.subject, each)
         if before is not each:
-            known = f'"{each.subject}"' + (f', of which "{each.alias}" is an alias,' if each.alias else "")
-            what = f"the subject {known} is that of the file {before.path} already"
-            problem = FileProblem(what, "rename one, or say its subject in schemas.yaml")
+            subject = f'"{each.subject}"' + (f', of which "{each.alias}" is an alias,' if each.alias else "")
+            message = f"the subject {subject} is that of the file {before.path} already"
+            problem = FileProblem(message, "rename one, or say its subject in schemas.yaml")
             each = replace(each, problem=each.problem or problem)
         found.append(each)
     return found
@@ -45,10 +45,10 @@ def _with_references(
     needs: Mapping[str, _SchemaNames],
     providers: Mapping[tuple[str, str], list[SchemaFile]],
 ) -> SchemaFile:
-    said = {each.name for each in file.references}
+    declared = {each.name for each in file.references}
     found = list(file.references)
     for name in needs[file.path].used:
-        if name in said:
+        if name in declared:
             continue
         names = [name]
         if file.schema_type != "AVRO":  # a path: a `$ref` starts at its file, an import at the folder's root
@@ -160,7 +160,7 @@ def ordered(files: Sequence[SchemaFile]) -> list[SchemaFile]:
             return [found[each] for each in sorter.static_order()]
         except CycleError as error:
             circle: list[int] = error.args[1]
-            said = " -> ".join(found[each].subject for each in reversed(circle))
+            cycle = " -> ".join(found[each].subject for each in reversed(circle))
             for each in circle:
-                problem = FileProblem(f"references form a cycle: {said}", "take one of the references out")
+                problem = FileProblem(f"references form a cycle: {cycle}", "take one of the references out")
                 found[each] = replace(found[each], problem=problem)

@@ -53,7 +53,7 @@ def with_levels(state: RegistryState, folder: Folder, book: Rulebook) -> Registr
     """
     subjects = dict(state.subjects)
     for file in folder.files:
-        subject = state.meant(file.subject)
+        subject = state.resolve_alias(file.subject)
         known = subjects.get(subject)
         # this state cannot distinguish a subject's own level from the default; a default yields to a rule
         own = known.level if known is not None and known.level != state.default_level else None

@@ -56,8 +56,8 @@ def samples(content: bytes, kind: str, where: str) -> Iterator[Any]:
     return {"json": _json, "jsonl": _jsonl, "csv": _csv}[kind](text, where)
 
 
-def _wrong(where: str, what: str, hint: str, line: int = 1, column: int = 1) -> ConfigError:
-    return ConfigError(what, where=f"{where}:{line}:{column}", hint=hint, code="HUB-1107")
+def _wrong(where: str, message: str, hint: str, line: int = 1, column: int = 1) -> ConfigError:
+    return ConfigError(message, where=f"{where}:{line}:{column}", hint=hint, code="HUB-1107")
 
 
 def _json(text: str, where: str) -> Iterator[Any]:
@@ -129,8 +129,8 @@ def _csv(text: str, where: str) -> Iterator[Any]:
             raise _wrong(where, f'the column "{twice}" occurs twice', "rename one of the two")
         for row in reader:
             if len(row) > len(names):
-                what = f"{len(row)} values, but {len(names)} names in the first line"
-                raise _wrong(where, what, "quote values that have the delimiter in them", reader.line_num)
+                message = f"{len(row)} values, but {len(names)} names in the first line"
+                raise _wrong(where, message, "quote values that have the delimiter in them", reader.line_num)
             if row:
                 yield {name: value for name, value in zip(names, row, strict=False) if value != ""}
     except csv.Error as error:
@@ -212,8 +212,8 @@ def _xml(content: bytes, where: str) -> Iterator[Any]:
             where, f"XML that is not read: {refused}", "take it out of the file", line, column
         ) from None
     except expat.ExpatError as error:
-        said = expat.errors.messages[error.code] if error.code in expat.errors.messages else str(error)
-        raise _wrong(where, f"no XML: {said}", "correct the file", error.lineno, error.offset + 1) from None
+        reason = expat.errors.messages[error.code] if error.code in expat.errors.messages else str(error)
+        raise _wrong(where, f"no XML: {reason}", "correct the file", error.lineno, error.offset + 1) from None
     if (
         children
         and len({name for name, _ in children}) == 1

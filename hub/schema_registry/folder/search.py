@@ -48,7 +48,7 @@ _PROTO_TEXT = re.compile(r""""([^"\n]*)"|'[^'\n]*'""")
 _PROTO_META = re.compile(
     r"""\(\.?confluent\.\w+_meta\)(?:\.(\w+))?\s*=\s*(\{[^}]{0,4000}\}|\[[^]]{0,4000}\]|"[^"\n]*")"""
 )
-_PROTO_SAID = re.compile(r"""\b(doc|tags)\s*:\s*(\[[^]]{0,4000}\]|"[^"\n]*")""")
+_PROTO_OPTION = re.compile(r"""\b(doc|tags)\s*:\s*(\[[^]]{0,4000}\]|"[^"\n]*")""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,19 +89,19 @@ def entry_of(subject: str, version: SubjectVersion) -> SearchEntry:
 
 def search(
     latest: Iterable[tuple[str, SubjectVersion]],
-    words: str = "",
+    query: str = "",
     *,
     owner: str | None = None,
     tag: str | None = None,
     field: str | None = None,
 ) -> list[Match]:
     """Run ``search_in`` over subjects that are not prepared."""
-    return search_in((entry_of(*each) for each in latest), words, owner=owner, tag=tag, field=field)
+    return search_in((entry_of(*each) for each in latest), query, owner=owner, tag=tag, field=field)
 
 
 def search_in(
     entries: Iterable[SearchEntry],
-    words: str = "",
+    query: str = "",
     *,
     owner: str | None = None,
     tag: str | None = None,
@@ -112,11 +112,9 @@ def search_in(
     ``owner``, ``tag`` and ``field`` must match too: owner and tag in full, ignoring case; the field by its
     whole name or as a dotted path's last part.
     """
-    wanted = [each.lower() for each in words.split()]
+    words = [each.lower() for each in query.split()]
     found = [
-        _match(each, wanted, owner, tag, field)
-        for each in entries
-        if all(word in each.all for word in wanted)
+        _match(each, words, owner, tag, field) for each in entries if all(word in each.all for word in words)
     ]
     return sorted((each for each in found if each is not None), key=lambda each: (-each.score, each.subject))
 
@@ -128,8 +126,8 @@ def _match(
     owners = [each.text for each in texts if each.kind == "owner"]
     tags = sorted({each.text for each in texts if each.kind == "tag"})
     fields = [each.text for each in texts if each.kind == "field"]
-    for asked, there in ((owner, owners), (tag, tags), (field, fields)):
-        if asked is not None and asked.lower() not in (each.lower() for each in there):
+    for wanted, values in ((owner, owners), (tag, tags), (field, fields)):
+        if wanted is not None and wanted.lower() not in (each.lower() for each in values):
             return None
     score = 0
     where: dict[str, int] = {}
@@ -138,10 +136,10 @@ def _match(
         for text in texts:
             points = _points(word, text)
             if points:
-                said = (
+                place = (
                     f"{text.kind} {text.text}" if len(text.text) <= 60 else f"{text.kind} {text.text[:59]}…"
                 )
-                where[said] = max(points, where.get(said, 0))
+                where[place] = max(points, where.get(place, 0))
             best = max(best, points)
         if not best:
             return None
@@ -192,10 +190,10 @@ def _protobuf(text: str) -> Iterator[_SearchText]:
     yield from (_SearchText("field", each) for each in _PROTO_FIELD.findall(plain))
     for inside in _PROTO_ENUM.findall(plain):
         yield from (_SearchText("symbol", each) for each in _PROTO_SYMBOL.findall(inside))
-    for part, said in _PROTO_META.findall(text):
-        for kind, given in [(part, said)] if part else _PROTO_SAID.findall(said):
+    for name, option in _PROTO_META.findall(text):
+        for kind, value in [(name, option)] if name else _PROTO_OPTION.findall(option):
             if kind in ("doc", "tags"):
-                yield from (_SearchText(kind.removesuffix("s"), each) for each in _PROTO_TEXT.findall(given))
+                yield from (_SearchText(kind.removesuffix("s"), each) for each in _PROTO_TEXT.findall(value))
 
 
 def _avro(node: Mapping[str, Any]) -> Iterator[_SearchText]:

@@ -127,12 +127,12 @@ def _of_json(schema: Any, path: str, kind: str) -> dict[str, Any]:
     return found
 
 
-def _step(node: Any, words: list[str], kind: str) -> Any:
+def _step(node: Any, steps: list[str], kind: str) -> Any:
     """Follow path words (a schema's kind, a name within it, and so on); None when they lead nowhere."""
-    if not isinstance(node, dict) or not words:
+    if not isinstance(node, dict) or not steps:
         return None
-    what, *left = words
-    match what:
+    step, *left = steps
+    match step:
         case "object":
             return node if not left and kind == RECORD else _named(node, left, kind)
         case "array":
@@ -140,29 +140,29 @@ def _step(node: Any, words: list[str], kind: str) -> Any:
         case "not":
             return _step(node.get("not"), left, kind)
         case "anyof" | "allof" | "oneof":
-            branches = node.get({"anyof": "anyOf", "allof": "allOf", "oneof": "oneOf"}[what])
+            branches = node.get({"anyof": "anyOf", "allof": "allOf", "oneof": "oneOf"}[step])
             number, left = left[:1], left[1:]
             if isinstance(branches, list):
                 sorted_ = sorted(branches, key=_order)
                 at = int(number[0]) if number and number[0].isdecimal() else -1
                 return _step(sorted_[at], left, kind) if 0 <= at < len(sorted_) else None
-            if what == "allof" and left[:1] == ["conditional"]:  # if, then, else
+            if step == "allof" and left[:1] == ["conditional"]:  # if, then, else
                 return _step(node.get(left[1]), left[2:], kind) if len(left) > 1 else None
             return _step(node, left, kind)  # "type": ["null", "object"] is Confluent's anyof, too
     return None
 
 
-def _named(node: dict[str, Any], words: list[str], kind: str) -> Any:
+def _named(node: dict[str, Any], steps: list[str], kind: str) -> Any:
     """Return a property or definition; names may contain dots."""
-    part = words[0] if words[:1] in (["definitions"], ["$defs"]) else "properties"
-    words = words[1:] if part != "properties" else words
+    part = steps[0] if steps[:1] in (["definitions"], ["$defs"]) else "properties"
+    steps = steps[1:] if part != "properties" else steps
     among = node.get(part)
     if not isinstance(among, dict):
         return None
-    for count in range(1, len(words) + 1):
-        name = ".".join(words[:count])
+    for count in range(1, len(steps) + 1):
+        name = ".".join(steps[:count])
         if name in among:
-            return among[name] if count == len(words) else _step(among[name], words[count:], kind)
+            return among[name] if count == len(steps) else _step(among[name], steps[count:], kind)
     return None
 
 
@@ -172,9 +172,9 @@ def _order(node: Any) -> int:
         return _ORDER.index("true" if node else "false")
     if not isinstance(node, dict) or not node:
         return _ORDER.index("empty")
-    said = {"$ref": "reference", "enum": "enum", "const": "const", "not": "not", "if": "conditional"}
+    keywords = {"$ref": "reference", "enum": "enum", "const": "const", "not": "not", "if": "conditional"}
     combined = dict.fromkeys(("anyOf", "allOf", "oneOf"), "combined")
-    kind = next((name for key, name in {**said, **combined}.items() if key in node), None)
+    kind = next((name for key, name in {**keywords, **combined}.items() if key in node), None)
     if kind is None:
         of = node.get("type")
         kind = "combined" if isinstance(of, list) else {"integer": "number"}.get(str(of), str(of))

@@ -45,5 +45,5 @@ def formatted(form: Format, schema: Any, name: str) -> str | None:
 
 def field_names(form: Format, schema: Any) -> frozenset[str]:
     """Return the names of top-level fields; empty when the format does not list them."""
-    tell = getattr(form, "field_names", None)
-    return frozenset() if tell is None else frozenset(tell(schema))
+    list_names = getattr(form, "field_names", None)
+    return frozenset() if list_names is None else frozenset(list_names(schema))

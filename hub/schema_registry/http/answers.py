@@ -37,11 +37,11 @@ class Answers:
         self.node = node
         self._ready: LruCache[tuple[str, object], tuple[SchemaStored, Ready]] = LruCache(_MOST_READY_BYTES)
 
-    def seen(self, stored: SchemaStored, asked: object) -> SchemaStored:
+    def visible_schema(self, stored: SchemaStored, requested: object) -> SchemaStored:
         """Return the schema of an id under a subject that the caller may see.
 
         Raises RequestRefused 40403, as for an unknown id, when there is none, so that the caller does not
-        learn that it exists. ``asked``: the id or GUID of the request.
+        learn that it exists. ``requested``: the id or GUID of the request.
         """
         if CALLER.get() is None or sees_subject(stored.subject):
             return stored
@@ -52,12 +52,12 @@ class Answers:
         for each in uses:
             if sees_subject(each.subject):
                 return each
-        raise schema_not_found(asked)
+        raise schema_not_found(requested)
 
-    def submit(self, command: Command, told: Callable[[Any], Any] = lambda answer: answer) -> HttpAnswer:
+    def submit(self, command: Command, render: Callable[[Any], Any] = lambda answer: answer) -> HttpAnswer:
         """Carry out a command and answer with its result."""
         answer, position = self.node.submit(command)
-        return HttpAnswer.of(told(answer), position=position)
+        return HttpAnswer.of(render(answer), position=position)
 
     def subject(self, call: HttpCall) -> str:
         """Return the subject of a path, normalized, with an alias replaced by its subject."""
@@ -70,19 +70,21 @@ class Answers:
 
     def by_id(self, call: HttpCall, schema_id: int, subject: str | None) -> HttpAnswer:
         """Answer with the schema of an id."""
-        stored = self.seen(self.node.read(lambda registry: registry.by_id(schema_id, subject)), schema_id)
+        stored = self.visible_schema(
+            self.node.read(lambda registry: registry.by_id(schema_id, subject)), schema_id
+        )
         if is_named(subject):
             return HttpAnswer.of(schema(stored, with_place=True))
         key = ("id", (names.context_of(stored.subject), schema_id))
-        return self.kept(key, stored, schema).answer(call, FOR_EVER)
+        return self.cached_answer(key, stored, schema).answer(call, FOR_EVER)
 
-    def kept(
-        self, key: tuple[str, object], stored: SchemaStored, told: Callable[[SchemaStored], Any]
+    def cached_answer(
+        self, key: tuple[str, object], stored: SchemaStored, render: Callable[[SchemaStored], Any]
     ) -> Ready:
         """Return the cached bytes of an answer, valid while the version is the same object."""
         found = self._ready.get(key)
         if found is not None and found[0] is stored:
             return found[1]
-        ready = Ready.of(told(stored))
+        ready = Ready.of(render(stored))
         self._ready.put(key, (stored, ready), len(ready.body) + 500)
         return ready

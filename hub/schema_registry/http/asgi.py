@@ -57,9 +57,13 @@ class HttpCall:
     def of(cls, scope: Scope) -> HttpCall:
         """Parse a request. Raises RequestRefused for a path or query that is not UTF-8."""
         headers = dict(scope["headers"])
-        asked = scope.get("query_string") or b""
+        raw_query = scope.get("query_string") or b""
         try:
-            query = parse_qs(asked.decode("ascii"), keep_blank_values=True, errors="strict") if asked else {}
+            query = (
+                parse_qs(raw_query.decode("ascii"), keep_blank_values=True, errors="strict")
+                if raw_query
+                else {}
+            )
             segments = [unquote(each, errors="strict") for each in _path(scope).split("/")]
         except (UnicodeDecodeError, ValueError):
             raise RequestRefused(400, 400, "the path or the query is not UTF-8") from None
@@ -152,20 +156,20 @@ class Ready:
     def answer(self, call: HttpCall, cache_control: bytes) -> HttpAnswer:
         """Return the answer; 304 without a body when the client has these bytes already."""
         headers = ((b"etag", self.tag), (b"cache-control", cache_control), (b"vary", b"accept"))
-        asked = call.headers.get(b"if-none-match")
-        if asked is not None and _has(asked, self.tag):
+        known_tags = call.headers.get(b"if-none-match")
+        if known_tags is not None and _has(known_tags, self.tag):
             return HttpAnswer(b"", 304, headers)
         return HttpAnswer(self.body, 200, headers)
 
 
-def _has(asked: bytes, tag: bytes) -> bool:
-    return any(each.strip().removeprefix(b"W/") in (tag, b"*") for each in asked.split(b","))
+def _has(known_tags: bytes, tag: bytes) -> bool:
+    return any(each.strip().removeprefix(b"W/") in (tag, b"*") for each in known_tags.split(b","))
 
 
 def media_type_is_known(call: HttpCall) -> bool:
     """Return True if the media type of the request's body is supported."""
-    given = call.headers.get(b"content-type")
-    return given is None or given.partition(b";")[0].strip().lower().decode("latin-1") in _REQUESTS
+    media_type = call.headers.get(b"content-type")
+    return media_type is None or media_type.partition(b";")[0].strip().lower().decode("latin-1") in _REQUESTS
 
 
 @functools.lru_cache(maxsize=256)

@@ -204,10 +204,10 @@ def warnings_header(violations: Sequence[PolicyViolation | Warned]) -> list[tupl
     """Return the header ``Hub-Warnings``: a JSON list of sentences in ASCII; [] when there are no
     warnings.
     """
-    said = [str(each) for each in violations if each.severity == "warn"]
-    if not said:
+    warnings = [str(each) for each in violations if each.severity == "warn"]
+    if not warnings:
         return []
-    shown = [each if len(each) <= _MOST_WARNING else f"{each[: _MOST_WARNING - 3]}..." for each in said]
+    shown = [each if len(each) <= _MOST_WARNING else f"{each[: _MOST_WARNING - 3]}..." for each in warnings]
     if len(shown) > _MOST_WARNINGS:
-        shown[_MOST_WARNINGS:] = [f"and {len(said) - _MOST_WARNINGS} more"]
+        shown[_MOST_WARNINGS:] = [f"and {len(warnings) - _MOST_WARNINGS} more"]
     return [(b"hub-warnings", json.dumps(shown).encode())]

@@ -50,7 +50,7 @@ class SchemaRoutes:
         schema_id, subject = schema_id_of(call.params[0]), call.optional("subject")
         if not call.text("format") and not call.flag("fetchMaxId"):
             return self._answers.by_id(call, schema_id, subject)
-        stored = self._answers.seen(
+        stored = self._answers.visible_schema(
             self._answers.node.read(lambda registry: registry.by_id(schema_id, subject)), schema_id
         )
         text = self._answers.text(call, stored)
@@ -74,7 +74,7 @@ class SchemaRoutes:
 
     def _of_id(self, call: HttpCall) -> SchemaStored:
         schema_id, subject = schema_id_of(call.params[0]), call.optional("subject")
-        return self._answers.seen(
+        return self._answers.visible_schema(
             self._answers.node.read(lambda registry: registry.by_id(schema_id, subject)), schema_id
         )
 
@@ -88,14 +88,14 @@ class SchemaRoutes:
         uses = self._answers.node.read(
             lambda registry: registry.uses_of(schema_id, subject=subject, deleted=deleted)
         )
-        seen = (each for each in uses if sees_subject(each.subject))
-        return sorted(seen, key=lambda each: (each.subject, each.version))
+        visible = (each for each in uses if sees_subject(each.subject))
+        return sorted(visible, key=lambda each: (each.subject, each.version))
 
     def schema_of_guid(self, call: HttpCall) -> HttpAnswer:
         stored = self._of_guid(call.params[0])[0]
         if call.text("format"):
             return HttpAnswer.of(schema(stored, text=self._answers.text(call, stored)))
-        return self._answers.kept(("guid", call.params[0]), stored, schema).answer(call, FOR_EVER)
+        return self._answers.cached_answer(("guid", call.params[0]), stored, schema).answer(call, FOR_EVER)
 
     def ids_of_guid(self, call: HttpCall) -> HttpAnswer:
         found = self._of_guid(call.params[0])
@@ -115,7 +115,7 @@ class SchemaRoutes:
         found: list[SchemaStored] = []
         for each in self._answers.node.read(every):
             with suppress(RequestRefused):
-                found.append(self._answers.seen(each, guid))
+                found.append(self._answers.visible_schema(each, guid))
         if not found:
             raise schema_not_found(guid)
         return found

@@ -67,8 +67,8 @@ class SettingsRoutes:
 
     def set_mode(self, call: HttpCall) -> HttpAnswer:
         mode = call.json().get("mode")
-        asked = mode.upper() if isinstance(mode, str) else ""
-        command = SetMode(place_in(call), asked, call.flag("force"), call.flag("recursive"))
+        mode_name = mode.upper() if isinstance(mode, str) else ""
+        command = SetMode(place_in(call), mode_name, call.flag("force"), call.flag("recursive"))
         return self._answers.submit(command, lambda answer: {"mode": answer})
 
     def unset_mode(self, call: HttpCall) -> HttpAnswer:
@@ -94,5 +94,5 @@ def _visible_contexts(registry: Registry) -> list[str]:
     found = context_names(registry)
     if CALLER.get() is None:
         return found
-    seen = {names.context_of(each) for each in registry.subjects if sees_subject(each)}
-    return [each for each in found if each in seen or each == names.DEFAULT_CONTEXT]
+    visible = {names.context_of(each) for each in registry.subjects if sees_subject(each)}
+    return [each for each in found if each in visible or each == names.DEFAULT_CONTEXT]

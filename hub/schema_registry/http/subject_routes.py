@@ -84,7 +84,7 @@ class SubjectRoutes:
         )
         if call.text("format"):
             return HttpAnswer.of(described(stored, self._answers.text(call, stored)))
-        ready = self._answers.kept(("version", (stored.subject, stored.version)), stored, described)
+        ready = self._answers.cached_answer(("version", (stored.subject, stored.version)), stored, described)
         return ready.answer(call, ASK_AGAIN)
 
     def schema_of_version(self, call: HttpCall) -> HttpAnswer:
@@ -210,8 +210,8 @@ class SubjectRoutes:
         answer: dict[str, Any] = {"is_compatible": not reasons}
         if call.flag("verbose"):
             warned = [each for each in violations if each.severity != "block"]
-            said = [*warned, *(self._answers.node.remarks(command) if version is None else ())]
-            answer["messages"] = reasons + [f"warning: {each}" for each in said]
+            warnings = [*warned, *(self._answers.node.remarks(command) if version is None else ())]
+            answer["messages"] = reasons + [f"warning: {each}" for each in warnings]
         return HttpAnswer.of(answer)
 
 

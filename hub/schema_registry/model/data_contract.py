@@ -42,14 +42,14 @@ def check_rule_set(rules: Any) -> None:
             continue
         if not isinstance(each_rule, list) or not all(isinstance(each, dict) for each in each_rule):
             raise InvalidRules(f"{part} is not a list of rules")
-        seen: set[str] = set()
+        used_names: set[str] = set()
         for each in each_rule:
             name = each.get("name")
             if not isinstance(name, str) or not name.strip():
                 raise InvalidRules(f"a rule in {part} has no name")
-            if name in seen:
+            if name in used_names:
                 raise InvalidRules(f"Found rule with duplicate name '{name}'")
-            seen.add(name)
+            used_names.add(name)
             wrong = next((field for field in each if not _FIELD_IS.get(field, _any)(each[field])), None)
             if wrong is not None:
                 raise InvalidRules(f"rule '{name}': {wrong} is not of the type that it has to be")
@@ -189,16 +189,16 @@ def without_version(metadata: Mapping[str, Any] | None) -> Mapping[str, Any] | N
     return {name: each for name, each in {**metadata, "properties": others}.items() if each} or None
 
 
-def same_metadata(asked: Mapping[str, Any] | None, stored: Mapping[str, Any] | None) -> bool:
+def same_metadata(requested: Mapping[str, Any] | None, stored: Mapping[str, Any] | None) -> bool:
     """Return True if stored metadata matches the requested one; None requests nothing.
 
     A version number matters only when it is requested.
     """
-    if asked is None or asked == stored:
+    if requested is None or requested == stored:
         return True
-    if stored is None or says_version(asked) or not says_version(stored):
+    if stored is None or says_version(requested) or not says_version(stored):
         return False
-    return (without_version(stored) or {}) == {name: each for name, each in asked.items() if each}
+    return (without_version(stored) or {}) == {name: each for name, each in requested.items() if each}
 
 
 def rule_types(rules: Mapping[str, Any] | None) -> set[str]:

@@ -63,7 +63,7 @@ def fits(pattern: Labels, labels: Labels) -> bool:
 
 
 def _same(pattern: Labels, labels: Labels) -> bool:
-    return all(said in ("*", label) for said, label in zip(pattern, labels, strict=False))
+    return all(part in ("*", label) for part, label in zip(pattern, labels, strict=False))
 
 
 def depth(pattern: Labels, topic: Labels) -> int | None:
@@ -112,10 +112,10 @@ def _covers(above: Labels, below: Labels) -> bool:
 
 
 def _instances(pattern: Labels, most: int) -> Iterator[Labels]:
-    one = tuple(_UNSEEN if label == "*" else label for label in pattern)
-    if "**" not in one:
-        yield one
+    instance = tuple(_UNSEEN if label == "*" else label for label in pattern)
+    if "**" not in instance:
+        yield instance
         return
-    cut = one.index("**")
+    cut = instance.index("**")
     for count in range(most + 1):
-        yield (*one[:cut], *(_UNSEEN,) * count, *one[cut + 1 :])
+        yield (*instance[:cut], *(_UNSEEN,) * count, *instance[cut + 1 :])

@@ -77,7 +77,7 @@ class PolicyStep:
     """Effect of one node's value on the way down the tree."""
 
     node: str
-    said: Value
+    declared: Value
     result: Value
     note: str = ""
 
@@ -103,7 +103,7 @@ class PolicySetting:
     def trail(self) -> str:
         """Steps for display: ``retail BACKWARD > retail.orders FULL``."""
         return " > ".join(
-            f"{step.node} {text_of(self.key, step.said)}{f' ({step.note})' if step.note else ''}"
+            f"{step.node} {text_of(self.key, step.declared)}{f' ({step.note})' if step.note else ''}"
             for step in self.steps
         )
 
@@ -128,14 +128,14 @@ class Effective:
         strict level that is as strict as both: FORWARD under BACKWARD gives FULL. Without ``own`` the rules'
         level applies, and ``default`` only when no rule sets one.
         """
-        said, by = (own, BY_SUBJECT) if own is not None else (default, BY_DEFAULT)
+        current, by = (own, BY_SUBJECT) if own is not None else (default, BY_DEFAULT)
         floor = self.settings.get("compatibility")
         if floor is None or (own is not None and as_strict("compatibility", own, floor.value)):
-            return said, by
+            return current, by
         if own is None:
             # A default is not a choice: it yields to a rule, even to a less strict one.
             return str(floor.value), floor.set_by
-        level = str(joined("compatibility", said, floor.value))
+        level = str(joined("compatibility", current, floor.value))
         return level, floor.set_by if level == floor.value else f"{floor.set_by} + {by}"
 
     def level_violation(self, own: str) -> PolicyViolation | None:
@@ -178,11 +178,11 @@ class Policies:
     """
 
     def __init__(self, nodes: Iterable[PolicyNode] = (), topics: Iterable[str] = ()) -> None:
-        given = {node.labels: node for node in nodes}
+        by_labels = {node.labels: node for node in nodes}
         self._nodes: dict[Labels, PolicyNode] = {}
-        for labels in ancestors_first(given):
+        for labels in ancestors_first(by_labels):
             above = [self._nodes[each] for each in self._nodes if is_ancestor(each, labels)]
-            node = _with_severities(given[labels], above)
+            node = _with_severities(by_labels[labels], above)
             _refuse_loosening(node, above)
             self._nodes[labels] = node
         self._wild = [labels for labels in self._nodes if {"*", "**"} & {*labels}]
@@ -265,10 +265,10 @@ def _nodes(file: PolicyFile, where: Mapping[tuple[str, ...], str]) -> list[Polic
 
 def _node(name: str, model: NodeModel, where: Mapping[tuple[str, ...], str]) -> PolicyNode:
     says = model.says()
-    said = {rule_of(key).name for key in says}
+    declared = {rule_of(key).name for key in says}
     overrides: dict[str, Say] = {rule: let for rule, let in model.override if let is not None}
     for rule in overrides:
-        if rule not in said and not isinstance(model.override, OverrideAll):
+        if rule not in declared and not isinstance(model.override, OverrideAll):
             raise ConfigError(
                 f'"{name}" has an override of {rule}, and does not declare {rule} itself',
                 hint=f"an override defines how nodes below may change this node's value: "
@@ -322,20 +322,20 @@ def _refuse_loosening(node: PolicyNode, above: Sequence[PolicyNode]) -> None:
 
 
 def _refusal(node: PolicyNode, ancestor: PolicyNode, key: str, rule: str, closed: bool) -> ConfigError:
-    floor, said = ancestor.says.get(key), text_of(key, node.says[key])
+    floor, value = ancestor.says.get(key), text_of(key, node.says[key])
     at = ancestor.place(key)
     by = f'"{ancestor.name}"' + (f" ({at})" if at else "")
     if closed:
-        what = f'"{node.name}" declares {key}: {said}, and {by} allows no declaration of {rule} below it'
+        message = f'"{node.name}" declares {key}: {value}, and {by} allows no declaration of {rule} below it'
         hint = f'remove it, or let "{ancestor.name}" say override: {{{rule}: stricter}}'
     else:
         assert floor is not None
         strict = text_of(key, joined(key, floor, node.says[key]))
-        what = (
-            f'"{node.name}" declares {key}: {said}, which is not as strict as {text_of(key, floor)} of {by}'
+        message = (
+            f'"{node.name}" declares {key}: {value}, which is not as strict as {text_of(key, floor)} of {by}'
         )
         hint = f'say {strict}, or stricter; or let "{ancestor.name}" say override: {{{rule}: any}}'
-    return ConfigError(what, hint=hint, where=node.place(key), code="HUB-1104")
+    return ConfigError(message, hint=hint, where=node.place(key), code="HUB-1104")
 
 
 def _folded(nodes: Sequence[PolicyNode]) -> dict[str, PolicySetting]:

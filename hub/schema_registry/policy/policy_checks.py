@@ -130,7 +130,7 @@ def _fields(value: frozenset[str], path: str, view: SchemaView, context: CheckCo
     if ABSENT in value:
         return
     wanted = text_of("fields", value)
-    one = wanted.split(" ")[0]
+    first_type = wanted.split(" ")[0]
     if not view.roots:
         yield (
             path,
@@ -143,10 +143,14 @@ def _fields(value: frozenset[str], path: str, view: SchemaView, context: CheckCo
             yield (
                 path,
                 f'record "{root}" has no field "{path}" ({wanted})',
-                _added(view.schema_type, path, one),
+                _added(view.schema_type, path, first_type),
             )
         elif there.type not in value:
-            yield path, f'field "{path}" of "{root}" is {_a(there)}, and must be {wanted}', f"make it {one}"
+            yield (
+                path,
+                f'field "{path}" of "{root}" is {_a(there)}, and must be {wanted}',
+                f"make it {first_type}",
+            )
         elif there.shape.optional:
             yield path, f'field "{path}" of "{root}" may be missing or null', _REQUIRED[view.schema_type]
 
@@ -200,12 +204,12 @@ def _a(there: SchemaField) -> str:
 
 
 def _naming(value: frozenset[str], kind: str, view: SchemaView, context: CheckContext) -> Iterator[Found]:
-    for path, what, name in _NAMES[kind](view):
+    for path, noun, name in _NAMES[kind](view):
         for pattern in sorted(value):
             if not matcher(pattern)(name):
                 guess = respelled(name, pattern)
                 fix = f'call it "{guess}"' if guess else f"choose a name that fits {pattern}"
-                yield path, f'{what} "{name[:80]}" is not {_pattern_text(pattern)}', fix
+                yield path, f'{noun} "{name[:80]}" is not {_pattern_text(pattern)}', fix
 
 
 def _pattern_text(pattern: str) -> str:
@@ -282,9 +286,9 @@ def _doc(value: str, _: str, view: SchemaView, context: CheckContext) -> Iterato
 
 
 def _pii(value: frozenset[str], pattern: str, view: SchemaView, context: CheckContext) -> Iterator[Found]:
-    is_meant = matcher(pattern, anywhere=True)
+    is_personal = matcher(pattern, anywhere=True)
     for record, each in view.fields():
-        if not is_meant(each.name):
+        if not is_personal(each.name):
             continue
         missing = value - each.tags - tags_beside(context.tags, record, each)
         if missing:
@@ -306,9 +310,9 @@ def tags_beside(tags: Mapping[str, Sequence[str]], record: SchemaType, each: Sch
     names = (labels_of(f"{record.name}.{each.name}"), labels_of(each.path))
     return {
         tag
-        for pattern, given in tags.items()
+        for pattern, field_tags in tags.items()
         if any(fits(labels_of(pattern), name) for name in names)
-        for tag in given
+        for tag in field_tags
     }
 
 

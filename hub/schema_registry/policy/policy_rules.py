@@ -59,31 +59,31 @@ _MOST_NODES = 1_000
 # ---- stricter
 
 
-def _joined_level(one: str, other: str) -> str:
+def _joined_level(left: str, right: str) -> str:
     backward, forward, transitive = (
-        any(mark in level for level in (one, other)) for mark in (("BACKWARD", "FORWARD", "TRANSITIVE"))
+        any(mark in level for level in (left, right)) for mark in (("BACKWARD", "FORWARD", "TRANSITIVE"))
     )
-    full = any(level.startswith("FULL") for level in (one, other))
+    full = any(level.startswith("FULL") for level in (left, right))
     way = (
         "FULL" if full or (backward and forward) else "BACKWARD" if backward else "FORWARD" if forward else ""
     )
     return f"{way}{'_TRANSITIVE' * transitive}" if way else "NONE"
 
 
-def _both(one: frozenset[str], other: frozenset[str]) -> frozenset[str]:
-    return one & other
+def _both(left: frozenset[str], right: frozenset[str]) -> frozenset[str]:
+    return left & right
 
 
-def _all(one: frozenset[str], other: frozenset[str]) -> frozenset[str]:
-    return one | other
+def _all(left: frozenset[str], right: frozenset[str]) -> frozenset[str]:
+    return left | right
 
 
-def _registrars(one: frozenset[str], other: frozenset[str]) -> frozenset[str]:
-    return other if one == ANYONE else one if other == ANYONE else one & other
+def _registrars(left: frozenset[str], right: frozenset[str]) -> frozenset[str]:
+    return right if left == ANYONE else left if right == ANYONE else left & right
 
 
 def _later_in(*order: str) -> Callable[[str, str], str]:
-    return lambda one, other: max(one, other, key=order.index)
+    return lambda left, right: max(left, right, key=order.index)
 
 
 def _listed(word: str, nothing: str = "") -> Callable[[frozenset[str]], str]:
@@ -118,7 +118,7 @@ RULES: Mapping[str, PolicyRule] = {
         PolicyRule("owner", _later_in("optional", "required"), "optional"),
         PolicyRule("doc", _later_in("optional", "record", "every_field"), "optional"),
         PolicyRule("pii", _all, frozenset(), _listed("and", "optional")),
-        PolicyRule("freeze", lambda one, other: one or other, False, lambda value: str(value).lower()),
+        PolicyRule("freeze", lambda left, right: left or right, False, lambda value: str(value).lower()),
         PolicyRule("registrars", _registrars, ANYONE, _listed("or", "no registrar is common to all")),
         PolicyRule(
             "max_fields", min, UNLIMITED, lambda value: "unlimited" if value == UNLIMITED else str(value)
@@ -138,9 +138,9 @@ def as_strict(key: str, value: Value, floor: Value) -> bool:
     return bool(rule_of(key).join(value, floor) == value)
 
 
-def joined(key: str, one: Value, other: Value) -> Value:
+def joined(key: str, left: Value, right: Value) -> Value:
     """Return the least strict value that is as strict as both."""
-    found: Value = rule_of(key).join(one, other)
+    found: Value = rule_of(key).join(left, right)
     return found
 
 
@@ -160,8 +160,8 @@ def regex(pattern: str) -> str:
         matcher(pattern)
         matcher(pattern, anywhere=True)
     except SchemaError as error:
-        said = " ".join(str(error).partition("error:")[2].split()) or str(error).splitlines()[-1].strip()
-        raise ValueError(f'"{pattern}" is not a regex that may be used here: {said}') from None
+        reason = " ".join(str(error).partition("error:")[2].split()) or str(error).splitlines()[-1].strip()
+        raise ValueError(f'"{pattern}" is not a regex that may be used here: {reason}') from None
     return pattern
 
 
@@ -173,8 +173,8 @@ def matcher(pattern: str, anywhere: bool = False) -> Callable[[str], bool]:
     Uses Rust's regexes, through pydantic: names are untrusted, and these take time linear in the name. They
     support neither look-around nor back-references, and their size is bounded. Raises SchemaError.
     """
-    said = PRESETS.get(pattern, pattern)
-    whole = f"(?i:{said})" if anywhere else f"^(?:{said})$"
+    expression = PRESETS.get(pattern, pattern)
+    whole = f"(?i:{expression})" if anywhere else f"^(?:{expression})$"
     return _compiled(whole)
 
 
@@ -190,8 +190,8 @@ def _as_list(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
-def _nothing(*words: str) -> Callable[[object], object]:
-    return lambda value: [] if isinstance(value, str) and value in words else _as_list(value)
+def _nothing(*keywords: str) -> Callable[[object], object]:
+    return lambda value: [] if isinstance(value, str) and value in keywords else _as_list(value)
 
 
 def _unlimited(value: object) -> object:
@@ -296,25 +296,25 @@ class NodeModel(BaseModel):
 
     def says(self) -> dict[str, Value]:
         """Return the node's own values, by key."""
-        said: dict[str, Value] = {
+        declared: dict[str, Value] = {
             name: value
             for name in ("compatibility", "owner", "doc", "freeze", "max_fields")
             if (value := getattr(self, name)) is not None
         }
         for name in ("formats", "registrars"):
             if (listed := getattr(self, name)) is not None:
-                said[name] = frozenset(listed)
+                declared[name] = frozenset(listed)
         for path, types in self.fields.items():
-            said[f"fields.{path}"] = _types(types)
+            declared[f"fields.{path}"] = _types(types)
         for kind, patterns in self.naming:
             if patterns is not None:
-                said[f"naming.{kind}"] = frozenset(patterns)
+                declared[f"naming.{kind}"] = frozenset(patterns)
         for pattern, tags in self.pii.items():
-            said[f"pii.{pattern}"] = frozenset(tags)
+            declared[f"pii.{pattern}"] = frozenset(tags)
         for name, weight in self.severity:
             if weight is not None:
-                said[f"severity.{name}"] = weight
-        return said
+                declared[f"severity.{name}"] = weight
+        return declared
 
 
 class PolicyFile(BaseModel):
@@ -327,7 +327,7 @@ class PolicyFile(BaseModel):
     ]
 
 
-def _types(words: Sequence[str]) -> frozenset[str]:
-    if "optional" in words:
+def _types(names: Sequence[str]) -> frozenset[str]:
+    if "optional" in names:
         return OPTIONAL
-    return frozenset(TYPES) if "any" in words else frozenset(words)
+    return frozenset(TYPES) if "any" in names else frozenset(names)

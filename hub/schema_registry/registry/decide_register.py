@@ -42,23 +42,27 @@ def register(registry: RegistryQueries, command: RegisterSchema) -> CommandDecis
     subject = valid_subject(command.subject)
     if command.rule_set is not None:
         check_rule_set(command.rule_set)
-    asked = command.schema_id
+    requested_id = command.schema_id
     if not registry.has_defaults(subject) and command.schema and command.version in (0, -1):
         known = registry.lookup(command)
-        if known is not None and asked in (None, known.schema_id) and _late_enough(registry, command, known):
+        if (
+            known is not None
+            and requested_id in (None, known.schema_id)
+            and _late_enough(registry, command, known)
+        ):
             return CommandDecision([], known)
     mode = registry.mode_of(subject)
     writable(registry, subject)
     importing = mode in _IMPORTING
-    if asked is not None and not importing:
+    if requested_id is not None and not importing:
         raise not_permitted(f"{in_context(subject)} is not in import mode")
-    if asked is None and mode != "READWRITE":
+    if requested_id is None and mode != "READWRITE":
         raise not_permitted(f"{in_context(subject)} is not in read-write mode")
 
     complete = as_judged(registry, command)
     new = _new(registry, complete)
     there = registry.subjects.get(subject, {}).get(command.version)
-    if there is not None and there == replace(new, version=command.version, schema_id=asked or 0):
+    if there is not None and there == replace(new, version=command.version, schema_id=requested_id or 0):
         return CommandDecision([], there)  # imported before
     known = _known(registry, command, new)
     if (
@@ -73,7 +77,7 @@ def register(registry: RegistryQueries, command: RegisterSchema) -> CommandDecis
     stored = replace(new, version=_version_for(registry, command, importing))
     if not importing and (command.version != 0 or says_version(stored.metadata)):
         stored = replace(stored, metadata=with_version(stored.metadata, stored.version))
-    stored = replace(stored, schema_id=_id_for(registry, stored, asked))
+    stored = replace(stored, schema_id=_id_for(registry, stored, requested_id))
     registry.source_of(stored).is_spelled_so()
     return CommandDecision([*_beforehand(registry, stored), stored], stored)
 
@@ -171,16 +175,16 @@ def _version_for(registry: RegistryQueries, command: RegisterSchema, importing: 
     return following
 
 
-def _id_for(registry: RegistryQueries, stored: SchemaStored, asked: int | None) -> int:
+def _id_for(registry: RegistryQueries, stored: SchemaStored, requested_id: int | None) -> int:
     context = registry.space_of(names.context_of(stored.subject))
-    if asked is not None:
-        bound = context.ids.get(asked)
+    if requested_id is not None:
+        bound = context.ids.get(requested_id)
         if bound is not None and identity(bound) != identity(stored):
             raise not_permitted(
-                f"Overwrite new schema with id {asked} in context "
+                f"Overwrite new schema with id {requested_id} in context "
                 f"{names.context_of(stored.subject)} is not permitted."
             )
-        return asked
+        return requested_id
     same = context.by_identity.get(identity(stored))
     if same:
         return next(iter(same))

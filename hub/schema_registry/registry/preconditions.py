@@ -16,8 +16,8 @@ def writable(registry: RegistryQueries, subject: str | None) -> None:
 
 def in_context(subject: str | None) -> str:
     """Return the name of a subject, or of the registry, in messages."""
-    what = f"Subject {subject}" if subject is not None else "Registry"
-    return f"{what} in context {names.context_of(subject)}"
+    place = f"Subject {subject}" if subject is not None else "Registry"
+    return f"{place} in context {names.context_of(subject)}"
 
 
 def unreferenced(registry: RegistryQueries, stored: SchemaStored) -> None:

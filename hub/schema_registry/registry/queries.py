@@ -157,8 +157,8 @@ class RegistryQueries(IndexedState):
             numbers = self._respelled(index, versions, text, schema_type, references)
         for number in sorted(numbers, reverse=True):
             each = versions[number]
-            meant = same_metadata(metadata, each.metadata) and rule_set in (None, each.rule_set)
-            if meant and (deleted or not each.deleted):
+            matches = same_metadata(metadata, each.metadata) and rule_set in (None, each.rule_set)
+            if matches and (deleted or not each.deleted):
                 return each
         return None
 
@@ -230,7 +230,7 @@ class RegistryQueries(IndexedState):
 
         Raises RequestRefused 40403.
         """
-        context, use = self._meant(schema_id, subject)
+        context, use = self._find_use(schema_id, subject)
         stored = use or self.space_of(context).ids.get(schema_id)
         if stored is None:
             raise schema_not_found(schema_id)
@@ -240,12 +240,12 @@ class RegistryQueries(IndexedState):
         self, schema_id: int, *, subject: str | None = None, deleted: bool = False
     ) -> list[SchemaStored]:
         """Return every (subject, version) with this id, in the context selected by ``subject``."""
-        context, _ = self._meant(schema_id, subject)
+        context, _ = self._find_use(schema_id, subject)
         places = self.space_of(context).uses.get(schema_id, ())
         every = [self.subjects[each][number] for each, number in places]
         return [each for each in every if deleted or not each.deleted]
 
-    def _meant(self, schema_id: int, subject: str | None) -> tuple[str, SchemaStored | None]:
+    def _find_use(self, schema_id: int, subject: str | None) -> tuple[str, SchemaStored | None]:
         """Return (context, the subject's newest version with this id). A subject without a context is
         searched in the default one, then in the others: a consumer does not know where it was registered.
         """

@@ -66,10 +66,10 @@ def compatibility_question(
     versions = registry.live(subject)
     if version is not None:
         number = version_number(version)
-        one = registry.at(subject, number, deleted=False)
-        if one is None and number != -1:
+        stored = registry.at(subject, number, deleted=False)
+        if stored is None and number != -1:
             raise version_not_found(number)
-        versions = [one] if one is not None else []
+        versions = [stored] if stored is not None else []
     latest = versions[-1] if versions else None
     reserved = reserved_before = frozenset[str]()
     if registry.setting(subject, "validateFields") is True:
@@ -77,8 +77,8 @@ def compatibility_question(
         reserved_before = _reserved(latest.metadata) if latest is not None else reserved_before
     group = registry.setting(subject, "compatibilityGroup")
     if group is not None:
-        mine = _property(command.metadata, group)
-        versions = [each for each in versions if _property(each.metadata, group) == mine]
+        group_value = _property(command.metadata, group)
+        versions = [each for each in versions if _property(each.metadata, group) == group_value]
     if level == "NONE":
         versions = []
     elif not level.endswith("_TRANSITIVE"):

@@ -63,13 +63,13 @@ class SubjectState:
         """Number of the next version; deleted versions count."""
         return max((each.version for each in self.versions), default=0) + 1
 
-    def metadata_of(self, said: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Return the metadata stored by a registration that sends ``said``; None keeps the latest
+    def metadata_of(self, requested: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """Return the metadata stored by a registration that sends ``requested``; None keeps the latest
         version's.
         """
-        if said is None and self.live:
-            said = self.live[-1].metadata
-        return merged_metadata(self.default_metadata, said, self.override_metadata)
+        if requested is None and self.live:
+            requested = self.live[-1].metadata
+        return merged_metadata(self.default_metadata, requested, self.override_metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class RegistryState:
         """Return the subject; an empty one when it does not exist."""
         return self.subjects.get(name) or SubjectState(level=self.default_level)
 
-    def meant(self, name: str) -> str:
+    def resolve_alias(self, name: str) -> str:
         """Return the subject that a name stands for: an alias' target, or the name itself."""
         return self.aliases.get(name, name)
 
@@ -147,10 +147,10 @@ def differences(reader: ParsedSchema, writer: ParsedSchema) -> list[SchemaDiffer
     Raises InvalidSchema for too much work.
     """
     if reader.schema_type != writer.schema_type:
-        what = f"the reader's schema is {reader.schema_type}, the writer's is {writer.schema_type}"
+        message = f"the reader's schema is {reader.schema_type}, the writer's is {writer.schema_type}"
         return [
             SchemaDifference(
-                "SCHEMA_TYPE_CHANGED", "/", "", what, "keep the schema type, or use another subject"
+                "SCHEMA_TYPE_CHANGED", "/", "", message, "keep the schema type, or use another subject"
             )
         ]
     if reader.schema_type != "AVRO":

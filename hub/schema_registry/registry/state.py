@@ -130,7 +130,7 @@ class IndexedState:
     def _store(self, fact: SchemaStored) -> None:
         context = self._context(names.context_of(fact.subject))
         context.highest_id = max(context.highest_id, fact.schema_id)
-        self._keys_seen(fact.subject, fact.version, fact.key)
+        self._record_key(fact.subject, fact.version, fact.key)
         bound = context.ids.get(fact.schema_id)
         place = (fact.subject, fact.version)
         uses = context.uses.get(fact.schema_id, {})
@@ -224,7 +224,7 @@ class IndexedState:
         if not left:
             self._keys.pop(place, None)
 
-    def _keys_seen(self, subject: str, version: int, key: bytes | None) -> None:
+    def _record_key(self, subject: str, version: int, key: bytes | None) -> None:
         place = (subject, version)
         if key is not None and place not in self._keys:
             already = version in self.subjects.get(subject, {})
@@ -311,8 +311,8 @@ def identity(stored: SchemaStored) -> bytes:
 
 def guid_of(stored: SchemaStored) -> str:
     """Return the GUID from its own registry; otherwise the one that every registry would compute."""
-    given = stored.more.get("guid")
-    return given.lower() if isinstance(given, str) else str(uuid.UUID(bytes=identity(stored)))
+    guid = stored.more.get("guid")
+    return guid.lower() if isinstance(guid, str) else str(uuid.UUID(bytes=identity(stored)))
 
 
 def content_of(stored: SchemaStored) -> Content:

@@ -191,11 +191,11 @@ class RegistryNode:
         """See questions.violations. Completes the command as a registration does, for the same result."""
         self._parse(command)
 
-        def asked(registry: Registry) -> list[PolicyViolation]:
+        def judge(registry: Registry) -> list[PolicyViolation]:
             is_new = makes_version(registry, command)
             return questions.violations(registry, as_judged(registry, command), is_new=is_new)
 
-        return self.read(asked)
+        return self.read(judge)
 
     def remarks(self, command: RegisterSchema) -> list[Warned]:
         """Return changes from the latest version to this schema that no level reports; they refuse nothing.

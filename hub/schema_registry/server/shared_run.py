@@ -25,7 +25,7 @@ class SharedRun(Generic[T]):
         self._work = work
         self._failed_for_s = failed_for_s
         self._changed = threading.Condition()
-        self._begun = self._ended = 0
+        self._started = self._ended = 0
         self._result: T | HubError | None = None
         self._failed_until_s = float("-inf")
 
@@ -36,20 +36,20 @@ class SharedRun(Generic[T]):
         """
         deadline = time.monotonic() + timeout_s
         with self._changed:
-            wanted = self._begun + 1
+            wanted = self._started + 1
             while self._ended < wanted:
                 if isinstance(self._result, HubError) and time.monotonic() < self._failed_until_s:
                     raise self._result
-                if self._begun == self._ended:
-                    self._begun += 1
+                if self._started == self._ended:
+                    self._started += 1
                     break
                 if not self._changed.wait(max(0.0, deadline - time.monotonic())):
                     raise PeerError("the question before this one has no answer yet", hint="try again")
             else:
-                return self._told()
+                return self._last_result()
         return self._run()
 
-    def _told(self) -> T:
+    def _last_result(self) -> T:
         if isinstance(self._result, HubError):
             raise self._result
         return self._result  # type: ignore[return-value]

@@ -53,7 +53,7 @@ def _schema(context: str, schema_id: int, bound: SchemaStored) -> dict[str, Any]
 
 def _version(subject: str, stored: SchemaStored, view: SchemaView | None) -> Iterator[SqlRow]:
     beside = _tags(stored.metadata)
-    tags = {tag for given in beside.values() for tag in given}
+    tags = {tag for field_tags in beside.values() for tag in field_tags}
     fields: list[dict[str, Any]] = []
     for record, field in view.fields() if view is not None else ():
         own = field.tags | tags_beside(beside, record, field)
@@ -106,8 +106,8 @@ def _settings(registry: Registry) -> Iterator[SqlRow]:
     """
     found: dict[tuple[str, str], Any] = {}
     for place, settings in registry.levels.items():
-        said = {"compatibilityLevel": settings.level, **settings.more}
-        found |= {(place or "", name): said.get(name) for name in ("compatibilityLevel", *SETTINGS)}
+        values = {"compatibilityLevel": settings.level, **settings.more}
+        found |= {(place or "", name): values.get(name) for name in ("compatibilityLevel", *SETTINGS)}
     found |= {(place or "", "mode"): mode.mode for place, mode in registry.modes.items()}
     for (place, name), value in sorted(found.items()):
         if value is not None:
@@ -126,9 +126,9 @@ def _tags(metadata: Mapping[str, Any] | None) -> dict[str, Sequence[str]]:
     if not isinstance(tags, dict):
         return {}
     return {
-        name: [each for each in given if isinstance(each, str)]
-        for name, given in tags.items()
-        if isinstance(given, list)
+        name: [each for each in values if isinstance(each, str)]
+        for name, values in tags.items()
+        if isinstance(values, list)
     }
 
 

@@ -154,7 +154,7 @@ class RegistryTables:
         cluster: Log,
         *,
         timeout_s: float = 60.0,
-        progress: Progress = lambda _what, _done, _total: None,
+        progress: Progress = lambda _step, _done, _total: None,
     ) -> Rebuilt:
         """Rebuild the tables from the log. All or nothing.
 
@@ -200,9 +200,9 @@ class RegistryTables:
         try:
             yield
         except SQLAlchemyError as error:
-            said = str(getattr(error, "orig", None) or error).split("\n")[0]
+            reason = str(getattr(error, "orig", None) or error).split("\n")[0]
             raise PeerError(
-                f'store "{self.store}": {said}',
+                f'store "{self.store}": {reason}',
                 hint="is the database there, is there room on its disk, and may this user make tables?",
                 code="HUB-3040",
             ) from error

@@ -97,9 +97,9 @@ def test_a_number_of_milliseconds_under_a_times_name_is_a_time() -> None:
 def test_a_field_that_is_missing_somewhere_is_nullable_and_what_speaks_for_it_is_told() -> None:
     made = infer([{"a": 1, "b": "x@y.example"}, {"a": 2}, {"a": 3, "b": None}, {"a": "four"}], "shop.Order")
     first, second = made.fields
-    assert (first.seen, first.of, first.nulls, dict(first.types)) == (4, 4, 0, {"long": 3, "string": 1})
+    assert (first.samples, first.of, first.nulls, dict(first.types)) == (4, 4, 0, {"long": 3, "string": 1})
     assert first.confidence == 0.6 and first.examples == ("1", "2", "3")
-    assert (second.seen, second.of, second.nulls, second.confidence) == (2, 4, 1, 0.5)
+    assert (second.samples, second.of, second.nulls, second.confidence) == (2, 4, 1, 0.5)
     assert "looks like email" in second.remark
     assert made.avro["namespace"] == "shop" and made.avro["name"] == "Order"
     assert made.avro["fields"][1] == {"name": "b", "type": ["null", "string"], "default": None}

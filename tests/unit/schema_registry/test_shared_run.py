@@ -28,7 +28,7 @@ def test_callers_at_the_same_time_share_a_run_that_began_after_each_of_them() ->
     shared = SharedRun(end)
 
     def asked(_: int) -> tuple[int, int]:
-        begun = shared._begun
+        begun = shared._started
         return begun, shared.result(10.0)
 
     with ThreadPoolExecutor(16) as threads:

@@ -13,13 +13,13 @@ from hub.schema_registry.folder.inference.place_samples import _LONGEST, _SCALAR
 class FieldReport:
     """Evidence for the type of one place.
 
-    ``seen`` of ``of`` samples of the enclosing place have it. ``confidence`` (0 to 1) is the share of values
-    that are of the type's first kind, times n / (n + 1) to account for few values.
+    ``samples`` of ``of`` samples of the enclosing place have it. ``confidence`` (0 to 1) is the share of
+    values that are of the type's first kind, times n / (n + 1) to account for few values.
     """
 
     path: str
     type: str
-    seen: int
+    samples: int
     of: int
     nulls: int
     confidence: float
@@ -73,14 +73,14 @@ _TIMES = ("timestamp-millis", "timestamp-micros", "local-timestamp-millis", "loc
 
 def kind_text(kind: InferredKind) -> str:
     if kind.name == "union":
-        said = " or ".join(kind_text(each) for each in kind.branches)
+        text = " or ".join(kind_text(each) for each in kind.branches)
     elif kind.name in ("array", "map") and kind.inner is not None:
-        said = f"{kind.name} of {kind_text(kind.inner)}"
+        text = f"{kind.name} of {kind_text(kind.inner)}"
     elif kind.name == "enum":
-        said = f"enum of {', '.join(kind.symbols)}"
+        text = f"enum of {', '.join(kind.symbols)}"
     else:
-        said = kind.name
-    return f"nullable {said}" if kind.nullable else said
+        text = kind.name
+    return f"nullable {text}" if kind.nullable else text
 
 
 def avro_shape(kind: InferredKind) -> Any:

@@ -68,12 +68,12 @@ def parse(text: str, named: Mapping[str, Any] | None = None) -> Any:
         raise InvalidSchema("the schema is nested too deep") from None
     except (*_REFUSALS, ValueError, KeyError, TypeError) as error:
         name = error.name if isinstance(error, fastavro.schema.UnknownType) else None
-        said = (
+        reason = (
             f'unknown type "{name}"'
             if name
             else str(error).replace(_NO_NAMESPACE, "") or type(error).__name__
         )
-        raise InvalidSchema(f"the schema is not valid Avro: {said[:500]}") from None
+        raise InvalidSchema(f"the schema is not valid Avro: {reason[:500]}") from None
     return schema
 
 
@@ -135,48 +135,51 @@ def _ordered(schema: Any, space: str, beside: _References | None = None) -> Any:
     kind = schema["type"]
     if set(schema) == {"type"}:
         return _ordered(kind, space, beside)  # {"type": "string"} is "string"
-    inside, mine = space, dict(schema)
+    inside, attributes = space, dict(schema)
     if isinstance(kind, str) and kind in NAMED:
         full = name_of(schema, space)
         if beside is not None:
             if full in beside.known:
                 return _shortened(full, space)
             beside.known.add(full)
-        inside, _, mine["name"] = full.rpartition(".")
-        mine.pop("namespace", None)
+        inside, _, attributes["name"] = full.rpartition(".")
+        attributes.pop("namespace", None)
         if inside != space:
-            mine["namespace"] = inside
-        if "aliases" in mine:
-            mine["aliases"] = [
+            attributes["namespace"] = inside
+        if "aliases" in attributes:
+            attributes["aliases"] = [
                 _shortened(full_name(each, inside), inside) for each in texts(schema, "aliases")
             ]
-        if "symbols" in mine:
+        if "symbols" in attributes:
             texts(schema, "symbols")
     elif not isinstance(kind, str):
-        mine["type"] = _ordered(kind, space, beside)
+        attributes["type"] = _ordered(kind, space, beside)
     elif beside is not None and kind not in (*PRIMITIVES, "array", "map"):
         definition = beside.definition(full_name(kind, space))
-        mine["type"] = kind if definition is None else _ordered(definition, space, beside)
+        attributes["type"] = kind if definition is None else _ordered(definition, space, beside)
     for part in ("items", "values"):
-        if part in mine:
-            mine[part] = _ordered(mine[part], inside, beside)
-    if isinstance(mine.get("fields"), list):
-        mine["fields"] = [_ordered_field(each, inside, beside) for each in mine["fields"]]
-    return _sorted(mine, _BEFORE, ("aliases",))
+        if part in attributes:
+            attributes[part] = _ordered(attributes[part], inside, beside)
+    if isinstance(attributes.get("fields"), list):
+        attributes["fields"] = [_ordered_field(each, inside, beside) for each in attributes["fields"]]
+    return _sorted(attributes, _BEFORE, ("aliases",))
 
 
-def _ordered_field(given: Any, space: str, beside: _References | None) -> Any:
-    if not isinstance(given, dict) or "type" not in given:
-        raise InvalidSchema(f"the schema is not valid Avro: {cut(given)} is not a field")
-    mine = {**given, "type": _ordered(given["type"], space, beside)}
-    if mine.get("order") == "ascending":
-        del mine["order"]
-    return _sorted(mine, _FIELD, ())
+def _ordered_field(field: Any, space: str, beside: _References | None) -> Any:
+    if not isinstance(field, dict) or "type" not in field:
+        raise InvalidSchema(f"the schema is not valid Avro: {cut(field)} is not a field")
+    attributes = {**field, "type": _ordered(field["type"], space, beside)}
+    if attributes.get("order") == "ascending":
+        del attributes["order"]
+    return _sorted(attributes, _FIELD, ())
 
 
-def _sorted(mine: dict[str, Any], first: tuple[str, ...], last: tuple[str, ...]) -> dict[str, Any]:
-    properties = [*_PROPERTIES, *sorted(key for key in mine if key not in {*first, *last, *_PROPERTIES})]
-    return {key: mine[key] for key in (*first, *properties, *last) if key in mine}
+def _sorted(attributes: dict[str, Any], first: tuple[str, ...], last: tuple[str, ...]) -> dict[str, Any]:
+    properties = [
+        *_PROPERTIES,
+        *sorted(key for key in attributes if key not in {*first, *last, *_PROPERTIES}),
+    ]
+    return {key: attributes[key] for key in (*first, *properties, *last) if key in attributes}
 
 
 def resolved(schema: Any, types: Sequence[Any] = ()) -> str:
@@ -239,17 +242,17 @@ def _for_apache(node: AvroNode, known: set[AvroNode]) -> Any:
     if node in known:
         return name
     known.add(node)
-    mine = {key: node.spec[key] for key in ("symbols", "size", "default") if key in node.spec}
-    mine |= {"type": node.kind, "name": name}
+    reduced = {key: node.spec[key] for key in ("symbols", "size", "default") if key in node.spec}
+    reduced |= {"type": node.kind, "name": name}
     if "aliases" in node.spec:
-        mine["aliases"] = [_in_a_namespace(each) for each in node.aliases]
+        reduced["aliases"] = [_in_a_namespace(each) for each in node.aliases]
     if node.kind == "record":
-        mine["fields"] = [
+        reduced["fields"] = [
             {key: each.spec[key] for key in ("name", "default", "order", "aliases") if key in each.spec}
             | {"type": _for_apache(each.type, known)}
             for each in node.fields
         ]
-    return mine
+    return reduced
 
 
 def _in_a_namespace(full: str) -> str:

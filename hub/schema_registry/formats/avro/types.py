@@ -115,13 +115,13 @@ def named_types(schemas: Iterable[Any]) -> dict[str, AvroNode]:
 
 def every_type(root: AvroNode) -> Iterator[AvroNode]:
     """Yield each type of the graph once, a type before those within it."""
-    seen, left = {root}, [root]
+    visited, left = {root}, [root]
     while left:
         node = left.pop()
         yield node
         for part in reversed(node.parts):
-            if part not in seen:
-                seen.add(part)
+            if part not in visited:
+                visited.add(part)
                 left.append(part)
 
 
@@ -194,13 +194,13 @@ class _Names:
             node.fields = tuple(self._field(each, name.rpartition(".")[0]) for each in fields)
         return node
 
-    def _field(self, given: Any, space: str) -> AvroField:
-        if not isinstance(given, dict) or "type" not in given or "name" not in given:
-            raise InvalidSchema(f"the schema is not valid Avro: {cut(given)} is not a field")
-        if "aliases" in given:
-            texts(given, "aliases")
-        made = AvroField(given["name"], self.read(given["type"], space), given)
-        default = given.get("default")
+    def _field(self, spec: Any, space: str) -> AvroField:
+        if not isinstance(spec, dict) or "type" not in spec or "name" not in spec:
+            raise InvalidSchema(f"the schema is not valid Avro: {cut(spec)} is not a field")
+        if "aliases" in spec:
+            texts(spec, "aliases")
+        made = AvroField(spec["name"], self.read(spec["type"], space), spec)
+        default = spec.get("default")
         if (
             made.type.kind in ("float", "double")
             and isinstance(default, str)

@@ -106,28 +106,28 @@ class Pattern:
 
     def _ends(self, tree: Any, starts: set[int]) -> set[int]:
         """Return the possible ends of matches that begin at one of ``starts``."""
-        for op, given in tree:
+        for op, argument in tree:
             self._spend(1 + len(starts) // 8)
-            starts = self._step(str(op), given, starts)
+            starts = self._step(str(op), argument, starts)
         return starts
 
-    def _step(self, op: str, given: Any, starts: set[int]) -> set[int]:
+    def _step(self, op: str, argument: Any, starts: set[int]) -> set[int]:
         name = self._name
         if op == "AT":
-            where = str(given)
+            where = str(argument)
             if where not in (*_ENDS, *_BEGINS):
                 raise _NotRegular
             return starts & ({len(name)} if where in _ENDS else {0})
         if op == "BRANCH":
-            return set().union(*(self._ends(each, starts) for each in given[1]))
-        if op == "SUBPATTERN" and not given[1] and not given[2]:
-            return self._ends(given[3], starts)
+            return set().union(*(self._ends(each, starts) for each in argument[1]))
+        if op == "SUBPATTERN" and not argument[1] and not argument[2]:
+            return self._ends(argument[3], starts)
         if op in ("MAX_REPEAT", "MIN_REPEAT"):
-            least, most, tree = given
+            least, most, tree = argument
             return self._repeated(int(least), int(most), tree, starts)
         if op not in ("LITERAL", "NOT_LITERAL", "ANY", "IN"):
             raise _NotRegular
-        return {at + 1 for at in starts if at < len(name) and _is_one(op, given, name[at])}
+        return {at + 1 for at in starts if at < len(name) and _accepts(op, argument, name[at])}
 
     def _repeated(self, least: int, most: int, tree: Any, starts: set[int]) -> set[int]:
         for _ in range(least):
@@ -143,13 +143,13 @@ class Pattern:
         return found
 
 
-def _is_one(op: str, given: Any, character: str) -> bool:
+def _accepts(op: str, argument: Any, character: str) -> bool:
     if op == "ANY":
         return character != "\n"
     if op != "IN":
-        return bool(ord(character) == given) == (op == "LITERAL")
+        return bool(ord(character) == argument) == (op == "LITERAL")
     negated = False
-    for kind, value in given:
+    for kind, value in argument:
         if str(kind) == "NEGATE":
             negated = True
         elif str(kind) == "CATEGORY":

@@ -219,8 +219,8 @@ def _is_valid(raw: Any, draft: int) -> bool:
     """Return True if the draft's meta-schema surely accepts the schema."""
     if not isinstance(raw, dict):
         return isinstance(raw, bool)
-    said = raw.get("$schema", "")
-    if not isinstance(said, str):
+    meta_schema = raw.get("$schema", "")
+    if not isinstance(meta_schema, str):
         return False
     try:
         return bool(jsonschema_rs.meta.is_valid({**raw, "$schema": _META_SCHEMAS[draft]}))

@@ -211,27 +211,27 @@ class _ProtobufComparison:
         if own.kind != other.kind:
             yield _changed("FIELD_KIND_CHANGED", own, other, at)
         elif own.entry is not None and other.entry is not None:
-            for mine, theirs in zip(own.entry.field, other.entry.field, strict=True):
-                yield from self._value(mine, theirs, own, other, at)
+            for own_field, other_field in zip(own.entry.field, other.entry.field, strict=True):
+                yield from self._value(own_field, other_field, own, other, at)
         else:
             yield from self._value(own.proto, other.proto, own, other, at)
 
     def _value(
         self,
-        mine: FieldDescriptorProto,
-        theirs: FieldDescriptorProto,
+        own_field: FieldDescriptorProto,
+        other_field: FieldDescriptorProto,
         own: Member,
         other: Member,
         at: _ProtobufPlace,
     ) -> Iterator[SchemaDifference | _Use]:
         """Compare a field's type, or a map's key or value."""
-        group, theirs_group = _GROUPS.get(mine.type), _GROUPS.get(theirs.type)
-        if group is None or theirs_group is None:
-            if group != theirs_group:
+        group, other_group = _GROUPS.get(own_field.type), _GROUPS.get(other_field.type)
+        if group is None or other_group is None:
+            if group != other_group:
                 yield _changed("FIELD_KIND_CHANGED", own, other, at)
             else:
-                yield from self._named(mine.type_name, theirs.type_name, own, other, at)
-        elif group != theirs_group:
+                yield from self._named(own_field.type_name, other_field.type_name, own, other, at)
+        elif group != other_group:
             yield _changed("FIELD_SCALAR_KIND_CHANGED", own, other, at)
         elif own.label and other.label and own.label != other.label and group != _STRING:
             yield at.says(
@@ -241,9 +241,9 @@ class _ProtobufComparison:
             )
 
     def _named(
-        self, mine: str, theirs: str, own: Member, other: Member, at: _ProtobufPlace
+        self, own_name: str, other_name: str, own: Member, other: Member, at: _ProtobufPlace
     ) -> Iterator[SchemaDifference | _Use]:
-        reader, writer = self.reader.type(mine), self.writer.type(theirs)
+        reader, writer = self.reader.type(own_name), self.writer.type(other_name)
         if reader.local != writer.local:
             yield _changed("FIELD_NAMED_TYPE_CHANGED", own, other, at)
         elif not (reader.is_own and writer.is_own):  # own types are compared where they are defined

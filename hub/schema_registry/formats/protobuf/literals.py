@@ -14,10 +14,10 @@ from hub.schema_registry.formats.protobuf.scoped_names import ProtoType
 _READABLE_BYTES = 10_000  # text_format takes quadratic time for bytes that are not UTF-8
 
 
-def visible(what: Any) -> str:
-    if what.visibility == SymbolVisibility.VISIBILITY_UNSET:
+def visible(definition: Any) -> str:
+    if definition.visibility == SymbolVisibility.VISIBILITY_UNSET:
         return ""
-    return "local " if what.visibility == SymbolVisibility.VISIBILITY_LOCAL else "export "
+    return "local " if definition.visibility == SymbolVisibility.VISIBILITY_LOCAL else "export "
 
 
 def default_text(field: FieldDescriptorProto) -> str:

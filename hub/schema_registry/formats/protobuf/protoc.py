@@ -49,21 +49,21 @@ def compiled(text: str, imports: Sequence[FileDescriptorProto]) -> list[FileDesc
         with child:
             _bound(child.pid)
             try:
-                said = child.communicate(timeout=TIMEOUT_S)[1].decode(errors="replace")
+                stderr = child.communicate(timeout=TIMEOUT_S)[1].decode(errors="replace")
             except subprocess.TimeoutExpired:
                 child.kill()
                 raise InvalidSchema(f"the schema took protoc longer than {TIMEOUT_S:.0f} s to read") from None
         if child.returncode:
-            raise InvalidSchema(f"the schema is not valid Protobuf: {_reasons(said, child.returncode)}")
+            raise InvalidSchema(f"the schema is not valid Protobuf: {_reasons(stderr, child.returncode)}")
         return list(FileDescriptorSet.FromString((Path(folder) / "made").read_bytes()).file)
 
 
-def _reasons(said: str, returncode: int) -> str:
+def _reasons(stderr: str, returncode: int) -> str:
     """Return protoc's errors about the text itself; its messages about other files would leak their
     content.
     """
     about = [
-        line.removeprefix(f"{ROOT}:").strip() for line in said.splitlines() if line.startswith(f"{ROOT}:")
+        line.removeprefix(f"{ROOT}:").strip() for line in stderr.splitlines() if line.startswith(f"{ROOT}:")
     ]
     errors = [_NOT_FOUND.sub(r"\1", line) for line in about if "warning:" not in line]
     if not errors:

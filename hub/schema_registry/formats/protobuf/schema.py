@@ -95,20 +95,20 @@ def _linked(
 
     ``beside``: (path, descriptor) of allowed imports.
     """
-    given: dict[str, FileDescriptorProto] = {}
+    allowed: dict[str, FileDescriptorProto] = {}
     for path, content in beside:
-        given[path] = FileDescriptorProto.FromString(content)
-        given[path].name = path
+        allowed[path] = FileDescriptorProto.FromString(content)
+        allowed[path].name = path
     if _BASE64.fullmatch(text):
-        text = _printed(text, given)
-    builtin = {path: each for path, each in _written_here().items() if path not in given}
-    beside_protoc = [*builtin.values(), *given.values()]
+        text = _printed(text, allowed)
+    builtin = {path: each for path, each in _written_here().items() if path not in allowed}
+    beside_protoc = [*builtin.values(), *allowed.values()]
     *imports, file = compiled(text, beside_protoc)
     for each in imports:
-        if each.name not in given and each.name not in builtin and not _BROUGHT_ALONG.fullmatch(each.name):
+        if each.name not in allowed and each.name not in builtin and not _BROUGHT_ALONG.fullmatch(each.name):
             raise InvalidSchema(f'the schema is not valid Protobuf: Import "{each.name}" was not found')
     _within_limits(file)
-    needed = tuple(given.get(each.name) or _shared(each) for each in imports)
+    needed = tuple(allowed.get(each.name) or _shared(each) for each in imports)
     again = written(file, needed)
     if len(again) > MOST_BYTES:
         raise InvalidSchema(f"written out, the schema has {len(again)} characters, {MOST_BYTES} are allowed")
@@ -153,7 +153,7 @@ def _shared(file: FileDescriptorProto) -> FileDescriptorProto:
 # ---- from base64
 
 
-def _printed(text: str, given: Mapping[str, FileDescriptorProto]) -> str:
+def _printed(text: str, allowed: Mapping[str, FileDescriptorProto]) -> str:
     """Return the .proto text of a serialized descriptor; protoc checks far more than the runtime that links
     it.
     """
@@ -164,19 +164,19 @@ def _printed(text: str, given: Mapping[str, FileDescriptorProto]) -> str:
             "the schema is not valid Protobuf: neither .proto text nor base64 of a FileDescriptorProto"
         ) from None
     _within_limits(file)
-    imports = _closure(_imported(file), given)
+    imports = _closure(_imported(file), allowed)
     pool = DescriptorPool()
     name, file.name = file.name, ROOT
     try:
         for each in (*imports, file):
             pool.Add(each)
     except (TypeError, ValueError, EncodeError) as error:  # EncodeError: required parts are missing
-        said = str(error).replace(f"'{ROOT}'", f"'{name}'")[:500]
-        raise InvalidSchema(f"the schema is not valid Protobuf: {said}") from None
+        reason = str(error).replace(f"'{ROOT}'", f"'{name}'")[:500]
+        raise InvalidSchema(f"the schema is not valid Protobuf: {reason}") from None
     return written(file, imports)
 
 
-def _closure(paths: Sequence[str], given: Mapping[str, FileDescriptorProto]) -> list[FileDescriptorProto]:
+def _closure(paths: Sequence[str], allowed: Mapping[str, FileDescriptorProto]) -> list[FileDescriptorProto]:
     """Return the files at ``paths`` and all their imports, dependencies first. Raises InvalidSchema."""
     found: dict[str, FileDescriptorProto] = {}
     left = [(path, False) for path in reversed(paths)]
@@ -184,15 +184,15 @@ def _closure(paths: Sequence[str], given: Mapping[str, FileDescriptorProto]) -> 
         path, entered = left.pop()
         if path in found:
             continue
-        if path not in given:
+        if path not in allowed:
             builtin = _builtin(path)
             if not builtin:
                 raise InvalidSchema(f'the schema is not valid Protobuf: Import "{path}" was not found')
             found.update({each.name: each for each in builtin if each.name not in found})
         elif entered:
-            found[path] = given[path]
+            found[path] = allowed[path]
         else:
-            left += [(path, True), *((each, False) for each in reversed(_imported(given[path])))]
+            left += [(path, True), *((each, False) for each in reversed(_imported(allowed[path])))]
     return list(found.values())
 
 
@@ -213,13 +213,13 @@ def _within_limits(file: FileDescriptorProto) -> None:
         fields += len(message.field) + len(message.extension)
         values += sum(len(each.value) for each in message.enum_type)
         left.extend((each, depth + 1) for each in message.nested_type)
-    for found, most, what in (
+    for count, most, kind in (
         (messages, MOST_MESSAGES, "messages"),
         (fields, MOST_FIELDS, "fields"),
         (values, MOST_VALUES, "enum values"),
     ):
-        if found > most:
-            raise InvalidSchema(f"the schema has {found} {what}, {most} are allowed")
+        if count > most:
+            raise InvalidSchema(f"the schema has {count} {kind}, {most} are allowed")
 
 
 # ---- used by other modules

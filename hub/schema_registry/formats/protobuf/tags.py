@@ -62,27 +62,27 @@ def _found(file: FileDescriptorProto, path: str, kind: str) -> DescriptorProto |
 
     The package may precede the messages, a oneof's name its field.
     """
-    words = path.removeprefix(".").split(".")
+    names = path.removeprefix(".").split(".")
     package = file.package.split(".") if file.package else []
-    if package and words[: len(package)] == package and words[0] not in {m.name for m in file.message_type}:
-        words = words[len(package) :]
+    if package and names[: len(package)] == package and names[0] not in {m.name for m in file.message_type}:
+        names = names[len(package) :]
     messages, found = list(file.message_type), None
-    while words:
-        inner = next((each for each in messages if each.name == words[0]), None)
+    while names:
+        inner = next((each for each in messages if each.name == names[0]), None)
         if inner is None or inner.options.map_entry:
             break
-        found, messages, words = inner, list(inner.nested_type), words[1:]
+        found, messages, names = inner, list(inner.nested_type), names[1:]
     if found is None:
         raise nowhere(path)
     if kind == RECORD:
-        if words:
+        if names:
             raise nowhere(path)
         return found
     oneofs = [each.name for each in found.oneof_decl]
-    of = oneofs.index(words[0]) if len(words) == 2 and words[0] in oneofs else None
+    of = oneofs.index(names[0]) if len(names) == 2 and names[0] in oneofs else None
     for field in found.field:
-        if words[-1:] == [field.name] and (
-            len(words) == 1 or (of is not None and field.HasField("oneof_index") and field.oneof_index == of)
+        if names[-1:] == [field.name] and (
+            len(names) == 1 or (of is not None and field.HasField("oneof_index") and field.oneof_index == of)
         ):
             return field
     raise nowhere(path)

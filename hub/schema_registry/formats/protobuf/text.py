@@ -276,7 +276,9 @@ class _ProtoWriter:
                 each is None or each.extendee != run[0].extendee or each.type == ProtoType.TYPE_GROUP
             ):
                 head = f"extend {self.names.called(run[0].extendee, scope)}"
-                lines = _block(head, [line for one in run for line in self._field(one, scope, own)])
+                lines = _block(
+                    head, [line for extension in run for line in self._field(extension, scope, own)]
+                )
                 # after all fields: their mutual order does not matter
                 order = (_MOST_TAG + 1, run[0].extendee, run[0].number)
                 yield _Item(order, list(lines), int(run[0].type == ProtoType.TYPE_GROUP))
@@ -361,9 +363,9 @@ def _block(head: str, body: Iterable[str]) -> Iterator[str]:
     yield "}"
 
 
-def _reserved(what: Sequence[str]) -> Iterator[str]:
-    if what:
-        yield f"reserved {', '.join(what)};"
+def _reserved(entries: Sequence[str]) -> Iterator[str]:
+    if entries:
+        yield f"reserved {', '.join(entries)};"
 
 
 def _span(first: int, last: int, most: int) -> str:

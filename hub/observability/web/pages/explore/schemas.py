@@ -314,7 +314,7 @@ def compared(new: SchemaStored, old: SchemaStored | None, state: RegistryState) 
         max(0, len(changes) - MOST_CHANGES),
         tuple(f"{each.field or each.path}: {each.what}; fix: {each.fix}" for each in both.new_reads_old[:50]),
         tuple(f"{each.field or each.path}: {each.what}; fix: {each.fix}" for each in both.old_reads_new[:50]),
-        touched=tuple(dict.fromkeys(each.path for each in changes if each.seen_by_readers)),
+        touched=tuple(dict.fromkeys(each.path for each in changes if each.is_visible_to_readers)),
     )
 
 

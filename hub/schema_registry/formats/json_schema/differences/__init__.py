@@ -43,4 +43,4 @@ def differences(reader: JsonSchema, writer: JsonSchema, lenient: bool = False) -
 
     Raises InvalidSchema for too much work.
     """
-    return [each.told() for each in JsonSchemaComparison(reader, writer, lenient).reasons()]
+    return [each.as_difference() for each in JsonSchemaComparison(reader, writer, lenient).reasons()]

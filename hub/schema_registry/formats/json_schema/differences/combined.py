@@ -38,11 +38,11 @@ def combined(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaS
         )
     fitting: list[list[int]] = []
     nearest: list[JsonSchemaReason | None] = []
-    for wrote_one in wrote:
+    for written in wrote:
         fits, best = [], None
-        for index, reads_one in enumerate(reads):
+        for index, read in enumerate(reads):
             comparison.spend(1)
-            reasons = yield wrote_one, reads_one
+            reasons = yield written, read
             if not reasons:
                 fits.append(index)
             elif best is None or best.rule == "TYPE_CHANGED":
@@ -79,11 +79,11 @@ def _matching(comparison: ComparisonContext, fitting: list[list[int]]) -> dict[i
         reached: dict[int, int] = {}  # predecessor by member
         waiting = [start]
         free: int | None = None
-        for one in waiting:
-            comparison.spend(len(fitting[one]))
-            for other in fitting[one]:
+        for member in waiting:
+            comparison.spend(len(fitting[member]))
+            for other in fitting[member]:
                 if other not in reached:
-                    reached[other] = one
+                    reached[other] = member
                     if other not in taken:
                         free = other
                         break
@@ -91,9 +91,9 @@ def _matching(comparison: ComparisonContext, fitting: list[list[int]]) -> dict[i
             if free is not None:
                 break
         while free is not None:
-            one = reached[free]
-            before = partner.get(one)
-            taken[free], partner[one], free = one, free, before
+            member = reached[free]
+            before = partner.get(member)
+            taken[free], partner[member], free = member, free, before
     return partner
 
 

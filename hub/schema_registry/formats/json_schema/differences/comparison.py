@@ -80,12 +80,12 @@ class JsonSchemaComparison:
                 under_way.discard(key)
                 stack.pop()
                 continue
-            asked = _key(pair)
-            if asked in self._known:
-                answer = self._known[asked]
-            elif asked in under_way:
-                answer = self._believed.get(asked, [])
-                self._met.add(asked)
+            requested = _key(pair)
+            if requested in self._known:
+                answer = self._known[requested]
+            elif requested in under_way:
+                answer = self._believed.get(requested, [])
+                self._met.add(requested)
             else:
                 self.spend(1)
                 if len(stack) >= MOST_NESTED:
@@ -93,8 +93,8 @@ class JsonSchemaComparison:
                         f"the two schemas cannot be compared: they are nested deeper "
                         f"than {MOST_NESTED} levels"
                     )
-                stack.append((asked, self._compare(*pair)))
-                under_way.add(asked)
+                stack.append((requested, self._compare(*pair)))
+                under_way.add(requested)
                 answer = None
         return answer or []
 
@@ -108,10 +108,10 @@ class JsonSchemaComparison:
         """Return a reason at the end of a path; [] if the rule may be broken."""
         if rule in self._allowed:
             return []
-        found = [JsonSchemaReason(rule, what, fix)]
+        reasons = [JsonSchemaReason(rule, what, fix)]
         for index, step in enumerate(reversed(way)):
-            found = at(step, found, "" if index else name)
-        return found
+            reasons = at(step, reasons, "" if index else name)
+        return reasons
 
     # -- any two shapes
 

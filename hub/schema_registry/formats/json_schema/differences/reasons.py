@@ -44,7 +44,7 @@ class JsonSchemaReason:
     way: _Step | None = None
     believed: bool = False  # known to be incompatible from an earlier pass
 
-    def told(self) -> SchemaDifference:
+    def as_difference(self) -> SchemaDifference:
         steps, names, way = [], [], self.way
         while way is not None:
             steps.append(way.step)

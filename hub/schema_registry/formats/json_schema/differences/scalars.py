@@ -77,10 +77,10 @@ def _multiples(comparison: ComparisonContext, wrote: Any, reads: Any) -> list[Js
             return []
         rule = "MULTIPLE_OF_EXPANDED" if new % old == 0 else "MULTIPLE_OF_CHANGED"
         fix = f"keep multipleOf {wrote}, or a divisor of it"
-    what = f"the reader takes multiples of {reads} only, the writer " + (
+    message = f"the reader takes multiples of {reads} only, the writer " + (
         "has no such rule" if wrote is None else f"writes multiples of {wrote}"
     )
-    return comparison.says(rule, what, fix, "multipleOf")
+    return comparison.says(rule, message, fix, "multipleOf")
 
 
 def bounds(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaShape) -> list[JsonSchemaReason]:

@@ -39,15 +39,15 @@ def _rest(comparison: ComparisonContext, shape: SchemaShape) -> SchemaShape | No
     return comparison.shapes.of(shape.document, raw) if shape.modern and raw is not None else None
 
 
-def additional(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaShape, what: str) -> Job:
-    """Compare ``additionalProperties`` or ``additionalItems``; ``what`` is PROPERTIES or ITEMS."""
+def additional(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaShape, keyword: str) -> Job:
+    """Compare ``additionalProperties`` or ``additionalItems``; ``keyword`` is PROPERTIES or ITEMS."""
     (wrote, old), (reads, new) = additional_of(writer), additional_of(reader)
-    many = what.lower()
+    many = keyword.lower()
     if wrote != reads:
         if reads:
             return []
         return comparison.says(
-            f"ADDITIONAL_{what}_REMOVED",
+            f"ADDITIONAL_{keyword}_REMOVED",
             f"the reader takes no additional {many}, the writer may write some",
             f"allow additional {many}",
         )
@@ -56,24 +56,24 @@ def additional(comparison: ComparisonContext, writer: SchemaShape, reader: Schem
     shape = comparison.shapes.of(reader.document, new)
     if old is None:
         return comparison.says(
-            f"ADDITIONAL_{what}_NARROWED",
+            f"ADDITIONAL_{keyword}_NARROWED",
             f"the reader expects {called(shape)} in additional {many}, the writer may write any value",
             f"let additional {many} take any value",
         )
     return (yield comparison.shapes.of(writer.document, old), shape)
 
 
-def unevaluated(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaShape, what: str) -> Job:
-    """Compare ``unevaluatedProperties`` or ``unevaluatedItems``; ``what`` is Properties or Items."""
+def unevaluated(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaShape, keyword: str) -> Job:
+    """Compare ``unevaluatedProperties`` or ``unevaluatedItems``; ``keyword`` is Properties or Items."""
     old, new = _rest(comparison, writer), _rest(comparison, reader)
     if new is None or new.kind == "any" or (old is not None and old.kind == "never"):
         return []
     wrote = "any value" if old is None else called(old)
     if new.kind == "never" or old is None or old.kind == "any":
         return comparison.says(
-            f"UNEVALUATED_{what.upper()}_{'REMOVED' if new.kind == 'never' else 'NARROWED'}",
-            f"the reader takes {called(new)} in {what.lower()} that nothing else "
+            f"UNEVALUATED_{keyword.upper()}_{'REMOVED' if new.kind == 'never' else 'NARROWED'}",
+            f"the reader takes {called(new)} in {keyword.lower()} that nothing else "
             f"describes, the writer {wrote}",
-            f"let unevaluated{what} be {wrote}",
+            f"let unevaluated{keyword} be {wrote}",
         )
     return (yield old, new)

@@ -22,8 +22,13 @@ def called(shape: SchemaShape) -> str:
         return "one of " + ", ".join(f"`{shortened(each)}`" for each in shape["enum"][:6])
     if shape.kind == "const":
         return f"`{shortened(shape['const'])}`"
-    words = {"any": "any value", "never": "nothing", "not": "anything but", "conditional": "an if-then-else"}
-    return words.get(shape.kind, shape.kind) + (
+    phrases = {
+        "any": "any value",
+        "never": "nothing",
+        "not": "anything but",
+        "conditional": "an if-then-else",
+    }
+    return phrases.get(shape.kind, shape.kind) + (
         f" {_called_raw(shape['not'])}" if shape.kind == "not" else ""
     )
 
