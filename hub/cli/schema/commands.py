@@ -9,7 +9,7 @@ import typer
 
 from hub.cli.context import load_settings
 from hub.cli.schema import backup as schema_backup
-from hub.cli.schema import diff as schema_words
+from hub.cli.schema import diff as schema_diff
 from hub.cli.schema import explain, rebuild
 from hub.cli.schema import folder as schema_folder
 from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
@@ -28,9 +28,9 @@ for command in (
     schema_folder.apply,
     schema_folder.check,
     explain.explain,
-    schema_words.diff,
-    schema_words.search,
-    schema_words.infer,
+    schema_diff.diff,
+    schema_diff.search,
+    schema_diff.infer,
     schema_backup.backup,
     schema_backup.restore,
     rebuild.rebuild,

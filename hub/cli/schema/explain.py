@@ -81,8 +81,8 @@ def explain(
     called = [subject, f"{subject}-value"] if subject == effective.topic else [subject]
     broken = _broken(settings, Rulebook(policies, owners), called, registered)
     nodes = " > ".join(effective.trail) or "none"
-    what = f'topic "{effective.topic}"' if effective.topic else "no topic"
-    note(f'Subject "{subject}": {what}{", its keys" if effective.is_key else ""}. Nodes that hold: {nodes}')
+    place = f'topic "{effective.topic}"' if effective.topic else "no topic"
+    note(f'Subject "{subject}": {place}{", its keys" if effective.is_key else ""}. Nodes that hold: {nodes}')
     if output is Output.json:
         for row in rows:
             row["violations"] = [_as_json(each) for each in broken if each.rule == row["rule"]]

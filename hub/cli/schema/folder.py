@@ -75,7 +75,7 @@ def apply(
 
     settings = load_settings()
     done: list[str] = []
-    with _one_apply(settings) as check, _registry(settings) as registry:
+    with _apply_lock(settings) as check, _registry(settings) as registry:
         made = _online(settings, folder, registry)
         for subject, each in touched(settings.project, made, settings if readers else None).items():
             for line in each.lines():
@@ -105,7 +105,7 @@ _LOCK_LOOK_S = 10.0
 
 
 @contextmanager
-def _one_apply(settings: Settings) -> Iterator[Callable[[], None]]:
+def _apply_lock(settings: Settings) -> Iterator[Callable[[], None]]:
     """The lock of applies; nothing to check where the registry is reached and the hub's Kafka is not."""
     from hub.kafka import own_cluster
     from hub.topics.tree.apply_lock import one_apply
@@ -160,8 +160,8 @@ def check(
     settings = load_settings()
     elsewhere = (against is not None) + (against_git is not None) + offline
     if what is not None and len(what) > 1:
-        _refuse_for_one(what, bool(elsewhere or data or annotations is not None))
-        _check_one(settings, what[0], Path(what[1]))
+        _refuse_with_subject(what, bool(elsewhere or data or annotations is not None))
+        _check_subject(settings, what[0], Path(what[1]))
         return
     _refuse_together(elsewhere, data)
     folder = Path(what[0]) if what else None
@@ -177,9 +177,9 @@ def check(
     note("All may follow.")
 
 
-def _refuse_for_one(what: Sequence[str], others: bool) -> None:
+def _refuse_with_subject(arguments: Sequence[str], others: bool) -> None:
     """Raise CallerError for a subject and a file with more arguments, or with options of folders."""
-    if len(what) > 2:
+    if len(arguments) > 2:
         raise CallerError("check takes one folder, or a subject and a file", hint="hub schema check --help")
     if others:
         raise CallerError(
@@ -296,7 +296,7 @@ def _refused(item: Item, reasons: Sequence[tuple[str, str, str]]) -> Item:
     from hub.schema_registry.compat.compatibility import Incompatibility
     from hub.schema_registry.folder.plan import Status
 
-    more = tuple(Incompatibility(rule, "/", what, fix, "") for rule, what, fix in reasons)
+    more = tuple(Incompatibility(rule, "/", message, fix, "") for rule, message, fix in reasons)
     return replace(item, status=Status.refused, reasons=(*item.reasons, *more), registers=False)
 
 
@@ -331,7 +331,7 @@ def _offline_state(
         return as_state(load(then, moved))
 
 
-def _check_one(settings: Settings, subject: str, file: Path) -> None:
+def _check_subject(settings: Settings, subject: str, file: Path) -> None:
     from hub.errors import Conflict
     from hub.schema_registry.folder.load import SUFFIXES
 
@@ -388,7 +388,7 @@ def _tried(settings: Settings, made: FolderPlan, registry: RemoteRegistry, sampl
                 continue
             note(str(found))
             if found.failed:
-                what = f"{found}: {'; '.join(_places(found.failures))}"
-                item = _refused(item, [("STORED_EVENTS", what, "keep what they have: see the reasons")])
+                message = f"{found}: {'; '.join(_places(found.failures))}"
+                item = _refused(item, [("STORED_EVENTS", message, "keep what they have: see the reasons")])
         items.append(item)
     return replace(made, items=tuple(items))

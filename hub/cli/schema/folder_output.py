@@ -35,13 +35,13 @@ def _places(failures: Sequence[object]) -> list[str]:
 
 
 def _head(item: Item) -> str:
-    said = item.status.value
+    status = item.status.value
     if item.registers:
-        said = f"{said}, version {item.version}"
+        status = f"{status}, version {item.version}"
     if item.level is not None:
-        said += f", compatibility {item.level[0]} -> {item.level[1]}"
+        status += f", compatibility {item.level[0]} -> {item.level[1]}"
     file = f"  ({item.file.where})" if item.file is not None else ""
-    return f"{_MARKS[item.status.value]} {item.subject}: {said}{file}"
+    return f"{_MARKS[item.status.value]} {item.subject}: {status}{file}"
 
 
 def show_changes(made: FolderPlan, found: Mapping[str, Touched], output: Output) -> None:
@@ -69,8 +69,8 @@ def show_changes(made: FolderPlan, found: Mapping[str, Touched], output: Output)
             print(f"    {change}")
         if len(item.changes) > _MOST_CHANGES:
             print(f"    and {len(item.changes) - _MOST_CHANGES} more changes: -o json")
-        for told in found.get(item.subject, NOBODY).lines():
-            print(f"    ! {told}")
+        for impact in found.get(item.subject, NOBODY).lines():
+            print(f"    ! {impact}")
     count = {mark: sum(each.status.value == mark for each in made.items) for mark in _MARKS}
     note(", ".join(f"{number} {status}" for status, number in count.items() if number) + ".")
 
@@ -140,9 +140,9 @@ def annotated(made: FolderPlan, found: Mapping[str, Touched]) -> Iterator[str]:
                 "warning", item.file.where, *item.place(warning), item.subject, reason_text(warning)
             )
         touch = found.get(item.subject, NOBODY)
-        for kind, all_told in (("warning", (*touch.views, *touch.queries)), ("notice", touch.readers)):
-            for told in all_told:
-                yield _command(kind, item.file.where, *item.place(), item.subject, str(told))
+        for kind, impacts in (("warning", (*touch.views, *touch.queries)), ("notice", touch.readers)):
+            for impact in impacts:
+                yield _command(kind, item.file.where, *item.place(), item.subject, str(impact))
 
 
 def _command(kind: str, file: str, line: int, column: int, title: str, message: str) -> str:

@@ -66,12 +66,12 @@ def _bars() -> Iterator[Callable[[str, int, int], None]]:
     terminal.
     """
     if not sys.stderr.isatty():
-        yield lambda _what, _done, _total: None
+        yield lambda _step, _done, _total: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:
-        tasks = {what: bar.add_task(text, total=None) for what, text in _DOING.items()}
-        yield lambda what, done, total: bar.update(tasks[what], completed=done, total=total)
+        tasks = {step: bar.add_task(text, total=None) for step, text in _DOING.items()}
+        yield lambda step, done, total: bar.update(tasks[step], completed=done, total=total)
