@@ -82,7 +82,7 @@ def apply(
                 note(f"! {subject}: {line}")
         with counted("Registering") as progress:
 
-            def say(item: Item) -> None:
+            def report(item: Item) -> None:
                 done.append(item.subject)
                 progress(len(done), len(made.steps))
                 note(f"[{len(done)}/{len(made.steps)}] {_head(item)}")
@@ -91,7 +91,7 @@ def apply(
             try:
                 check()
                 planned([_head(item) for item in made.steps])
-                carry_out(made, registry, say)
+                carry_out(made, registry, report)
             except HubError:
                 if done:
                     note(f"{len(done)} of {len(made.steps)} are done.")

@@ -31,8 +31,10 @@ class FolderWriter(Protocol):
     def set_level(self, subject: str, level: str) -> None: ...
 
 
-def apply(made: FolderPlan, registry: FolderWriter, say: Callable[[Item], None] = lambda _item: None) -> None:
-    """Execute the steps of a plan; call ``say`` with each completed step.
+def apply(
+    made: FolderPlan, registry: FolderWriter, on_step: Callable[[Item], None] = lambda _item: None
+) -> None:
+    """Execute the steps of a plan; call ``on_step`` with each completed step.
 
     Raises Conflict, before any change, when the plan has refusals; the registry's error at the first step
     that fails, with the remaining subjects as its hint.
@@ -48,7 +50,7 @@ def apply(made: FolderPlan, registry: FolderWriter, say: Callable[[Item], None] 
             left = [each.subject for each in made.steps[index:]]
             error.hint = f"{error.hint}; {_left(left)}" if error.hint else _left(left)
             raise
-        say(item)
+        on_step(item)
 
 
 def _carry_out(item: Item, registry: FolderWriter, got: dict[str, int]) -> None:

@@ -171,7 +171,7 @@ def properties_of(metadata: Mapping[str, Any] | None) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def says_version(metadata: Mapping[str, Any] | None) -> bool:
+def has_version(metadata: Mapping[str, Any] | None) -> bool:
     """Return True if the metadata contains a version number."""
     return VERSION in properties_of(metadata)
 
@@ -183,7 +183,7 @@ def with_version(metadata: Mapping[str, Any] | None, version: int) -> Mapping[st
 
 def without_version(metadata: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """Return the metadata without a version number; None when it contains nothing else."""
-    if metadata is None or not says_version(metadata):
+    if metadata is None or not has_version(metadata):
         return metadata
     others = {name: each for name, each in metadata["properties"].items() if name != VERSION}
     return {name: each for name, each in {**metadata, "properties": others}.items() if each} or None
@@ -196,7 +196,7 @@ def same_metadata(requested: Mapping[str, Any] | None, stored: Mapping[str, Any]
     """
     if requested is None or requested == stored:
         return True
-    if stored is None or says_version(requested) or not says_version(stored):
+    if stored is None or has_version(requested) or not has_version(stored):
         return False
     return (without_version(stored) or {}) == {name: each for name, each in requested.items() if each}
 

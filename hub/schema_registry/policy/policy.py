@@ -56,7 +56,7 @@ class PolicyNode:
     """
 
     name: str
-    says: Mapping[str, Value]
+    declared: Mapping[str, Value]
     overrides: Mapping[str, Say]
     places: Mapping[str, str] = field(default_factory=dict)
 
@@ -264,11 +264,11 @@ def _nodes(file: PolicyFile, where: Mapping[tuple[str, ...], str]) -> list[Polic
 
 
 def _node(name: str, model: NodeModel, where: Mapping[tuple[str, ...], str]) -> PolicyNode:
-    says = model.says()
-    declared = {rule_of(key).name for key in says}
+    values = model.declared_values()
+    rules = {rule_of(key).name for key in values}
     overrides: dict[str, Say] = {rule: let for rule, let in model.override if let is not None}
     for rule in overrides:
-        if rule not in declared and not isinstance(model.override, OverrideAll):
+        if rule not in rules and not isinstance(model.override, OverrideAll):
             raise ConfigError(
                 f'"{name}" has an override of {rule}, and does not declare {rule} itself',
                 hint=f"an override defines how nodes below may change this node's value: "
@@ -277,9 +277,9 @@ def _node(name: str, model: NodeModel, where: Mapping[tuple[str, ...], str]) -> 
                 code="HUB-1104",
             )
     found = {"": where.get(("policies", name))}
-    found |= {key: where.get(("policies", name, *_steps(key))) for key in says}
+    found |= {key: where.get(("policies", name, *_steps(key))) for key in values}
     return PolicyNode(
-        name, says, overrides, {key: place for key, place in found.items() if place is not None}
+        name, values, overrides, {key: place for key, place in found.items() if place is not None}
     )
 
 
@@ -299,21 +299,21 @@ def _governed_by(key: str) -> str:
 
 def _with_severities(node: PolicyNode, above: Sequence[PolicyNode]) -> PolicyNode:
     """Add severity ``block`` to each rule of the node, unless the node or one above sets its severity."""
-    rules = {rule_of(key).name for key in node.says} - {"compatibility", "severity"}
+    rules = {rule_of(key).name for key in node.declared} - {"compatibility", "severity"}
     implied = {
         f"severity.{rule}": "block"
         for rule in sorted(rules)
-        if not any(f"severity.{rule}" in each.says for each in (node, *above))
+        if not any(f"severity.{rule}" in each.declared for each in (node, *above))
     }
-    return replace(node, says={**node.says, **implied})
+    return replace(node, declared={**node.declared, **implied})
 
 
 def _refuse_loosening(node: PolicyNode, above: Sequence[PolicyNode]) -> None:
-    for key, value in node.says.items():
+    for key, value in node.declared.items():
         for ancestor in above:
             let, rule = ancestor.lets(key), _governed_by(key)
-            floor = ancestor.says.get(key)
-            closed = let == "none" and any(_governed_by(each) == rule for each in ancestor.says)
+            floor = ancestor.declared.get(key)
+            closed = let == "none" and any(_governed_by(each) == rule for each in ancestor.declared)
             if value == floor or let == "any" or not (closed or floor is not None):
                 continue
             if not closed and floor is not None and as_strict(key, value, floor):
@@ -322,7 +322,7 @@ def _refuse_loosening(node: PolicyNode, above: Sequence[PolicyNode]) -> None:
 
 
 def _refusal(node: PolicyNode, ancestor: PolicyNode, key: str, rule: str, closed: bool) -> ConfigError:
-    floor, value = ancestor.says.get(key), text_of(key, node.says[key])
+    floor, value = ancestor.declared.get(key), text_of(key, node.declared[key])
     at = ancestor.place(key)
     by = f'"{ancestor.name}"' + (f" ({at})" if at else "")
     if closed:
@@ -330,7 +330,7 @@ def _refusal(node: PolicyNode, ancestor: PolicyNode, key: str, rule: str, closed
         hint = f'remove it, or let "{ancestor.name}" say override: {{{rule}: stricter}}'
     else:
         assert floor is not None
-        strict = text_of(key, joined(key, floor, node.says[key]))
+        strict = text_of(key, joined(key, floor, node.declared[key]))
         message = (
             f'"{node.name}" declares {key}: {value}, which is not as strict as {text_of(key, floor)} of {by}'
         )
@@ -343,7 +343,7 @@ def _folded(nodes: Sequence[PolicyNode]) -> dict[str, PolicySetting]:
     settings: dict[str, PolicySetting] = {}
     closed: dict[str, str] = {}  # rule: the node below which it may not be set
     for node in nodes:
-        for key, value in node.says.items():
+        for key, value in node.declared.items():
             by = closed.get(_governed_by(key))
             if by is None:
                 settings[key] = _apply_setting(settings.get(key), node, key, value)
@@ -351,7 +351,7 @@ def _folded(nodes: Sequence[PolicyNode]) -> dict[str, PolicySetting]:
                 held = settings[key]
                 note = PolicyStep(node.name, value, held.value, f'ignored: "{by}" declares none')
                 settings[key] = replace(held, steps=(*held.steps, note))
-        for key in node.says:
+        for key in node.declared:
             if node.lets(key) == "none":
                 closed.setdefault(_governed_by(key), node.name)
     return settings

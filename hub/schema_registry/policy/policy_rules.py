@@ -294,27 +294,27 @@ class NodeModel(BaseModel):
     severity: Severities = Field(default_factory=Severities)
     override: Annotated[Overrides, BeforeValidator(_for_all)] = Field(default_factory=Overrides)
 
-    def says(self) -> dict[str, Value]:
+    def declared_values(self) -> dict[str, Value]:
         """Return the node's own values, by key."""
-        declared: dict[str, Value] = {
+        values: dict[str, Value] = {
             name: value
             for name in ("compatibility", "owner", "doc", "freeze", "max_fields")
             if (value := getattr(self, name)) is not None
         }
         for name in ("formats", "registrars"):
             if (listed := getattr(self, name)) is not None:
-                declared[name] = frozenset(listed)
+                values[name] = frozenset(listed)
         for path, types in self.fields.items():
-            declared[f"fields.{path}"] = _types(types)
+            values[f"fields.{path}"] = _types(types)
         for kind, patterns in self.naming:
             if patterns is not None:
-                declared[f"naming.{kind}"] = frozenset(patterns)
+                values[f"naming.{kind}"] = frozenset(patterns)
         for pattern, tags in self.pii.items():
-            declared[f"pii.{pattern}"] = frozenset(tags)
+            values[f"pii.{pattern}"] = frozenset(tags)
         for name, weight in self.severity:
             if weight is not None:
-                declared[f"severity.{name}"] = weight
-        return declared
+                values[f"severity.{name}"] = weight
+        return values
 
 
 class PolicyFile(BaseModel):

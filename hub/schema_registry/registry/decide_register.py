@@ -18,7 +18,7 @@ from dataclasses import replace
 from hub.schema_registry.model import subject_names as names
 from hub.schema_registry.model.data_contract import (
     check_rule_set,
-    says_version,
+    has_version,
     with_version,
     without_version,
 )
@@ -75,7 +75,7 @@ def register(registry: RegistryQueries, command: RegisterSchema) -> CommandDecis
         _compatible(registry, complete)
         _within_rules(registry, complete)
     stored = replace(new, version=_version_for(registry, command, importing))
-    if not importing and (command.version != 0 or says_version(stored.metadata)):
+    if not importing and (command.version != 0 or has_version(stored.metadata)):
         stored = replace(stored, metadata=with_version(stored.metadata, stored.version))
     stored = replace(stored, schema_id=_id_for(registry, stored, requested_id))
     registry.source_of(stored).is_spelled_so()
@@ -130,7 +130,7 @@ def _known(registry: RegistryQueries, command: RegisterSchema, new: SchemaStored
         new.schema,
         new.schema_type,
         new.references,
-        metadata=new.metadata if says_version(command.metadata) else without_version(new.metadata),
+        metadata=new.metadata if has_version(command.metadata) else without_version(new.metadata),
         rule_set=new.rule_set,
     )
     return found if found is not None and command.schema_id in (None, found.schema_id) else None

@@ -306,7 +306,7 @@ def test_a_child_that_loosens_is_refused_by_default_with_both_names(rule: str) -
 def test_a_child_may_be_stricter_or_the_same(rule: str) -> None:
     above, below = STRICTER[rule]
     policies = Policies.of(family(rule, above, below))
-    key = next(each for each in policies.nodes[0].says if each.startswith(rule))
+    key = next(each for each in policies.nodes[0].declared if each.startswith(rule))
     assert policies.effective("a.b.c").settings[key].set_by == "a.b"
     assert policies.effective("a.x").settings[key].set_by == "a"
     assert as_strict(
@@ -318,8 +318,8 @@ def test_a_child_may_be_stricter_or_the_same(rule: str) -> None:
 @pytest.mark.parametrize("rule", LOOSER)
 def test_any_lets_a_child_loosen_and_none_lets_it_say_nothing(rule: str) -> None:
     policies = Policies.of(family(rule, *LOOSER[rule], override={rule: "any"}))
-    key = next(each for each in policies.nodes[1].says if each.startswith(rule))
-    assert policies.effective("a.b").settings[key].value == policies.nodes[1].says[key]
+    key = next(each for each in policies.nodes[1].declared if each.startswith(rule))
+    assert policies.effective("a.b").settings[key].value == policies.nodes[1].declared[key]
     with pytest.raises(ConfigError, match=f'"a" allows no declaration of {rule} below it'):
         Policies.of(family(rule, *STRICTER[rule], override={rule: "none"}))
     Policies.of(family(rule, *STRICTER[rule][:1] * 2, override={rule: "none"}))  # the same is allowed
@@ -505,7 +505,7 @@ def test_law_without_wildcards_what_a_node_says_is_what_holds(tree: dict[str, An
     except ConfigError:
         return
     for node in policies.nodes:
-        for key, value in node.says.items():
+        for key, value in node.declared.items():
             setting = policies.effective(node.name).settings[key]
             assert (setting.value, setting.set_by) == (value, node.name)
 
@@ -514,7 +514,7 @@ def test_law_without_wildcards_what_a_node_says_is_what_holds(tree: dict[str, An
 def test_law_the_values_of_each_rule_form_a_lattice(
     first: dict[str, Any], second: dict[str, Any], third: dict[str, Any]
 ) -> None:
-    one, two, three = (Policies.of({"a": tree}).nodes[0].says for tree in (first, second, third))
+    one, two, three = (Policies.of({"a": tree}).nodes[0].declared for tree in (first, second, third))
     for key in {*one} & {*two} & {*three}:
         x, y, z = one[key], two[key], three[key]
         assert joined(key, x, x) == x

@@ -33,7 +33,7 @@ class _AvroPlace:
     def into(self, index: int, name: str) -> _AvroPlace:
         return _AvroPlace(f"{self.path}/fields/{index}", f"{self.field}.{name}" if self.field else name)
 
-    def says(self, rule: str, what: str, fix: str) -> SchemaDifference:
+    def difference(self, rule: str, what: str, fix: str) -> SchemaDifference:
         return SchemaDifference(rule, self.path or "/", self.field, what, fix)
 
 
@@ -61,7 +61,7 @@ class AvroComparison:
         read, wrote = reader.kind, writer.kind
         if read != wrote:
             if wrote not in _PROMOTED.get(read, ()):
-                yield at.says(
+                yield at.difference(
                     "TYPE_MISMATCH",
                     f"the reader expects {called(reader)}, the writer has {called(writer)}",
                     f"keep {called(writer)}, or add a field with another name"
@@ -84,13 +84,13 @@ class AvroComparison:
     def _named(self, reader: AvroNode, writer: AvroNode, at: _AvroPlace) -> Iterator[SchemaDifference]:
         kind, own, other = reader.kind, reader.name, writer.name
         if not _is_named_so(reader, other):
-            yield at.step("name").says(
+            yield at.step("name").difference(
                 "NAME_MISMATCH",
                 f"the reader's {kind} is `{own}`, the writer's is `{other}`",
                 f'keep the name, or give `{own}` the alias "{other}"',
             )
         if kind == "fixed" and reader.size != writer.size:
-            yield at.step("size").says(
+            yield at.step("size").difference(
                 "FIXED_SIZE_MISMATCH",
                 f"the reader's `{own}` has {reader.size} bytes, the writer's has {writer.size}",
                 f"keep the size {writer.size}",
@@ -100,7 +100,7 @@ class AvroComparison:
             missing = [each for each in writer.symbols if each not in symbols]
             if missing and reader.spec.get("default") not in symbols:
                 lacks = ", ".join(f"`{each}`" for each in missing[:20])
-                yield at.step("symbols").says(
+                yield at.step("symbols").difference(
                     "MISSING_ENUM_SYMBOLS",
                     f"the reader's enum `{own}` lacks {lacks}, which the writer may write",
                     f"keep the symbols, or give the enum `{own}` a default symbol",
@@ -115,7 +115,7 @@ class AvroComparison:
             sources = [each for each in dict.fromkeys((field.name, *field.aliases)) if each in written]
             if len(sources) > 1:
                 several = " and ".join(f"`{each}`" for each in sources[:20])
-                yield here.says(
+                yield here.difference(
                     "READER_FIELD_AMBIGUOUS",
                     f"the reader's field `{here.field}` is, by its name and aliases, "
                     f"{several} of the writer's",
@@ -124,7 +124,7 @@ class AvroComparison:
             elif sources:
                 yield from self._compare(field.type, written[sources[0]].type, here.step("type"))
             elif "default" not in field.spec:
-                yield here.says(
+                yield here.difference(
                     "READER_FIELD_MISSING_DEFAULT_VALUE",
                     f"the reader's field `{here.field}` ({called(field.type)}) is not in the writer's "
                     f"`{writer.name}` and has no default",
@@ -135,13 +135,13 @@ class AvroComparison:
         for index, branch in enumerate(writer.inner):
             found = list(self._compare(reader, branch, at))
             if found and reader.kind == "union":
-                yield at.step(index).says(
+                yield at.step(index).difference(
                     "MISSING_UNION_BRANCH",
                     f"the reader's {called(reader)} has no branch for the writer's {called(branch)}",
                     f"keep a branch that reads {called(branch)} in the union",
                 )
             elif found and found[0].rule == "TYPE_MISMATCH" and found[0].path == (at.path or "/"):
-                yield at.says(
+                yield at.difference(
                     "TYPE_MISMATCH",
                     f"the reader expects {called(reader)}, the writer may write {called(branch)}",
                     f"keep {called(writer)}",
@@ -154,7 +154,7 @@ class AvroComparison:
             _may_read(branch, writer) and not list(self._compare(branch, writer, at))
             for branch in reader.inner
         ):
-            yield at.says(
+            yield at.difference(
                 "MISSING_UNION_BRANCH",
                 f"the reader's {called(reader)} has no branch for the writer's {called(writer)}",
                 f"put {called(writer)} into the union",

@@ -59,7 +59,7 @@ class _ProtobufPlace:
         steps = (*self.steps, *([oneof] if oneof else []), str(member.number))
         return _ProtobufPlace(steps, f"{self.field}.{member.name}")
 
-    def says(self, rule: str, what: str, fix: str) -> SchemaDifference:
+    def difference(self, rule: str, what: str, fix: str) -> SchemaDifference:
         return SchemaDifference(rule, "#/" + "/".join(self.steps), self.field, what, fix)
 
 
@@ -124,7 +124,7 @@ class _ProtobufComparison:
     def _files(self) -> Iterator[SchemaDifference | _Use]:
         own, other = self.reader.file.package, self.writer.file.package
         if own != other:
-            yield _ProtobufPlace().says(
+            yield _ProtobufPlace().difference(
                 "PACKAGE_CHANGED",
                 f"the reader's package is {_or_none(own)}, the writer's is {_or_none(other)}",
                 f"keep the package {_or_none(other)}" if other else "leave out the package",
@@ -141,7 +141,7 @@ class _ProtobufComparison:
                 yield from self._message(each, source, at.into(each.message.name))
         for name in written:
             here = at.into(name)
-            yield here.says(
+            yield here.difference(
                 "MESSAGE_REMOVED",
                 f"the reader has no message `{here.field}`, the writer has one",
                 f"keep the message `{here.field}`",
@@ -160,7 +160,7 @@ class _ProtobufComparison:
                 yield from self._field(own[number], other[number], at.at(own[number], own[number].oneof))
             elif own[number].label == "required":
                 here = at.at(own[number], "")
-                yield here.says(
+                yield here.difference(
                     "REQUIRED_FIELD_ADDED",
                     f"the reader requires `{here.field}` (number {number}), the writer has no such field",
                     f"make `{here.field}` optional",
@@ -170,14 +170,14 @@ class _ProtobufComparison:
     def _removed(self, member: Member, gone: set[str], at: _ProtobufPlace) -> Iterator[SchemaDifference]:
         here = at.at(member, member.oneof)
         if member.label == "required":
-            yield here.says(
+            yield here.difference(
                 "REQUIRED_FIELD_REMOVED",
                 f"the reader has no field with the number {member.number}, the writer "
                 f"requires it (`{here.field}`)",
                 f"keep `{here.field}`",
             )
         elif member.oneof and member.oneof not in gone:
-            yield here.says(
+            yield here.difference(
                 "ONEOF_FIELD_REMOVED",
                 f"the reader lacks `{here.field}` (number {member.number}) of the writer's "
                 f"oneof `{member.oneof}`",
@@ -200,7 +200,7 @@ class _ProtobufComparison:
             if origins < 2:
                 continue
             several = ", ".join(f"`{each.name}`" for each in sources[:20])
-            yield _ProtobufPlace((*at.steps, name), f"{at.field}.{name}").says(
+            yield _ProtobufPlace((*at.steps, name), f"{at.field}.{name}").difference(
                 "MULTIPLE_FIELDS_MOVED_TO_ONEOF" if len(moved) > 1 else "FIELD_MOVED_TO_EXISTING_ONEOF",
                 f"the reader's oneof `{name}` keeps one of {several}, which the writer may set together",
                 f"leave {'all but one of them' if len(moved) == len(sources) else 'the moved ones'} where "
@@ -234,7 +234,7 @@ class _ProtobufComparison:
         elif group != other_group:
             yield _changed("FIELD_SCALAR_KIND_CHANGED", own, other, at)
         elif own.label and other.label and own.label != other.label and group != _STRING:
-            yield at.says(
+            yield at.difference(
                 "FIELD_NUMERIC_LABEL_CHANGED",
                 f"the reader's `{at.field}` is {own.label}, the writer's is {other.label}",
                 f"keep it {other.label}",
@@ -253,7 +253,7 @@ class _ProtobufComparison:
                 self._left.append(pair)
             yield _Use(
                 pair,
-                at.says(
+                at.difference(
                     "FIELD_NAMED_TYPE_CHANGED",
                     f"the `{reader.full}` that the reader imports for `{at.field}` cannot read the writer's",
                     f"import a `{reader.full}` that can",
@@ -262,7 +262,7 @@ class _ProtobufComparison:
 
 
 def _changed(rule: str, own: Member, other: Member, at: _ProtobufPlace) -> SchemaDifference:
-    return at.says(
+    return at.difference(
         rule,
         f"the reader's `{at.field}` (number {own.number}) is {own.called}, the writer's is {other.called}",
         f"keep {other.called}, or give the new field a number of its own",

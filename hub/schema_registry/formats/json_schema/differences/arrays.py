@@ -35,7 +35,7 @@ def arrays(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaSha
         if wrote_each is not None:
             found += at("items", (yield comparison.shapes.of(writer.document, wrote_each), shape))
         else:
-            found += comparison.says(
+            found += comparison.reason(
                 "SCHEMA_ADDED",
                 f"the reader expects {called(shape)} in the array, the writer does not declare its items",
                 "leave the items open",
@@ -56,7 +56,7 @@ def arrays(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaSha
     found += at("additionalItems", (yield from additional(comparison, writer, reader, "ITEMS")))
     found += at("unevaluatedItems", (yield from unevaluated(comparison, writer, reader, "Items")))
     if reader["uniqueItems"] is True and writer["uniqueItems"] is not True:
-        found += comparison.says(
+        found += comparison.reason(
             "UNIQUE_ITEMS_ADDED",
             "the reader's items must differ from each other, the writer's need not",
             "remove uniqueItems",
@@ -71,7 +71,7 @@ def _item_added(
     if is_open(comparison, writer):
         if shape.kind == "any" and not refers(reader, raw):
             return []
-        return comparison.says(
+        return comparison.reason(
             "ITEM_ADDED_TO_OPEN_CONTENT_MODEL",
             f"the reader expects {called(shape)} here; the writer, being open, may have written anything",
             "let the item take any value ({}), or remove it",
@@ -80,7 +80,7 @@ def _item_added(
     inner = (yield cover, shape) if cover is not None else []
     if cover is None or not inner:
         return []
-    return inner + comparison.says(
+    return inner + comparison.reason(
         "ITEM_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL",
         f"the reader expects {called(shape)} here, the writer may write {called(cover)}",
         f"let the item be {called(cover)}",
@@ -94,7 +94,7 @@ def _item_removed(comparison: ComparisonContext, reader: SchemaShape, shape: Sch
     if cover is None:
         if raw is False:
             return []
-        return comparison.says(
+        return comparison.reason(
             "ITEM_REMOVED_FROM_CLOSED_CONTENT_MODEL",
             f"the reader takes no further items, the writer may write {called(shape)} here",
             "keep the item, or allow additional items",
@@ -102,7 +102,7 @@ def _item_removed(comparison: ComparisonContext, reader: SchemaShape, shape: Sch
     inner = yield shape, cover
     if not inner:
         return []
-    return inner + comparison.says(
+    return inner + comparison.reason(
         "ITEM_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL",
         f"the reader takes {called(cover)} as a further item, the writer has {called(shape)} here",
         f"keep the item, or let further items be {called(shape)}",

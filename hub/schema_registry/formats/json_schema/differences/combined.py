@@ -15,7 +15,7 @@ def combined(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaS
     """Match each member of the writer with a different member of the reader that can read it."""
     wrote, reads = comparison.shapes.members(writer), comparison.shapes.members(reader)
     if not _criterion_widened(writer, reader, len(wrote), len(reads)):
-        return comparison.says(
+        return comparison.reason(
             "COMBINED_TYPE_CHANGED",
             f"the reader has {called(reader)} ({reader.criterion}), the writer {called(writer)} "
             f"({writer.criterion})",
@@ -23,7 +23,7 @@ def combined(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaS
         )
     found = []
     if reader.criterion == "allOf" and len(reads) > len(wrote):
-        found += comparison.says(
+        found += comparison.reason(
             "PRODUCT_TYPE_EXTENDED",
             f"the reader has {len(reads)} rules that must all hold, the writer has {len(wrote)}",
             "remove the rules that were added",
@@ -31,7 +31,7 @@ def combined(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaS
     elif writer.criterion != "allOf" and len(reads) < len(
         wrote
     ):  # fewer that must all hold are easier to meet
-        found += comparison.says(
+        found += comparison.reason(
             "SUM_TYPE_NARROWED",
             f"the reader takes {called(reader)}, the writer may write {called(writer)}",
             "keep every alternative that the writer has",
@@ -53,7 +53,7 @@ def combined(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaS
     if len(partners) < min(len(wrote), len(reads)):
         lonely = next(index for index in range(len(wrote)) if index not in partners)
         best = nearest[lonely]
-        found += comparison.says(
+        found += comparison.reason(
             "COMBINED_TYPE_SUBSCHEMAS_CHANGED",
             f"none of what the reader has in {reader.criterion} is free to read the writer's "
             f"{called(wrote[lonely])}"
@@ -102,7 +102,7 @@ def nots(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaShape
     wrote, reads = _under(comparison, writer, "not"), _under(comparison, reader, "not")
     if not (yield reads, wrote):  # reversed: forbidding less means allowing more
         return []
-    return comparison.says(
+    return comparison.reason(
         "NOT_TYPE_EXTENDED",
         f"the reader forbids {called(reads)}, the writer forbids {called(wrote)}",
         f"forbid no more than {called(wrote)}",

@@ -104,7 +104,7 @@ class JsonSchemaComparison:
         if self._work > MOST_WORK:
             raise InvalidSchema(f"the two schemas cannot be compared: that takes more than {MOST_WORK} steps")
 
-    def says(self, rule: str, what: str, fix: str, *way: str, name: str = "") -> list[JsonSchemaReason]:
+    def reason(self, rule: str, what: str, fix: str, *way: str, name: str = "") -> list[JsonSchemaReason]:
         """Return a reason at the end of a path; [] if the rule may be broken."""
         if rule in self._allowed:
             return []

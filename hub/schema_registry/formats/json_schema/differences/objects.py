@@ -34,7 +34,7 @@ def objects(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaSh
             found += at("properties", (yield from _added(comparison, writer, reader, name, name in needed)))
             continue
         if name in needed and name not in always and not _has_default(reader, raw):
-            found += comparison.says(
+            found += comparison.reason(
                 "REQUIRED_ATTRIBUTE_ADDED",
                 f"the reader requires `{name}`, the writer may leave it out",
                 f"give `{name}` a default, or do not require it",
@@ -68,7 +68,7 @@ def _added(
     if is_open(comparison, writer):
         if shape.kind == "any" and not refers(reader, raw):
             return []
-        found += comparison.says(
+        found += comparison.reason(
             f"{how}_ADDED_TO_OPEN_CONTENT_MODEL",
             f"the reader expects {called(shape)} in `{name}`; the writer does not define "
             "it and, being open to "
@@ -83,13 +83,13 @@ def _added(
         inner = yield cover, shape
         found += inner
         if inner:
-            found += comparison.says(
+            found += comparison.reason(
                 "PROPERTY_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL",
                 f"the reader expects {called(shape)} in `{name}`, the writer may write {called(cover)} there",
                 f"let `{name}` be {called(cover)}",
             )
     if needed and not default:
-        found += comparison.says(
+        found += comparison.reason(
             "REQUIRED_PROPERTY_ADDED_TO_UNOPEN_CONTENT_MODEL",
             f"the reader requires `{name}` ({called(shape)}), which the writer does not have",
             f"give `{name}` a default, or do not require it",
@@ -105,7 +105,7 @@ def _removed(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaS
     if cover is None:
         if raw is False:
             return []
-        found = comparison.says(
+        found = comparison.reason(
             "PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL",
             f"the reader takes no other properties and lacks `{name}` ({called(shape)}), "
             "which the writer may write",
@@ -115,7 +115,7 @@ def _removed(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaS
     inner = yield shape, cover
     if not inner:
         return []
-    found = comparison.says(
+    found = comparison.reason(
         "PROPERTY_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL",
         f"the reader takes {called(cover)} in other properties, the writer has {called(shape)} in `{name}`",
         f"keep `{name}`, or let other properties be {called(shape)}",
@@ -132,7 +132,7 @@ def _dependencies(comparison: ComparisonContext, writer: SchemaShape, reader: Sc
             continue
         rule = "ADDED" if old is None else "EXTENDED" if names > old else "CHANGED"
         more = ", ".join(f"`{each}`" for each in sorted(names - (old or set()))[:20])
-        found += comparison.says(
+        found += comparison.reason(
             f"DEPENDENCY_ARRAY_{rule}",
             f"where `{name}` is, the reader requires {more}, which the writer may leave out",
             f"do not require {more} in addition to `{name}`",
@@ -145,7 +145,7 @@ def _dependencies(comparison: ComparisonContext, writer: SchemaShape, reader: Sc
         if name in schemas:
             found += at(name, (yield comparison.shapes.of(writer.document, schemas[name]), shape), name)
         else:
-            found += comparison.says(
+            found += comparison.reason(
                 "DEPENDENCY_SCHEMA_ADDED",
                 f"where `{name}` is, the reader expects {called(shape)}, the writer has no such rule",
                 f"remove the dependency of `{name}`",

@@ -69,7 +69,7 @@ class ComparisonContext(Protocol):
     def spend(self, steps: int) -> None:
         """Count steps. Raises InvalidSchema for too many."""
 
-    def says(self, rule: str, what: str, fix: str, *way: str, name: str = "") -> list[JsonSchemaReason]:
+    def reason(self, rule: str, what: str, fix: str, *way: str, name: str = "") -> list[JsonSchemaReason]:
         """Return a reason at the end of a path, or [] if the rule may be broken."""
 
     def matches(self, pattern: str, name: str) -> bool:

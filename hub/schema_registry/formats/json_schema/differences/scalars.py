@@ -33,7 +33,7 @@ def type_changed(
     comparison: ComparisonContext, writer: SchemaShape, reader: SchemaShape
 ) -> list[JsonSchemaReason]:
     """Report shapes of two kinds."""
-    return comparison.says(
+    return comparison.reason(
         "TYPE_CHANGED",
         f"the reader expects {called(reader)}, the writer has {called(writer)}",
         f"keep {called(writer)}, or add a property with another name"
@@ -48,7 +48,7 @@ def scalars(
     """Compare the keywords of numbers and strings, without limits."""
     found = []
     if reader.kind == "number" and reader.integer and not writer.integer:
-        found += comparison.says(
+        found += comparison.reason(
             "TYPE_NARROWED",
             "the reader expects an integer, the writer may write any number",
             'keep the type "number"',
@@ -57,7 +57,7 @@ def scalars(
         found += _multiples(comparison, writer["multipleOf"], reader["multipleOf"])
     if reader.kind == "string" and reader["pattern"] is not None and reader["pattern"] != writer["pattern"]:
         wrote = writer["pattern"]
-        found += comparison.says(
+        found += comparison.reason(
             "PATTERN_ADDED" if wrote is None else "PATTERN_CHANGED",
             f"the reader's pattern is `{reader['pattern'][:80]}`, the writer's "
             + ("is none" if wrote is None else f"is `{wrote[:80]}`"),
@@ -80,7 +80,7 @@ def _multiples(comparison: ComparisonContext, wrote: Any, reads: Any) -> list[Js
     message = f"the reader takes multiples of {reads} only, the writer " + (
         "has no such rule" if wrote is None else f"writes multiples of {wrote}"
     )
-    return comparison.says(rule, message, fix, "multipleOf")
+    return comparison.reason(rule, message, fix, "multipleOf")
 
 
 def bounds(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaShape) -> list[JsonSchemaReason]:
@@ -91,14 +91,14 @@ def bounds(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaSha
         if reads is None or wrote == reads:
             continue
         if wrote is None:
-            found += comparison.says(
+            found += comparison.reason(
                 f"{rule}_ADDED",
                 f"the reader has {keyword} {reads}, the writer has none",
                 f"remove {keyword}",
                 keyword,
             )
         elif (reads < wrote) == more_is_wider:
-            found += comparison.says(
+            found += comparison.reason(
                 f"{rule}_{'DECREASED' if more_is_wider else 'INCREASED'}",
                 f"the reader's {keyword} is {reads}, the writer's is {wrote}",
                 f"keep {keyword} at {wrote} or {'above' if more_is_wider else 'below'}, or remove it",
@@ -131,13 +131,13 @@ def values_changed(
     ]
     lacks = ", ".join(lost[:10]) + (f" and {len(lost) - 10} more" if len(lost) > 10 else "")
     if reader.kind == "const":
-        return comparison.says(
+        return comparison.reason(
             "ENUM_ARRAY_CHANGED",
             f"the reader takes {called(reader)} only, the writer writes {lacks}",
             f"keep the constant {lacks}",
             "const",
         )
-    return comparison.says(
+    return comparison.reason(
         "ENUM_ARRAY_NARROWED" if reads < wrote else "ENUM_ARRAY_CHANGED",
         f"the reader's enum lacks {lacks}, which the writer may write",
         f"keep {lacks} in the enum",

@@ -46,7 +46,7 @@ def additional(comparison: ComparisonContext, writer: SchemaShape, reader: Schem
     if wrote != reads:
         if reads:
             return []
-        return comparison.says(
+        return comparison.reason(
             f"ADDITIONAL_{keyword}_REMOVED",
             f"the reader takes no additional {many}, the writer may write some",
             f"allow additional {many}",
@@ -55,7 +55,7 @@ def additional(comparison: ComparisonContext, writer: SchemaShape, reader: Schem
         return []
     shape = comparison.shapes.of(reader.document, new)
     if old is None:
-        return comparison.says(
+        return comparison.reason(
             f"ADDITIONAL_{keyword}_NARROWED",
             f"the reader expects {called(shape)} in additional {many}, the writer may write any value",
             f"let additional {many} take any value",
@@ -70,7 +70,7 @@ def unevaluated(comparison: ComparisonContext, writer: SchemaShape, reader: Sche
         return []
     wrote = "any value" if old is None else called(old)
     if new.kind == "never" or old is None or old.kind == "any":
-        return comparison.says(
+        return comparison.reason(
             f"UNEVALUATED_{keyword.upper()}_{'REMOVED' if new.kind == 'never' else 'NARROWED'}",
             f"the reader takes {called(new)} in {keyword.lower()} that nothing else "
             f"describes, the writer {wrote}",
