@@ -30,6 +30,7 @@ from hub.access_requests.runner import change_of
 from hub.approvals.second_person import is_own, needs_second
 from hub.caller import CALLER, Forbidden, Unauthenticated, done_by
 from hub.errors import HubError, NotFound, nearest
+from hub.topics.editing.change import TopicChangePlan
 from hub.topics.editing.editor import TopicEditor
 from hub.topics.tree.tree import reserved_for
 
@@ -223,7 +224,7 @@ class AccessRequests:
                 f'"{new.topic}" is not a topic or a node of the tree',
                 hint="write shop.orders, or shop.** for a node with everything below",
             )
-        if not new.is_grant and not self.topics.plan(change_of(new)).changes:
+        if not new.is_grant and not self._plan(new).changes:
             raise RequestRefused(
                 f'topic "{new.topic}" exists already', hint=f"hub access request read {new.topic}"
             )
@@ -265,10 +266,18 @@ class AccessRequests:
             "waits_for_me": answers and is_open and not is_own(name, first, second=bool(name)),
         }
 
+    def _plan(self, request: AccessRequest) -> TopicChangePlan:
+        """Return the plan of a new topic as the hub makes it: the requester may not change topics."""
+        before = CALLER.set(None)
+        try:
+            return self.topics.plan(change_of(request))
+        finally:
+            CALLER.reset(before)
+
     def _diff(self, request: AccessRequest) -> str:
         try:
             if request.is_grant:
                 return self.access.diff(request)
-            return self.topics.plan(change_of(request)).diff
+            return self._plan(request).diff
         except HubError as error:
             return f"not known: {reason_of(error)}"

@@ -84,7 +84,7 @@ def retention_of(config: Mapping[str, str]) -> str:
         return "newest of each key"
     if not ms:
         return ""
-    return "forever" if ms == "-1" else duration(float(ms))
+    return "forever" if ms == "-1" else duration(float(ms)).removesuffix(" 0 h")
 
 
 def _view(view: View | SqlView, masks: MaskFacts, declared: ViewFacts, ways: tuple[Way, ...]) -> ViewNode:

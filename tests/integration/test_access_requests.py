@@ -126,16 +126,11 @@ def steps(settings: Settings, server: Server, cluster: KafkaCluster, folder: Pat
 
 
 def other_ways(settings: Settings, call: Any) -> None:
-    """A new topic by the command line, and a refusal, while the grant is in force."""
-    asked = call_hub(
-        settings,
-        *("access", "request", "topic", "shop.returns", "--partitions", "2"),
-        *("--reason", "returns", "-o", "json"),
-    )
-    assert asked.returncode == 0, asked.stderr
-    id = json.loads(asked.stdout)["id"]
-    own = call_hub(settings, "access", "requests", "approve", id)
-    assert own.returncode == 1 and "somebody else answers" in own.stderr
+    """A new topic, and a refusal by the command line, while the grant is in force."""
+    asked = {"topic": "shop.returns", "partitions": "2", "reason": "returns"}
+    made = call("ana", "POST", "/api/access/requests", **asked)
+    assert made.status_code == 201, made.text
+    id = made.json()["id"]
     assert call("olga", "POST", f"/api/access/requests/{id}/approve", reason="ok").status_code == 200
     wait_until(lambda: call("ada", "GET", f"/api/access/requests/{id}").json()["status"] == "done", 60.0)
     text = (settings.project / "topics.yaml").read_text()
@@ -146,6 +141,8 @@ def other_ways(settings: Settings, call: Any) -> None:
         *("access", "request", "write", "shop.**", "--for", "token:ci", "--reason", "load", "-o", "json"),
     )
     id = json.loads(for_ci.stdout)["id"]
+    own = call_hub(settings, "access", "requests", "approve", id)
+    assert own.returncode == 1 and "somebody else answers" in own.stderr
     refused = call_hub(settings, "access", "requests", "refuse", id, "--reason", "use the gateway")
     assert refused.returncode == 0, refused.stderr
     listed = call_hub(settings, "access", "requests", "ls", "--all", "-o", "json")

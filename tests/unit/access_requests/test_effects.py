@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -201,6 +203,22 @@ def test_two_servers_agree_and_lose_no_grant(world: World) -> None:
     two.step()
     one.step()
     assert len(world.cluster.logs[REQUESTS_TOPIC][0]) == before
+
+
+def test_a_grant_that_another_server_wrote_meanwhile_is_not_written_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.ask(NEW)
+    world.approve("r1")
+
+    @contextmanager
+    def waited_for(*_args: object, **_more: object) -> Iterator[Any]:
+        world.path.write_text(with_grant(world.path.read_text(), world.log.all()["r1"]))
+        yield type("Hold", (), {"check": lambda _self: None})()
+
+    monkeypatch.setattr(access_file, "one_apply", waited_for)
+    world.server().step()
+    assert world.status()[0] == "done" and len(world.file().users["ana"].grants) == 1
 
 
 def test_a_file_that_may_not_be_written_waits_for_the_merge(

@@ -22,7 +22,7 @@ from hub.access_requests.runner import RequestRunner
 from hub.api.app import on_hub_error
 from hub.api.granting import page
 from hub.api.granting.open_requests import owner_facts
-from hub.caller import CALLER
+from hub.caller import CALLER, Action, Kind, Resource, require
 from hub.errors import HubError
 from hub.log import MemoryCluster
 
@@ -31,11 +31,15 @@ groups:
   shop-team: []
   admins: [{role: admin, topics: ["**"], views: ["**"], hub: true}]
   crm-admins: [{role: admin, topics: ["crm.**"]}]
+  half-admins: [{role: admin, topics: ["crm", "crm.*", "crm.*.*"]}]
+  below-admins: [{role: admin, topics: ["crm.*.**"]}]
 users:
   ana: {}
   olga: {groups: [shop-team]}
   ada: {groups: [admins]}
   carl: {groups: [crm-admins]}
+  hal: {groups: [half-admins]}
+  bea: {groups: [below-admins]}
 tokens:
   ci: {token: "sha256$HASH"}
 """
@@ -109,6 +113,7 @@ class World:
 
 class NewTopics:
     def plan(self, change: Any) -> Any:
+        require(Action.admin, Resource(Kind.topic, change.topic))  # as the editor of topics does
         return type("Plan", (), {"changes": change.topic != "shop.orders", "read_only": "", "diff": ""})()
 
 
@@ -149,7 +154,7 @@ def test_the_owner_answers_and_the_grant_works(world: World) -> None:
         ({"topic": "shop.new.later"}, {"olga", "ada"}),
         ({"topic": "shop.pay"}, {"ada"}),  # its own owner is another team
         ({"topic": "shop.**"}, {"ada"}),  # it covers shop.pay
-        ({"topic": "crm.people"}, {"carl", "ada"}),
+        ({"topic": "crm.people"}, {"carl", "ada", "hal", "bea"}),
         ({"topic": "crm.**"}, {"carl", "ada"}),
         ({"topic": "**"}, {"ada"}),
         ({"view": "customers"}, {"ada"}),
@@ -161,7 +166,7 @@ def test_owners_and_admins_of_the_whole_scope_answer(
     if scope == {"topic": "**"}:
         scope = {"topic": "other.**"}
     world.asked(**scope)
-    assert {by for by in ("olga", "carl", "ada") if world.seen(by)} == answers
+    assert {by for by in ("olga", "carl", "ada", "hal", "bea") if world.seen(by)} == answers
 
 
 def test_nobody_approves_their_own_or_for_themselves(world: World) -> None:
@@ -224,6 +229,13 @@ def test_wrong_bodies_and_callers_without_a_name_are_refused(world: World) -> No
         "own", role="read", topic="shop.orders", reason="x", by="root@box", grantee_kind="token", grantee="ci"
     )
     assert (made.json()["requested_by"], made.json()["grantee"]) == ("root@box", "ci")
+
+
+def test_somebody_without_grants_asks_for_a_new_topic(world: World) -> None:
+    id = world.asked(role=None, topic="shop.later", partitions="3")
+    assert world.seen("olga")[0]["text"] == "new topic shop.later"
+    approved = world.post("olga", f"/{id}/approve")
+    assert approved.json()["status"] == "approved" and approved.json()["until_ms"] is None
 
 
 def test_a_service_asks_for_itself(world: World) -> None:
