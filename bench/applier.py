@@ -1,6 +1,6 @@
 """Speed of an applier: rows/s, CPU and memory of one applier into each kind of store, on a real Kafka.
 
-Run: ``./run bench applier [--rows N] [--keys N] [--only sqlite|postgresql|duckdb|parquet]``. Each figure is
+Run: ``./run bench applier [--rows N] [--keys N] [--only sqlite|postgresql|duckdb|iceberg]``. Each figure is
 of a process of its own that fills an empty store from the log, decoding included. Prints figures, asserts no
 time; a store that does not equal the fold of the changelog ends the bench.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import resource
 import subprocess
@@ -40,7 +41,7 @@ from hub.runtime import collect_rarely
 from hub.schema_registry.client.port import RegisteredSchema
 from hub.schema_registry.codecs.wire_format import encode, parsed
 
-KINDS = ("sqlite", "postgresql", "duckdb", "parquet")
+KINDS = ("sqlite", "postgresql", "duckdb", "iceberg")
 _TEXTS, _LONGS = [f"t{n}" for n in range(6)], [f"n{n}" for n in range(8)]
 _TIME = {"type": "long", "logicalType": "timestamp-millis"}
 _ORIGIN = [("topic", "string"), ("partition", "int"), ("offset", "long"), ("timestamp", _TIME)]
@@ -112,7 +113,7 @@ def fill(bootstrap: str, width: str, url: str) -> dict[str, Any]:
             "fields": {each: f"s.{each}" for each in columns},
         }
     )
-    store = open_store(url)
+    store = open_store(url, Settings())  # HUB_HOME has the catalog
     applier = Applier(cluster, Schemas(width), store)
     applier.follow([view])
     end = cluster.end_offsets([view.changelog])
@@ -173,6 +174,7 @@ def log_and_postgres(kinds: Sequence[str]) -> Iterator[tuple[str, Postgres | Non
         port = free_pair()
         node = KafkaNode(Settings(home=Path(folder), kafka_port=port, bootstrap=f"127.0.0.1:{port}"))
         node.start()
+        os.environ["HUB_HOME"] = folder
         try:
             node.wait_ready()
             if postgres is not None:
@@ -184,6 +186,10 @@ def log_and_postgres(kinds: Sequence[str]) -> Iterator[tuple[str, Postgres | Non
             node.stop()
 
 
+def url_of(kind: str, file: Path) -> str:
+    return f"iceberg:///{file.stem}" if kind == "iceberg" else f"{kind}:///{file}"
+
+
 def measure(
     bootstrap: str, kinds: list[str], postgres: Postgres | None, folder: Path, rows: int, keys: int | None
 ) -> None:
@@ -191,7 +197,7 @@ def measure(
     for width in ("narrow", "wide"):
         write(KafkaCluster(bootstrap, 15.0), width, rows, keys or rows // 5)
         for kind in kinds:
-            url = f"{kind}:///{folder / f'{width}.{kind}'}"
+            url = url_of(kind, folder / f"{width}.{kind}")
             if kind == "postgresql":
                 assert postgres is not None
                 url = postgres.database(width)

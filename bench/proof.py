@@ -1,7 +1,7 @@
 """Cost of verifying a store against its changelog: rows/s of one core, memory, disk, and duration within its
 CPU share.
 
-Run: ``./run bench proof [--keys N …] [--only sqlite|postgresql|duckdb|parquet]``. A changelog of five rows a
+Run: ``./run bench proof [--keys N …] [--only sqlite|postgresql|duckdb|iceberg]``. A changelog of five rows a
 key on a real Kafka, filled into a store; then a prover in a process of its own. Prints figures, asserts no
 time; a store that does not match ends it.
 """
@@ -20,9 +20,10 @@ from typing import Any, Self
 import psutil
 
 # This module is in the same folder; importing it sets the paths.
-from applier import KINDS, Schemas, fill, log_and_postgres, write
+from applier import KINDS, Schemas, fill, log_and_postgres, url_of, write
 from postgres import BINARIES, Postgres
 
+from hub.config import Settings
 from hub.kafka import KafkaCluster
 from hub.materializers.progress.records import PROGRESS_TOPIC
 from hub.materializers.stores.open_store import open_store
@@ -37,7 +38,7 @@ class Keeper:
     name = "bench"
 
     def __init__(self, url: str) -> None:
-        self.store = open_store(url)
+        self.store = open_store(url, Settings())
 
     def provable(self) -> tuple[list[VerifiableView], str]:
         return [VerifiableView(WIDTH, WIDTH, f"views.{WIDTH}", self.store)], ""
@@ -119,7 +120,7 @@ def measure(
     )
     print(f"{'':12}{'rows/core s':>12}{'rows/core s':>12}{'MB':>13}{'MB':>10}{'s':>26}", flush=True)
     for kind in kinds:
-        url = f"{kind}:///{folder / f'{WIDTH}.{kind}'}"
+        url = url_of(kind, folder / f"{WIDTH}.{kind}")
         if kind == "postgresql":
             assert postgres is not None
             url = postgres.database(WIDTH)

@@ -13,8 +13,8 @@ import fastavro
 
 from hub.config import Settings
 from hub.errors import NotFound
+from hub.iceberg.catalog import identifier_of, open_catalog
 from hub.kafka import KafkaCluster
-from hub.lake.catalog import identifier_of, open_catalog
 from hub.lake.table import LakeTable, open_table
 from hub.lake.writer import LakeWriter
 from hub.log import MemoryCluster

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
+from hub.config import Settings
 from hub.errors import CallerError, HubError, NotFound
+from hub.materializers.stores.open_store import open_store
 from hub.materializers.stores.store import RowVersion, ViewBatch, ViewStore
 from hub.materializers.stores.stored_row import Digester, RowShaper, sources_text
 from hub.record import Positions
@@ -28,6 +31,22 @@ FIRST: dict[str, Any] = {
 }
 GROWN = {**FIRST, "tier": "string"}
 Open = Callable[[], ViewStore]
+URLS: dict[str, Callable[[Path], str]] = {
+    "sqlite": lambda folder: f"sqlite:///{folder / 'store.db'}",
+    "duckdb": lambda folder: f"duckdb:///{folder / 'store.duckdb'}",
+    "iceberg": lambda folder: "iceberg:///lake",
+}
+
+
+def settings_in(folder: Path) -> Settings:
+    """Settings of a store in a folder, with the catalog of its Iceberg tables."""
+    return Settings(home=folder / "home", project=folder, lake_commit_s=1.0)
+
+
+def opened_in(kind: str, folder: Path, *, read_only: bool = False) -> ViewStore:
+    """Open the store of a kind whose state is in a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return open_store(URLS[kind](folder), settings_in(folder), read_only=read_only)
 
 
 def schema(types: dict[str, Any]) -> dict[str, Any]:
@@ -76,6 +95,10 @@ class Model:
                 )
             ]
         )
+        self.note(changes, below)
+
+    def note(self, changes: list[tuple[str, int, dict[str, Any] | None]], below: int = 0) -> None:
+        """Expect the rows of applied changes."""
         for key, version, values in changes:
             if version > self.rows.get(key, (0, None))[0]:
                 self.rows[key] = (version, values)
@@ -110,10 +133,10 @@ class Model:
         )
 
 
-def any_history(open_store: Open, seed: int, steps: int = 10) -> None:
+def any_history(open_: Open, seed: int, steps: int = 10) -> None:
     """Random batches with replays, stale versions, deletes, sweeps, new columns and restarts."""
     chance = random.Random(seed)
-    model = Model(open_store())
+    model = Model(open_())
     assert model.store.ensure_view("v", schema(FIRST), ["city"], "topic-1")
     keys = [f"k{n}" for n in range(chance.choice([3, 600]))]
     version = 0
@@ -138,18 +161,18 @@ def any_history(open_store: Open, seed: int, steps: int = 10) -> None:
                 model.types = GROWN
             case "restart":
                 model.store.close()
-                model.store = open_store()
+                model.store = open_()
             case _:
                 model.apply([])
         model.check()
     model.store.close()
 
 
-def the_rest(open_store: Open) -> None:
+def the_rest(open_: Open) -> None:
     """Check what needs no random changes: two views in one call, refusals, recreated tables, progress,
     dropped columns and views.
     """
-    store = open_store()
+    store = open_()
     model = Model(store)
     assert store.ensure_view("v", schema(FIRST), [], "topic-1")
     assert not store.ensure_view("v", schema(FIRST), [], "topic-1")

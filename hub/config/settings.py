@@ -23,7 +23,7 @@ from hub.config.kafka import KafkaSettings
 from hub.config.operation import OperationSettings
 from hub.config.server import ServerSettings
 from hub.config.urls import with_credentials
-from hub.config.views import FILE_OF, SERVING, ViewSettings
+from hub.config.views import SERVING, ViewSettings, url_of_store
 from hub.home_key import OWN, own_password, read_key
 from hub.yaml import load_mapping
 
@@ -50,10 +50,7 @@ class Settings(OperationSettings, ViewSettings, ServerSettings, KafkaSettings, B
     def store_urls(self) -> dict[str, str]:
         """Return the URL of every store by name; the one that serves by key first."""
         folder = self.home.absolute() / "stores"
-        more = {
-            name: f"{url}:///{folder / FILE_OF[url].format(name)}" if url in FILE_OF else url
-            for name, url in self.stores.items()
-        }
+        more = {name: url_of_store(name, url, folder) for name, url in self.stores.items()}
         return {SERVING: self.store, **more}
 
     @property

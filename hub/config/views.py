@@ -10,8 +10,21 @@ from pydantic import BaseModel, Field, field_validator
 
 # The name of the store that serves by key.
 SERVING = "serving"
-FILE_OF = {"sqlite": "{}.db", "duckdb": "{}.duckdb", "parquet": "{}"}
-STORE_URLS = ("sqlite:///", "postgresql+psycopg://", "duckdb:///", "parquet:///")
+FILE_OF = {"sqlite": "{}.db", "duckdb": "{}.duckdb"}
+STORE_URLS = ("sqlite:///", "postgresql+psycopg://", "duckdb:///", "iceberg:///")
+ICEBERG = "iceberg"
+
+
+def is_parquet(url: str) -> bool:
+    """Return True for a store of the former kind ``parquet``, which is Iceberg tables now."""
+    return url.partition(":")[0] == "parquet"
+
+
+def url_of_store(name: str, url: str, folder: Path) -> str:
+    """Return the URL of a store. ``url``: as in ``stores``, or a kind alone. ``folder``: of files."""
+    if url == ICEBERG or is_parquet(url):
+        return f"{ICEBERG}:///{name}"
+    return f"{url}:///{folder / FILE_OF[url].format(name)}" if url in FILE_OF else url
 
 
 class ViewSettings(BaseModel):
@@ -22,8 +35,8 @@ class ViewSettings(BaseModel):
     )
     stores: dict[str, str] = Field(
         default_factory=dict,
-        description="more stores, by name: a URL (sqlite, postgresql+psycopg, duckdb, parquet), or a "
-        "kind alone: in `home`",
+        description="more stores, by name: a URL (sqlite, postgresql+psycopg, duckdb, iceberg), or a "
+        "kind alone: in `home`, or in the catalog `lake_…` with the store's name as namespace",
     )
 
     java: Path | None = Field(
@@ -162,9 +175,9 @@ class ViewSettings(BaseModel):
                 raise ValueError(f'store "{name}": a name is lower-case letters, digits and _')
             if name == SERVING:
                 raise ValueError(f'store "{SERVING}" is the one that serves by key: its URL is `store_url`')
-            if url not in FILE_OF and not url.startswith(STORE_URLS):
+            if url not in (*FILE_OF, ICEBERG) and not url.startswith(STORE_URLS) and not is_parquet(url):
                 raise ValueError(
-                    f'store "{name}": no such kind of store; write sqlite, duckdb or parquet, or a '
+                    f'store "{name}": no such kind of store; write sqlite, duckdb or iceberg, or a '
                     "URL that begins with " + ", ".join(STORE_URLS)
                 )
         return stores

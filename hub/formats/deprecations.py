@@ -1,5 +1,5 @@
-"""[edge] Keys of YAML files that a later release removes. They work for two minor versions more, with a
-warning."""
+"""[edge] Keys and values of YAML files that a later release removes. They work for two minor versions more,
+with a warning."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from hub.yaml_nodes import compose, where_of
 class Deprecation:
     """A deprecated key. ``file``: pattern of the file's path in the project, such as ``views/*.yaml``;
     ``key``: dotted path in the file, where ``*`` is any part of it. ``since`` and ``removed_in``: releases.
-    ``replacement``: what to write instead.
+    ``replacement``: what to write instead. ``value``: pattern of the key's text, if only such values are
+    deprecated.
     """
 
     file: str
@@ -26,6 +27,12 @@ class Deprecation:
     since: str
     removed_in: str
     replacement: str
+    value: str = ""
+
+    def is_of(self, key: str, value: yaml.Node | None) -> bool:
+        """Return whether a key with this value is deprecated."""
+        text = value.value if isinstance(value, yaml.ScalarNode) else ""
+        return fnmatchcase(key, self.key) and (not self.value or fnmatchcase(text, self.value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +52,13 @@ class DeprecatedKey:
         )
 
 
-DEPRECATIONS: tuple[Deprecation, ...] = ()
+DEPRECATIONS: tuple[Deprecation, ...] = (
+    Deprecation(
+        *("hub.yaml", "stores.*", "0.2.0", "0.4.0"),
+        "its views are Iceberg tables now; write `iceberg`",
+        "parquet*",
+    ),
+)
 """The oldest first. ``removed_in`` is at least two minor versions after ``since``."""
 
 
@@ -60,19 +73,19 @@ def deprecated_keys(project: Path, deprecations: Sequence[Deprecation] = DEPRECA
             root = compose(path) if of_file else None
         except HubError:
             continue
-        for key, node in _keys(root):
+        for key, node, value in _keys(root):
             found += [
                 DeprecatedKey(
                     where_of(path, node.start_mark), key, each.since, each.removed_in, each.replacement
                 )
                 for each in of_file
-                if fnmatchcase(key, each.key)
+                if each.is_of(key, value)
             ]
     return found
 
 
-def _keys(node: yaml.Node | None, before: tuple[str, ...] = ()) -> Iterator[tuple[str, yaml.Node]]:
-    """Yield the dotted path of every key below a node, and the key's own node."""
+def _keys(node: yaml.Node | None, before: tuple[str, ...] = ()) -> Iterator[tuple[str, yaml.Node, yaml.Node]]:
+    """Yield the dotted path of every key below a node, the key's own node, and its value."""
     inner: Iterable[tuple[str, yaml.Node, yaml.Node]] = ()
     if isinstance(node, yaml.MappingNode):
         inner = [(str(key.value), key, value) for key, value in node.value]
@@ -81,5 +94,5 @@ def _keys(node: yaml.Node | None, before: tuple[str, ...] = ()) -> Iterator[tupl
     for name, place, value in inner:
         path = (*before, name)
         if isinstance(node, yaml.MappingNode):
-            yield ".".join(path), place
+            yield ".".join(path), place, value
         yield from _keys(value, path)

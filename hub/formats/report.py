@@ -50,11 +50,24 @@ class FoundState:
 
 
 @dataclass(frozen=True, slots=True)
+class UnusedFiles:
+    """Files of an earlier release that this one does not use. ``why``: why nothing is lost with them."""
+
+    path: str
+    size_bytes: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.path} ({self.size_bytes} bytes): {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
 class UpgradeReport:
     """Everything that an upgrade to this release meets."""
 
     states: Sequence[FoundState]
     deprecations: Sequence[DeprecatedKey] = ()
+    unused: Sequence[UnusedFiles] = ()
 
     @property
     def refused(self) -> list[FoundState]:
@@ -83,6 +96,7 @@ class UpgradeReport:
             "release": version("event-hub"),
             "formats": [each.as_json() for each in self.states],
             "deprecations": [asdict(each) for each in self.deprecations],
+            "unused": [asdict(each) for each in self.unused],
             "rollback": {"possible": self.rollback, "detail": self.rollback_in_words},
             "order": list(ORDER),
         }

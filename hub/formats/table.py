@@ -33,12 +33,11 @@ _REBUILD = "delete it, and the view is computed again from its log"
 TOKENS = Format("tokens", "tokens.json", "home", ("server",), unknown="kept")
 STORE = Format(
     "store",
-    "hub_views, hub_positions, hub_progress",
+    "hub_views, hub_positions, hub_progress, _hub_progress",
     "itself",
     ("applier",),
     way_out="name another store, and it is filled from the changelogs",
 )
-PARQUET = Format("parquet-manifest", "<view>/manifest.json", "itself", ("applier",), way_out=STORE.way_out)
 SERIES = Format("series", "series.db", "itself", ("server",), way_out="delete it, and the charts start again")
 CHECKPOINT = Format(
     "checkpoint",
@@ -97,7 +96,6 @@ FORMATS: tuple[Format, ...] = (
     VIEW_RULES,
     DELTA,
     STORE,
-    PARQUET,
     SERIES,
     BACKUP,
     SCHEMA_BACKUP,

@@ -12,13 +12,14 @@ rows and positions are one commit, and a killed writer continues from the last s
 A commit names the snapshot that it follows. Of two writers, one commit succeeds; the other one reads the
 positions again. The engine is pyiceberg with pyarrow, in a process of its own (``hub lake run``).
 
-    columns.py      [core]  a schema as columns, and values of events converted for them evolution.py
-    [core]  changes that bring a table's schema to the columns snapshots.py    [core]  positions in a
-    snapshot's summary; which snapshots expire, which files are compacted rows.py         [core]  records as
-    Arrow tables; a record that does not fit is set aside schemas.py      [shell] schema versions of a
-    topic, and decoders by schema id catalog.py      [edge]  the catalog of the settings table.py
-    [edge]  one table: create, evolve, append, compact, expire batch.py        [shell] read and decode the
-    next records of a topic writer.py       [shell] the loop over topics verify.py       [shell] a table
-    compared with the log note.py         [edge]  the writer's state in a file, for commands, pages and
-    metrics
+    columns.py    [core]  a schema as columns, and values of events converted for them
+    evolution.py  [core]  changes that bring a table's schema to the columns
+    snapshots.py  [core]  positions in a snapshot's summary; which files are compacted
+    rows.py       [core]  records as Arrow tables; a record that does not fit is set aside
+    schemas.py    [shell] schema versions of a topic, and decoders by schema id
+    table.py      [edge]  one table: create, evolve, append, compact
+    batch.py      [shell] read and decode the next records of a topic
+    writer.py     [shell] the loop over topics
+    verify.py     [shell] a table compared with the log
+    note.py       [edge]  the writer's state in a file, for commands, pages and metrics
 """

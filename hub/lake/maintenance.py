@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from hub.config import Settings
-from hub.lake.table import LakeTable, ago
+from hub.iceberg.files import ago
+from hub.lake.table import LakeTable
 
 log = logging.getLogger(__name__)
 

@@ -8,18 +8,16 @@ the state.
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import pyarrow
-import pyarrow.fs
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io.pyarrow import ArrowScan, PyArrowFileIO, _dataframe_to_data_files
+from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
@@ -27,7 +25,8 @@ from pyiceberg.table.snapshots import ancestors_of
 from pyiceberg.transforms import DayTransform
 from pyiceberg.types import NestedField
 
-from hub.lake.catalog import Identifier, asked
+from hub.iceberg.catalog import Identifier, asked
+from hub.iceberg.files import PROPERTIES, ensure_namespaces, expire, sweep, written
 from hub.lake.columns import META, Column
 from hub.lake.evolution import ColumnChange, next_changes
 from hub.lake.snapshots import OWN_COMPACTION, SmallFile, TableProgress, plan_compaction, progress_of
@@ -35,19 +34,8 @@ from hub.lake.snapshots import OWN_COMPACTION, SmallFile, TableProgress, plan_co
 log = logging.getLogger(__name__)
 
 TOPIC, SCHEMA_VERSION = "hub.topic", "hub.schema-version"
-_PROPERTIES = {
-    "format-version": "2",
-    "commit.retry.num-retries": "0",
-    "commit.manifest-merge.enabled": "true",
-    "commit.manifest.min-count-to-merge": "20",
-    "write.parquet.compression-codec": "zstd",
-    "write.metadata.delete-after-commit.enabled": "true",
-    "write.metadata.previous-versions-max": "20",
-}
 _DAY = PartitionSpec(PartitionField(3, 1_000, DayTransform(), "_timestamp_day"))
 _MOST_PASSES = 10
-# Files that a sweep may delete: where a catalog nests folders, another table may lie below this one.
-_OWN_FILE = re.compile(r"data/_timestamp_day=[^/]+/[^/]+\.parquet|metadata/[^/]+\.(avro|json)")
 
 
 class LakeTable:
@@ -139,72 +127,27 @@ class LakeTable:
     def _merge(self, tasks: Sequence[FileScanTask]) -> int:
         scan = ArrowScan(self._table.metadata, self._table.io, self._table.schema(), AlwaysTrue())
         rows = scan.to_table(tasks).sort_by([("_partition", "ascending"), ("_offset", "ascending")])
-        # pyiceberg has no public writer of data files besides append, which cannot replace files in its
-        # commit.
-        written = list(
-            _dataframe_to_data_files(table_metadata=self._table.metadata, df=rows, io=self._table.io)
-        )
-        if sum(each.record_count for each in written) != sum(task.file.record_count for task in tasks):
-            raise ValueError("the merged files have another number of rows; nothing was changed")
         with self._table.transaction() as transaction:
+            files = written(transaction, rows)
+            if sum(each.record_count for each in files) != sum(task.file.record_count for task in tasks):
+                raise ValueError("the merged files have another number of rows; nothing was changed")
             properties = {**self.progress.summary(), **OWN_COMPACTION}
             with transaction.update_snapshot(snapshot_properties=properties).overwrite() as update:
                 for task in tasks:
                     update.delete_data_file(task.file)
-                for each in written:
+                for each in files:
                     update.append_data_file(each)
-        return len(written)
+        return len(files)
 
     def expire(self, older_than: datetime) -> int:
         """Expire snapshots that were made before a time, never the newest one. Returns their number."""
         with asked(f'table "{self.name}"'):
-            before = len(self._table.snapshots())
-            if before > 1:
-                self._table.maintenance.expire_snapshots().older_than(older_than).commit()
-                self._table.refresh()
-            return before - len(self._table.snapshots())
+            return expire(self._table, older_than)
 
     def sweep(self, older_than: datetime) -> int:
-        """Delete files below the table's folder that no snapshot has: of expired snapshots, of killed
-        writers.
-
-        Younger files are left: a writer may be about to commit them. Returns the number of files.
-        """
-        io = self._table.io
-        if not isinstance(io, PyArrowFileIO):
-            return 0
+        """Delete files that no snapshot has and that are older. Returns their number."""
         with asked(f'table "{self.name}"'):
-            kept = {_path(each) for each in self._reachable()}
-            scheme, host, folder = io.parse_location(self._table.location())
-            files = io.fs_by_scheme(scheme, host)
-            selector = pyarrow.fs.FileSelector(folder, allow_not_found=True, recursive=True)
-            gone = [
-                each.path
-                for each in files.get_file_info(selector)
-                if each.type == pyarrow.fs.FileType.File
-                and _OWN_FILE.fullmatch(each.path.removeprefix(folder).lstrip("/"))
-                and _path(each.path) not in kept
-                and each.mtime is not None
-                and each.mtime < older_than
-            ]
-            for path in gone:
-                files.delete_file(path)
-        return len(gone)
-
-    def _reachable(self) -> Iterator[str]:
-        metadata = self._table.metadata
-        yield self._table.metadata_location
-        yield from (each.metadata_file for each in metadata.metadata_log)
-        yield from (each.statistics_path for each in metadata.statistics)
-        seen: set[str] = set()
-        for snapshot in metadata.snapshots:
-            yield snapshot.manifest_list
-            for manifest in snapshot.manifests(self._table.io):
-                if manifest.manifest_path not in seen:
-                    seen.add(manifest.manifest_path)
-                    yield manifest.manifest_path
-                    entries = manifest.fetch_manifest_entry(self._table.io, discard_deleted=True)
-                    yield from (entry.data_file.file_path for entry in entries)
+            return sweep(self._table, older_than)
 
     def _read_progress(self) -> TableProgress:
         """Return the progress of the newest snapshot that has one; else by the rows themselves, for a table
@@ -238,12 +181,10 @@ def ensure_table(catalog: Catalog, identifier: Identifier, topic: str) -> LakeTa
             return LakeTable(catalog.load_table(identifier), name)
         except NoSuchTableError:
             pass
-        for length in range(1, len(identifier)):
-            with suppress(NamespaceAlreadyExistsError):
-                catalog.create_namespace_if_not_exists(identifier[:length])
+        ensure_namespaces(catalog, identifier)
         with suppress(TableAlreadyExistsError):
             catalog.create_table(
-                identifier, Schema(*META), partition_spec=_DAY, properties={**_PROPERTIES, TOPIC: topic}
+                identifier, Schema(*META), partition_spec=_DAY, properties={**PROPERTIES, TOPIC: topic}
             )
         return LakeTable(catalog.load_table(identifier), name)
 
@@ -256,13 +197,3 @@ def _apply(update: Any, change: ColumnChange) -> None:
             update.update_column(change.path, field_type=change.type)
         case "rename":
             update.rename_column(change.path, change.name)
-
-
-def _path(location: str) -> str:
-    """Return a location without scheme, so that names of files compare however they are written."""
-    return location.partition("://")[2].lstrip("/") if "://" in location else location.lstrip("/")
-
-
-def ago(hours: float, now_s: float) -> datetime:
-    """Return the time ``hours`` before ``now_s``, which is in seconds since 1970."""
-    return datetime.fromtimestamp(now_s, UTC) - timedelta(hours=hours)

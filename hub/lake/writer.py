@@ -19,10 +19,10 @@ from pyiceberg.catalog import Catalog
 
 from hub.config import Settings
 from hub.errors import Conflict, HubError
+from hub.iceberg.catalog import identifier_of, open_catalog
 from hub.kafka import own_cluster
 from hub.kafka.cluster import KafkaCluster
 from hub.lake.batch import LakeBatch, read_batch
-from hub.lake.catalog import identifier_of, open_catalog
 from hub.lake.maintenance import maintain
 from hub.lake.note import LakeNote, LakeState, TopicInLake, write_note
 from hub.lake.schemas import TopicSchemas

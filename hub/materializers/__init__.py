@@ -26,7 +26,7 @@ Spark nor Kafka.
     spark/             everything that imports pyspark
     engine/            the materializer process: one thread a view
     changelog/         changelog records as rows
-    stores/            where rows are kept: SQLite, Postgres, DuckDB, Parquet
+    stores/            where rows are kept: SQLite, Postgres, DuckDB, Iceberg tables
     applying/          the applier process: changelog to stores; row TTL
     verification/      does a store equal its changelog? Once, and continuously
     serving/           rows by key, by index and by subscription, over HTTP

@@ -347,7 +347,7 @@ class StagedViewFacts:
 
     def kept(self) -> Mapping[str, ViewStorage]:
         names = [key.partition(":")[2] for key in self.hub.views.records if key.startswith("state:")]
-        other = {"store": "lake", "kind": "parquet", "state": "filling", "lag": 20_000, "reason": None}
+        other = {"store": "lake", "kind": "iceberg", "state": "filling", "lag": 20_000, "reason": None}
         return {
             view: ViewStorage(
                 f"views.{view}", [{**self.describe(view)["stores"][0], "store": "serving"}, other]

@@ -38,12 +38,15 @@ class Stores(HubProcess):
 def stores(
     request: pytest.FixtureRequest, settings: Settings, pipeline: Pipeline, tmp_path: Path
 ) -> Iterator[Stores]:
-    more = {"duck": "duckdb", "lake": "parquet"}
+    more = {"duck": "duckdb", "lake": "iceberg"}
     if BINARIES:
         more["warehouse"] = request.getfixturevalue("postgres").database("over")
     (tmp_path / "views").mkdir()
     update = {"home": tmp_path / "home", "project": tmp_path, "registry_url": pipeline.url, "stores": more}
-    made = Stores(settings.model_copy(update={**update, "expiry_every_s": 0.3}), "apply-changelogs")
+    made = Stores(
+        settings.model_copy(update={**update, "expiry_every_s": 0.3, "lake_commit_s": 1.0}),
+        "apply-changelogs",
+    )
     yield made
     made.stop()
 

@@ -79,9 +79,12 @@ def hub(settings: Settings, hub_server: str, postgres: Postgres, tmp_path: Path)
                 "registry_url": hub_server,
                 "http_port": free_ports(1)[0],
                 "store_url": f"sqlite:///{disk.folder}/serving.db",
+                "lake_uri": f"sqlite:///{disk.folder}/catalog.db",
+                "lake_warehouse": f"{disk.folder}/lake",
+                "lake_commit_s": 1.0,
                 "stores": {
                     "duck": f"duckdb:///{disk.folder}/duck.duckdb",
-                    "lake": f"parquet:///{disk.folder}/lake",
+                    "lake": "iceberg",
                     "warehouse": postgres.database("roomy"),
                 },
             }

@@ -73,10 +73,15 @@ Event = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def hub(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
-    stores = {"duck": "duckdb", "lake": "parquet"}
+    stores = {"duck": "duckdb", "lake": "iceberg"}
     if BINARIES:
         stores["warehouse"] = request.getfixturevalue("postgres").database("realtime")
-    more: dict[str, Any] = {"stores": stores, "expiry_every_s": 0.3, "live_events_per_batch": 120}
+    more: dict[str, Any] = {
+        "stores": stores,
+        "expiry_every_s": 0.3,
+        "lake_commit_s": 1.0,
+        "live_events_per_batch": 120,
+    }
     with running_hub(tmp_path_factory.mktemp("realtime-sql"), **more) as running:
         yield running
 

@@ -1,4 +1,4 @@
-"""One view into SQLite, Postgres, DuckDB and Parquet by one applier that is killed again and again:
+"""One view into SQLite, Postgres, DuckDB and an Iceberg table by one applier that is killed again and again:
 equal in all."""
 
 from __future__ import annotations
@@ -6,18 +6,23 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from patience import patient
 from pipeline import wait_until
 from postgres import Postgres
 from processes import HubProcess, run_hub
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
 
 from hub.config import Settings
+from hub.iceberg.catalog import open_catalog
 from hub.kafka import KafkaCluster
 from hub.materializers.progress.records import PROGRESS_TOPIC
 from hub.materializers.stores.open_store import open_store
@@ -66,7 +71,8 @@ def hub(settings: Settings, hub_server: str, postgres: Postgres, tmp_path: Path)
             "home": tmp_path / "home",
             "project": tmp_path,
             "registry_url": hub_server,
-            "stores": {"warehouse": postgres.database("four"), "duck": "duckdb", "lake": "parquet"},
+            "stores": {"warehouse": postgres.database("four"), "duck": "duckdb", "lake": "iceberg"},
+            "lake_commit_s": 1.0,
         }
     )
     made = Hub(own, "apply-changelogs")
@@ -126,17 +132,17 @@ def test_all_four_are_equal_however_often_the_applier_is_killed(
     assert told["store:warehouse"]["views"][VIEW]["lag"] == 0 and "hub@" in told["store:warehouse"]["url"]
     # An unreachable store stops alone, with the reason; a wrong row is found, with exit code 1.
     hub.kill()
-    folder = Path(hub.settings.store_urls["lake"].removeprefix("parquet:///"))
-    newest = max(folder.glob(f"{VIEW}/*.parquet"), key=lambda path: path.stat().st_size)
+    with open_catalog(hub.settings) as catalog:
+        table = catalog.load_table(("lake", VIEW))
+        duck = table.scan().to_duckdb(VIEW)
+        equal_in_other_engines(hub, table, duck)
+    newest = max(files_of(hub), key=lambda path: path.stat().st_size)
     kept = newest.read_bytes()
     newest.write_bytes(b"")
     code, (verdict,) = hub.run("view", "verify", VIEW, "--store", "duck", "-o", "json")
     assert code == 0 and verdict["equal"]
     newest.write_bytes(kept)
-    manifest = folder / VIEW / "manifest.json"
-    body = json.loads(manifest.read_bytes())
-    body["files"] = body["files"][:-1]
-    manifest.write_text(json.dumps(body))
+    table.delete(f"key == '{table.scan(limit=1).to_arrow()['key'][0]}'")
     code, (verdict,) = hub.run("view", "verify", VIEW, "--store", "lake", "-o", "json")
     assert code == 1 and not verdict["equal"] and verdict["differing"]
     cluster.delete_topic(CHANGELOG)
@@ -145,14 +151,34 @@ def test_all_four_are_equal_however_often_the_applier_is_killed(
 @contextlib.contextmanager
 def moved(hub: Hub) -> Iterator[None]:
     """Ends when the process that begins within has applied something: a kill before is a kill of nothing."""
-    manifest = Path(hub.settings.store_urls["lake"].removeprefix("parquet:///")) / VIEW / "manifest.json"
-    before = manifest.stat().st_mtime_ns if manifest.exists() else 0
+    before = snapshot_of(hub)
     yield
-    wait_until(
-        lambda: manifest.exists() and manifest.stat().st_mtime_ns > before,
-        60.0,
-        hub.last_words,
-    )
+    wait_until(lambda: snapshot_of(hub) != before, 60.0, hub.last_words)
+
+
+def snapshot_of(hub: Hub) -> int | None:
+    with open_catalog(hub.settings) as catalog:
+        try:
+            return catalog.load_table(("lake", VIEW)).metadata.current_snapshot_id
+        except NoSuchTableError:
+            return None
+
+
+def files_of(hub: Hub) -> list[Path]:
+    with open_catalog(hub.settings) as catalog:
+        scan = catalog.load_table(("lake", VIEW)).scan()
+        return [Path(task.file.file_path.removeprefix("file://")) for task in scan.plan_files()]
+
+
+def equal_in_other_engines(hub: Hub, table: Table, duck: duckdb.DuckDBPyConnection) -> None:
+    """The table as pyiceberg and DuckDB read it has the rows of the serving store."""
+    with sqlite3.connect(hub.settings.store.removeprefix("sqlite:///")) as serving:
+        query = f"SELECT key, city, points, share, _version FROM view_{VIEW} WHERE NOT _deleted ORDER BY key"
+        rows = serving.execute(query).fetchall()
+    columns = ("key", "city", "points", "share", "_version")
+    assert duck.sql(f"SELECT {', '.join(columns)} FROM {VIEW} ORDER BY key").fetchall() == rows
+    found = table.scan(selected_fields=columns).to_arrow().select(columns).sort_by("key").to_pylist()
+    assert [tuple(each.values()) for each in found] == rows and len(rows) > 1_000
 
 
 def await_told(hub: Hub) -> dict[str, Any]:

@@ -135,7 +135,9 @@ def older_code(folder: Path) -> Path | None:
 def upgraded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Upgraded]:
     folder = tmp_path_factory.mktemp("upgrade")
     settings = own_settings(folder / "home", FIXTURE / "project", proof_core_share=0.0, access_log=False)
-    settings = settings.model_copy(update={"stores": {"analysis": "duckdb", "files": "parquet"}})
+    settings = settings.model_copy(
+        update={"stores": {"analysis": "duckdb", "files": "parquet"}, "lake_commit_s": 1.0}
+    )
     with tarfile.open(FIXTURE / "state.tar.xz") as state:
         state.extractall(settings.home, filter="data")
     made = Upgraded(settings, older_code(folder / "code"))

@@ -150,7 +150,7 @@ def _topics(settings: Settings, patterns: list[str] | None) -> list[str]:
 
 def _tables(settings: Settings, patterns: list[str] | None) -> Iterator[tuple[str, LakeTable]]:
     """Yield the tables that exist; the others are named on standard error."""
-    from hub.lake.catalog import identifier_of, open_catalog
+    from hub.iceberg.catalog import identifier_of, open_catalog
     from hub.lake.table import open_table
 
     topics = _topics(settings, patterns)
@@ -165,7 +165,7 @@ def _tables(settings: Settings, patterns: list[str] | None) -> Iterator[tuple[st
 
 
 def _row(settings: Settings, topic: str, known: LakeNote | None) -> dict[str, Any]:
-    from hub.lake.catalog import identifier_of
+    from hub.iceberg.catalog import identifier_of
 
     found = None if known is None else known.topics.get(topic)
     if found is None:

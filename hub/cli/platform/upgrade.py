@@ -13,10 +13,11 @@ import typer
 from hub.cli.context import load_settings
 from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
 from hub.config import Settings
+from hub.config.views import is_parquet
 from hub.errors import CallerError, PeerError
 from hub.formats import home as home_stamps
 from hub.formats.deprecations import DeprecatedKey, deprecated_keys
-from hub.formats.report import FoundState, UpgradeReport, require_no_refusal
+from hub.formats.report import FoundState, UnusedFiles, UpgradeReport, require_no_refusal
 from hub.formats.stamps import FIRST
 from hub.formats.table import FORMATS, ORDER, STORE, Format
 
@@ -44,12 +45,14 @@ def upgrade(
         )
     settings = load_settings(project=project)
     states = [*local_states(settings), *topic_states(settings)]
-    report = UpgradeReport(states, warn_of_deprecations(settings.project))
+    report = UpgradeReport(states, warn_of_deprecations(settings.project), unused_files(settings))
     if output is Output.json:
         show_one(report.as_json(), output)
     else:
         columns = ("format", "place", "found", "version", "action", "detail")
         show([each.as_json() for each in report.states], output, columns)
+        for each in report.unused:
+            note(f"Unused: {each}")
         note(f"Rollback after a start of this release: {report.rollback_in_words}.")
         note(f"Order on several machines: {', '.join(ORDER)} (docs/how-to/upgrade.md).")
     if report.refused or any(each.found is None for each in states):
@@ -106,12 +109,29 @@ def _of_stores(settings: Settings) -> Iterator[FoundState]:
     for url in settings.store_urls.values():
         place = f'store "{shown(url)}"'
         try:
-            found = noted_version(url)
+            found = noted_version(url, settings)
         except PeerError as error:
             yield FoundState(STORE, place, None, error.message)
             continue
         if found is not None:
             yield FoundState(STORE, place, found)
+
+
+def unused_files(settings: Settings) -> list[UnusedFiles]:
+    """Return the folders of views in Parquet stores, which Iceberg tables replaced."""
+    found = []
+    for name, url in settings.stores.items():
+        if not is_parquet(url):
+            continue
+        folder = Path(url.partition("///")[2] or settings.home / "stores" / name)
+        for manifest in sorted(folder.glob("*/manifest.json")):
+            size = sum(each.stat().st_size for each in manifest.parent.rglob("*") if each.is_file())
+            why = (
+                f'Parquet files of view "{manifest.parent.name}". Delete them after the upgrade: its table '
+                f"{name}.{manifest.parent.name} is filled from the changelog"
+            )
+            found.append(UnusedFiles(str(manifest.parent), size, why))
+    return found
 
 
 def topic_states(settings: Settings) -> list[FoundState]:

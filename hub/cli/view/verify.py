@@ -143,7 +143,7 @@ def _verdict(settings: Settings, name: str, view: str, timeout_s: float, most: i
     schemas = RegistryClient(settings.registry)
     with (
         counted(f"{view} in {name}") as progress,
-        closing(open_store(settings.store_urls[name], read_only=True)) as opened,
+        closing(open_store(settings.store_urls[name], settings, read_only=True)) as opened,
     ):
         table, changelog = view, changelog_of(view)
         if isinstance(opened, Store):

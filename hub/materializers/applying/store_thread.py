@@ -106,7 +106,7 @@ class StoreThread:
             stop.wait(backoff.next_s())
 
     def _drive(self, log_: KafkaCluster, stop: threading.Event, backoff: Backoff) -> None:
-        self.store = open_store(self.url)
+        self.store = open_store(self.url, self.settings)
         note_version(self.store)
         self.applier = Applier(
             log_,

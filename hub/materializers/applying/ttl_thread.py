@@ -1,9 +1,9 @@
 """[shell] Thread that finds rows older than their view's ttl and writes their expiry to the log.
 
 Each look queries one store per view, the first available one: by the index of ``last_event_at`` in SQLite and
-Postgres; DuckDB and Parquet have no index and are scanned, for at most a twentieth of the time. It writes one
-page per second and view, acknowledged, and does not repeat an expiry while the store follows. It keeps no
-state: the store and the log suffice to continue.
+Postgres; DuckDB and Iceberg tables have no index and are scanned, for at most a twentieth of the time. It
+writes one page per second and view, acknowledged, and does not repeat an expiry while the store follows. It
+keeps no state: the store and the log suffice to continue.
 
 Only the served version of a view is looked at. The other versions read the same topic of expiries.
 """

@@ -6,7 +6,7 @@ stored_row.py       [core] a view's columns and rows as every store keeps them, 
 columns.py          [edge] Avro values in SQL columns
 sql_store.py        [edge] SQLite and Postgres, by SQLAlchemy; its parts are in sql/
 prepared.py prepared_postgres.py     rows by key through prepared statements
-duckdb_store.py     [edge] one DuckDB file              parquet_store.py  [edge] folders of Parquet files
-parquet_manifest.py [core] the files of a table, and which of them to merge
+duckdb_store.py     [edge] one DuckDB file              iceberg_store.py  [edge] Iceberg tables
+iceberg_table.py    [edge] one of them: read, commit    iceberg_merge.py  [core] which rows count, which files change
 arrow.py                             code shared by the columnar stores
 """  # noqa: E501

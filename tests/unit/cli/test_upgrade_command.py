@@ -77,3 +77,19 @@ def test_up_names_all_state_of_a_newer_release_and_writes_nothing(settings: Sett
     shown = json.loads(call_hub(settings, "upgrade", "--check", "-o", "json").stdout)
     details = [each["detail"] for each in shown["formats"] if each["action"] == "refused"]
     assert len(details) == 3 and all("start that release or a newer one" in each for each in details)
+
+
+def test_a_parquet_store_is_named_with_its_files_and_maps_to_iceberg(settings: Settings) -> None:
+    (settings.project / "hub.yaml").write_text("stores: {lake: parquet}\n")
+    old = settings.home / "stores" / "lake" / "customer_360"
+    old.mkdir(parents=True)
+    (old / "manifest.json").write_text("{}")
+    (old / "000001-delta.parquet").write_bytes(b"12345678")
+    done = call_hub(settings, "upgrade", "--check", "-o", "json")
+    report = json.loads(done.stdout)
+    assert [each["key"] for each in report["deprecations"]] == ["stores.lake"]
+    assert [(each["path"], each["size_bytes"]) for each in report["unused"]] == [(str(old), 10)]
+    table = call_hub(settings, "upgrade", "--check")
+    assert "write `iceberg`" in table.stderr and f"Unused: {old}" in table.stderr
+    made = settings.model_copy(update={"stores": {"lake": "parquet", "far": "parquet:///data/x"}})
+    assert made.store_urls["lake"] == "iceberg:///lake" and made.store_urls["far"] == "iceberg:///far"

@@ -117,7 +117,7 @@ def test_validate_says_what_a_view_of_class_d_lacks(
 def test_a_view_is_shown_as_people_read_it_and_what_is_not_known_is_left_out() -> None:
     now_ms = 1_700_000_100_000
     proof = {"state": "MATCHES", "matched_ms": now_ms - 12_000, "reason": ""}
-    lake = {"store": "lake", "kind": "parquet", "state": "filling", "lag": 1200, "reason": None}
+    lake = {"store": "lake", "kind": "iceberg", "state": "filling", "lag": 1200, "reason": None}
     told = {
         "view": "customer_360",
         "doc": "",
@@ -146,7 +146,7 @@ def test_a_view_is_shown_as_people_read_it_and_what_is_not_known_is_left_out() -
     assert lines["sources"] == "crm: crm.customers\norders: shop.orders"
     assert lines["read up to"] == "crm.customers 0:24\nshop.orders 0:7 1:9"
     assert lines["last batch"] == "live: 1 event in 0.53 s, 3 s ago; 2 to the dead-letter topic"
-    assert lines["stores"] == "serving, sqlite: live, MATCHES 12 s ago\nlake, parquet: filling, 1200 behind"
+    assert lines["stores"] == "serving, sqlite: live, MATCHES 12 s ago\nlake, iceberg: filling, 1200 behind"
     assert lines["version"] == "1 (2 building)"
     assert max(map(len, str(lines["columns"]).splitlines())) <= 100
     assert {"doc", "why", "rows last for", "cut", "recomputed"}.isdisjoint(lines)

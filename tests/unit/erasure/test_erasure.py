@@ -45,7 +45,7 @@ FACTS = ProjectFacts(
     ),
     (
         ViewFacts("people", ("crm.*",), stores=(("serving", "sqlite"), ("wide", "postgresql"))),
-        ViewFacts("totals", reads=("people",), stores=(("lake", "parquet"),), in_place=True),
+        ViewFacts("totals", reads=("people",), stores=(("lake", "iceberg"),), in_place=True),
         ViewFacts("sealed"),
         ViewFacts("orders", ("shop.orders",)),
     ),

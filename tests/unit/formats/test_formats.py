@@ -128,6 +128,13 @@ def test_deprecated_keys_are_named_with_place_and_replacement(tmp_path: Path) ->
     assert deprecated_keys(tmp_path, []) == []
 
 
+def test_a_parquet_store_is_deprecated_by_its_value(tmp_path: Path) -> None:
+    (tmp_path / "hub.yaml").write_text(
+        "stores:\n  duck: duckdb\n  lake: parquet\n  far: parquet:///data/far\nstore_url: parquet\n"
+    )
+    assert [each.key for each in deprecated_keys(tmp_path)] == ["stores.lake", "stores.far"]
+
+
 def test_a_deprecated_key_works_for_two_minor_versions() -> None:
     for each in DEPRECATIONS:
         since, gone = (tuple(map(int, version.split("."))) for version in (each.since, each.removed_in))

@@ -10,7 +10,7 @@ from pyiceberg.types import DecimalType, IntegerType, LongType, NestedField, Str
 from hub.cli.platform.up import children
 from hub.config import Settings
 from hub.errors import ConfigError
-from hub.lake.catalog import identifier_of, properties_of
+from hub.iceberg.catalog import identifier_of, properties_of
 from hub.lake.columns import META, columns_of
 from hub.lake.evolution import next_changes, widens
 from hub.lake.rows import micros

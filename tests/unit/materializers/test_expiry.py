@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import store_contract
 from hypothesis import given
 from hypothesis import strategies as some
 
@@ -26,7 +26,6 @@ from hub.materializers.definition.load import body_of, load_view, view_of
 from hub.materializers.engine.plans.fingerprints import entity_fingerprint
 from hub.materializers.golden.cases import load_golden
 from hub.materializers.spark.formats.decode import Input
-from hub.materializers.stores.open_store import open_store
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.stores.store import RowVersion, ViewBatch, ViewStore
 from hub.observability.export.metrics import exposition
@@ -176,16 +175,11 @@ def test_expiries_are_events_of_golden_tests_of_views_with_a_ttl(tmp_path: Path)
 # ---- due rows
 
 
-KINDS: dict[str, Callable[[Path], str]] = {
-    "sqlite": lambda folder: f"sqlite:///{folder / 'store.db'}",
-    "duckdb": lambda folder: f"duckdb:///{folder / 'store.duckdb'}",
-    "parquet": lambda folder: f"parquet:///{folder / 'lake'}",
-}
-
-
-def stored(url: str, of: View, rows: dict[str, int | None], deleted: tuple[str, ...] = ()) -> ViewStore:
+def stored(
+    kind: str, folder: Path, of: View, rows: dict[str, int | None], deleted: tuple[str, ...] = ()
+) -> ViewStore:
     """Return a store with rows by key: their last event (epoch ms; None: no row has one)."""
-    store = open_store(url)
+    store = store_contract.opened_in(kind, folder)
     fields = [{"name": LAST_EVENT_AT, "type": ["null", TIME], "default": None}]
     schema = {"type": "record", "name": "v", "fields": [*fields, {"name": "_version", "type": "long"}]}
     store.ensure_view("v", schema, of.kept_indexes, "id")
@@ -214,13 +208,13 @@ def due(store: ViewStore, until_ms: int, limit: int) -> list[ExpiredRow]:
         return among(cut, until_ms, limit)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", store_contract.URLS)
 def test_due_are_the_live_rows_whose_last_event_is_not_later(kind: str, tmp_path: Path) -> None:
     chance = random.Random(4)
     rows: dict[str, int | None] = {f"k{n}": chance.randrange(-5, 100) for n in range(60)}
     rows |= {"none": None, "far": 2**60 // 1000, "at": 50, "after": 51}
     gone = tuple(f"k{n}" for n in range(0, 60, 7))
-    store = stored(KINDS[kind](tmp_path), view(), rows, gone)
+    store = stored(kind, tmp_path, view(), rows, gone)
     wanted = {
         ExpiredRow(key, ms) for key, ms in rows.items() if key not in gone and ms is not None and ms <= 50
     }
@@ -235,10 +229,8 @@ def test_due_are_the_live_rows_whose_last_event_is_not_later(kind: str, tmp_path
 
 
 def test_a_table_without_the_column_has_nobody_who_is_due(tmp_path: Path) -> None:
-    for kind, url in KINDS.items():
-        folder = tmp_path / kind
-        folder.mkdir()
-        store = open_store(url(folder))
+    for kind in store_contract.URLS:
+        store = store_contract.opened_in(kind, tmp_path / kind)
         store.ensure_view(
             "v", {"type": "record", "name": "v", "fields": [{"name": "n", "type": "long"}]}, [], "id"
         )
@@ -247,7 +239,7 @@ def test_a_table_without_the_column_has_nobody_who_is_due(tmp_path: Path) -> Non
 
 
 def test_the_rows_that_are_due_are_found_by_an_index(tmp_path: Path) -> None:
-    store = stored(KINDS["sqlite"](tmp_path), view(), {"a": 1})
+    store = stored("sqlite", tmp_path, view(), {"a": 1})
     assert isinstance(store, Store)
     with store.engine.connect() as connection:
         plan = connection.exec_driver_sql(
@@ -296,7 +288,7 @@ class World:
     def __init__(self, folder: Path, rows: dict[str, int | None], ttl: str = "30d") -> None:
         self.cluster = MemoryCluster()
         self.view = view(ttl)
-        self.store = stored(KINDS["sqlite"](folder), self.view, rows)
+        self.store = stored("sqlite", folder, self.view, rows)
         self.expirer = self.started()
 
     def started(self, page: int = 100) -> Expirer:
@@ -348,7 +340,7 @@ def test_of_a_view_s_versions_the_one_that_readers_get_is_looked_at(tmp_path: Pa
     served, beside, other = view("1d"), view("2d").of_version(2), view("3d", view="w")
     thread = StoreThread("serving", "", Settings(home=tmp_path, project=tmp_path), cast(Any, None))
     assert thread.kept() == [], "the store is away"
-    thread.store = stored(KINDS["sqlite"](tmp_path), served, {})
+    thread.store = stored("sqlite", tmp_path, served, {})
     stopped = {"v": None, "v@2": None, "w": "its table cannot be made"}
     followed = {
         each.table: SimpleNamespace(view=each, stopped=stopped[each.table])

@@ -2,62 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
 import orjson
 import pytest
+import store_contract
 from store_contract import schema
 
 from hub.errors import ConfigError
 from hub.formats.stamps import FIRST, STORE_KEY, Stamp
-from hub.formats.table import CHECKPOINT, DELTA, PARQUET, STORE, VIEW_RULES, Format
+from hub.formats.table import CHECKPOINT, DELTA, STORE, VIEW_RULES, Format
 from hub.materializers.engine.failures import FailedView, failure_of
 from hub.materializers.engine.life_events import LastingFailure
 from hub.materializers.engine.plans.checkpoint_note import CheckpointFolder, noted_versions
 from hub.materializers.spark.delta.state import DeltaState
 from hub.materializers.stores.open_store import note_version, noted_version, open_store
-from hub.materializers.stores.parquet_manifest import MANIFEST
-
-URLS: dict[str, Callable[[Path], str]] = {
-    "sqlite": lambda folder: f"sqlite:///{folder / 'store.db'}",
-    "duckdb": lambda folder: f"duckdb:///{folder / 'store.duckdb'}",
-    "parquet": lambda folder: f"parquet:///{folder / 'lake'}",
-}
 
 
-@pytest.mark.parametrize("kind", sorted(URLS))
+@pytest.mark.parametrize("kind", sorted(store_contract.URLS))
 def test_a_store_notes_its_version_and_a_newer_one_is_refused(kind: str, tmp_path: Path) -> None:
-    url = URLS[kind](tmp_path)
-    assert noted_version(url) is None and not any(tmp_path.iterdir()), "looking makes no store"
-    store = open_store(url)
+    url, settings = store_contract.URLS[kind](tmp_path), store_contract.settings_in(tmp_path)
+    assert noted_version(url, settings) is None and not any(tmp_path.iterdir()), "looking makes no store"
+    store = open_store(url, settings)
     store.ensure_view("v", schema({"name": "string"}), [], "topic-id")
     store.close()
-    assert noted_version(url) == FIRST, "stores of releases without versions"
-    store = open_store(url)
+    assert noted_version(url, settings) == FIRST, "stores of releases without versions"
+    store = open_store(url, settings)
     note_version(store)
     note_version(store)
     noted = store.progress()[STORE_KEY]
     assert noted["version"] == STORE.version and noted["release"]
     store.apply([], {STORE_KEY: {"version": STORE.version + 1, "release": "9.0.0"}})
     store.close()
-    assert noted_version(url) == Stamp(STORE.version + 1, "9.0.0")
+    assert noted_version(url, settings) == Stamp(STORE.version + 1, "9.0.0")
     for read_only in (False, True):
         with pytest.raises(ConfigError, match=r'format "store" has version 2 \(written by release 9\.0\.0\)'):
-            open_store(url, read_only=read_only)
-
-
-def test_a_manifest_of_a_newer_release_is_refused(tmp_path: Path) -> None:
-    store = open_store(URLS["parquet"](tmp_path))
-    store.ensure_view("v", schema({"name": "string"}), [], "topic-id")
-    path = tmp_path / "lake" / "v" / MANIFEST
-    path.write_bytes(orjson.dumps({**orjson.loads(path.read_bytes()), "format": PARQUET.version + 1}))
-    before = path.read_bytes()
-    with pytest.raises(ConfigError, match="parquet-manifest"):
-        store.ensure_view("v", schema({"name": "string"}), [], "topic-id")
-    store.close()
-    assert path.read_bytes() == before
+            open_store(url, settings, read_only=read_only)
 
 
 @pytest.mark.parametrize(("key", "format"), [("format", CHECKPOINT), ("rules", VIEW_RULES)])

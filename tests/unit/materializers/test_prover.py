@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+import store_contract
 from changelog import CHANGELOG, Bench, schema
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +21,6 @@ from hub.errors import PeerError
 from hub.materializers.applying.applier import Applier
 from hub.materializers.changelog.record import GENERATION_SHIFT
 from hub.materializers.progress.records import PROGRESS_TOPIC
-from hub.materializers.stores.open_store import open_store
 from hub.materializers.stores.store import RowVersion, ViewBatch
 from hub.materializers.stores.stored_row import key_hash
 from hub.materializers.verification import verification_status as proof_module
@@ -48,11 +47,6 @@ from hub.materializers.verification.verification_status import (
 )
 from hub.record import Positions
 
-KINDS: dict[str, Callable[[Path], str]] = {
-    "sqlite": lambda folder: f"sqlite:///{folder / 'other.db'}",
-    "duckdb": lambda folder: f"duckdb:///{folder / 'other.duckdb'}",
-    "parquet": lambda folder: f"parquet:///{folder / 'lake'}",
-}
 KEY = ("other", "v")
 ROWS = {1: "row", 2: "other"}
 
@@ -76,7 +70,7 @@ class World(Bench):
     def __init__(self, folder: Path, kind: str = "sqlite") -> None:
         super().__init__(folder)
         self.folder, self.now = folder, 10**12
-        self.other = open_store(KINDS[kind](folder))
+        self.other = store_contract.opened_in(kind, folder / "other")
         self.other_applier = Applier(self.cluster, self.schemas, self.other)
         self.keeper = Keeper("other", self.other)
         self.prover = self.started()
@@ -123,7 +117,7 @@ class World(Bench):
         self.other.close()
 
 
-@pytest.fixture(params=sorted(KINDS))
+@pytest.fixture(params=sorted(store_contract.URLS))
 def any_world(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     made = World(tmp_path, request.param)
     yield made
@@ -184,7 +178,7 @@ def test_every_kind_of_difference_is_found_and_its_key_is_named(any_world: World
 
 def test_a_difference_is_told_until_it_is_gone(world: World) -> None:
     world.applied().proved()
-    with sqlite3.connect(world.folder / "other.db") as by_hand:
+    with sqlite3.connect(world.folder / "other" / "store.db") as by_hand:
         names = [row[0] for row in by_hand.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         (table,) = [name for name in names if name.startswith("view_v")] or [
             name for name in names if name.endswith("_v") or name == "v"
@@ -201,7 +195,7 @@ def test_a_difference_is_told_until_it_is_gone(world: World) -> None:
     assert found.state is VerificationState.DIFFERS and found.since_ms == since
     told = world.told()
     assert told[f"{PREFIX}other"]["views"]["v"]["differing"][0]["key"] == key
-    with sqlite3.connect(world.folder / "other.db") as by_hand:
+    with sqlite3.connect(world.folder / "other" / "store.db") as by_hand:
         by_hand.execute(f'UPDATE "{table}" SET points = ? WHERE key = ?', [points, key])
     assert world.proved().state is VerificationState.MATCHES
 

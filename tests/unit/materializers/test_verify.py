@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import store_contract
 from changelog import CHANGELOG, Bench
 
 from hub.errors import Conflict, NotFound, PeerError
 from hub.materializers.applying.applier import Applier
 from hub.materializers.changelog.record import GENERATION_SHIFT
-from hub.materializers.stores.open_store import open_store
 from hub.materializers.stores.store import RowVersion, ViewBatch
 from hub.materializers.verification.verify import verify
 from hub.record import Positions
 
-KINDS: dict[str, Callable[[Path], str]] = {
-    "sqlite": lambda folder: f"sqlite:///{folder / 'other.db'}",
-    "duckdb": lambda folder: f"duckdb:///{folder / 'other.duckdb'}",
-    "parquet": lambda folder: f"parquet:///{folder / 'lake'}",
-}
 
-
-@pytest.fixture(params=sorted(KINDS))
+@pytest.fixture(params=sorted(store_contract.URLS))
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     """A history of 300 records over 40 keys, and an applier of another store than the Bench's own."""
     made: Any = Bench(tmp_path)
-    made.other = open_store(KINDS[request.param](tmp_path))
+    made.other = store_contract.opened_in(request.param, tmp_path / "other")
     made.other_applier = Applier(made.cluster, made.schemas, made.other)
     made.write_history()
     made.other_applier.follow([made.view])

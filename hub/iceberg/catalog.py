@@ -27,6 +27,7 @@ _S3 = {
     "s3.secret-access-key": "AWS_SECRET_ACCESS_KEY",
     "s3.session-token": "AWS_SESSION_TOKEN",
 }
+_SQLITE = "sqlite:///"
 Identifier = tuple[str, ...]
 
 
@@ -75,10 +76,18 @@ def _filled(key: str, value: str, environ: Mapping[str, str]) -> str:
 def open_catalog(settings: Settings) -> Catalog:
     """Return the catalog. Raises ConfigError (HUB-1810), PeerError (HUB-3810)."""
     found = properties_of(settings, os.environ)
-    if found["uri"].startswith("sqlite:///"):
-        Path(found["uri"].removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+    if found["uri"].startswith(_SQLITE):
+        Path(found["uri"].removeprefix(_SQLITE)).parent.mkdir(parents=True, exist_ok=True)
     with asked("the catalog"):
         return load_catalog("hub", **found)
+
+
+def catalog_exists(settings: Settings) -> bool:
+    """Return False if the catalog is a SQLite file that is not there yet. Creates nothing. Raises ConfigError
+    (HUB-1810).
+    """
+    uri = properties_of(settings, os.environ)["uri"]
+    return not uri.startswith(_SQLITE) or Path(uri.removeprefix(_SQLITE)).exists()
 
 
 @contextmanager
