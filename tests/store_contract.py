@@ -168,6 +168,26 @@ def any_history(open_: Open, seed: int, steps: int = 10) -> None:
     model.store.close()
 
 
+def stale_records(open_: Open) -> None:
+    """Records that are older than a delete, or than a sweep of their row, bring nothing back."""
+    store = open_()
+    model = Model(store)
+    chance = random.Random(3)
+    store.ensure_view("v", schema(FIRST), [], "topic-1")
+    model.apply([("deleted", 10, row(chance, FIRST)), ("swept", 11, row(chance, FIRST))])
+    model.apply([("deleted", 14, None), ("stays", 30, row(chance, FIRST))])
+    model.apply([("deleted", 12, row(chance, FIRST))])
+    model.check()
+    model.apply([], 20)
+    model.check()
+    model.apply([("swept", 11, row(chance, FIRST)), ("deleted", 13, row(chance, FIRST))])
+    model.check()
+    model.apply([("swept", 12, row(chance, FIRST)), ("deleted", 40, row(chance, FIRST))])
+    model.check()
+    assert store.count("v") == 3
+    store.close()
+
+
 def the_rest(open_: Open) -> None:
     """Check what needs no random changes: two views in one call, refusals, recreated tables, progress,
     dropped columns and views.

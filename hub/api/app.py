@@ -44,13 +44,13 @@ from hub.config import Settings
 from hub.errors import CallerError, HubError
 from hub.hosts import Hosts
 from hub.kafka import KafkaCluster, own_cluster, own_connection
+from hub.lake.archive import topic_tables
 from hub.materializers.definition.declared import changelog_of
 from hub.materializers.progress.store_watch import StoreWatch
 from hub.materializers.queries.answering import calls as query_calls
 from hub.materializers.queries.answering.service import QueryService
 from hub.materializers.queries.executor import QueryExecutor
 from hub.materializers.queries.http import routes as query_routes
-from hub.materializers.queries.topic_rows import TopicTables
 from hub.materializers.serving import routes as view_routes
 from hub.materializers.serving.fast_path import FastPath, FastReads
 from hub.materializers.serving.watcher import Watcher
@@ -331,7 +331,7 @@ async def add_queries(
     """Add SQL over views and recent events, push queries, statements that change views, and the workbench."""
     queries = await run_in_threadpool(QueryExecutor, watcher.store)
     opened.push_async_callback(run_in_threadpool, queries.close)
-    topics = TopicTables(cluster, registry)
+    topics = opened.enter_context(topic_tables(settings, cluster, registry))
     service = QueryService.of(
         *(watcher.store, watcher, queries, topics, settings.project, settings.query_timeout_ms),
         newest=news.over,

@@ -1,4 +1,4 @@
-"""[edge] Files of a table: its properties, new data files, and the removal of what is not used any more."""
+"""[edge] Files of a table: its properties, new data files, and the removal of unused ones."""
 
 from __future__ import annotations
 

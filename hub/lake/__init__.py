@@ -21,5 +21,6 @@ positions again. The engine is pyiceberg with pyarrow, in a process of its own (
     batch.py      [shell] read and decode the next records of a topic
     writer.py     [shell] the loop over topics
     verify.py     [shell] a table compared with the log
+    archive.py    [shell] archives of topics for queries    archived_table.py [edge] one of them
     note.py       [edge]  the writer's state in a file, for commands, pages and metrics
 """

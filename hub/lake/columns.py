@@ -115,6 +115,11 @@ def raw_columns() -> tuple[Column, ...]:
     return (Column(RAW, RAW, "scalar", BinaryType(), doc="value of the record, as written"),)
 
 
+def holds_json(column: Column) -> bool:
+    """Return whether the text of a column is JSON, for a type that Iceberg has no equal of."""
+    return column.form == "scalar" and column.convert is _as_json
+
+
 def iceberg_type(column: Column, ids: Iterator[int] | None = None) -> IcebergType:
     """Return the type of a column. Ids only have to differ: a table gives its own."""
     ids = ids or count(1_000)

@@ -2,8 +2,9 @@
 
 Each snapshot of the hub has these properties: ``hub.topic-id`` (Kafka's id of the topic), ``hub.positions``
 (the next offset by partition, as JSON), ``hub.lost-offsets`` (offsets that retention removed before they
-were read) and ``hub.dead-letters`` (records in ``<topic>.dlq`` instead of the table). Both counts are since
-the table was made.
+were read), ``hub.missing-ranges`` (partition, first and next offset of each range that was gone, those before
+the first record included) and ``hub.dead-letters`` (records in ``<topic>.dlq`` instead of the table). All of
+them are since the table was made.
 """
 
 from __future__ import annotations
@@ -14,27 +15,36 @@ from dataclasses import dataclass, field
 import orjson
 
 TOPIC_ID, POSITIONS = "hub.topic-id", "hub.positions"
-LOST, DEAD = "hub.lost-offsets", "hub.dead-letters"
+LOST, DEAD, MISSING = "hub.lost-offsets", "hub.dead-letters", "hub.missing-ranges"
 OWN_COMPACTION = {"hub.operation": "compaction"}
+
+
+MissingRange = tuple[int, int, int]
+"""Partition, first offset, and the offset after the last one."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableProgress:
-    """Progress of a table in its topic. ``positions``: the next offset by partition."""
+    """Progress of a table in its topic. ``positions``: the next offset by partition. ``missing``: ranges of
+    offsets that were gone; None: not known, for a table that an earlier release began.
+    """
 
     topic_id: str
     positions: Mapping[int, int] = field(default_factory=dict)
     lost: int = 0
     dead_letters: int = 0
+    missing: tuple[MissingRange, ...] | None = ()
 
     def summary(self) -> dict[str, str]:
         """Return the properties of a snapshot."""
         positions = {str(partition): at for partition, at in sorted(self.positions.items())}
+        known = {} if self.missing is None else {MISSING: orjson.dumps(self.missing).decode()}
         return {
             TOPIC_ID: self.topic_id,
             POSITIONS: orjson.dumps(positions).decode(),
             LOST: str(self.lost),
             DEAD: str(self.dead_letters),
+            **known,
         }
 
 
@@ -43,9 +53,21 @@ def progress_of(summary: Mapping[str, str]) -> TableProgress | None:
     if POSITIONS not in summary:
         return None
     positions = {int(key): int(value) for key, value in orjson.loads(summary[POSITIONS]).items()}
+    missing = None
+    if MISSING in summary:
+        missing = tuple((partition, first, end) for partition, first, end in orjson.loads(summary[MISSING]))
     return TableProgress(
-        summary.get(TOPIC_ID, ""), positions, int(summary.get(LOST, 0)), int(summary.get(DEAD, 0))
+        summary.get(TOPIC_ID, ""), positions, int(summary.get(LOST, 0)), int(summary.get(DEAD, 0)), missing
     )
+
+
+def gone_ranges(progress: TableProgress, begins: Mapping[int, int]) -> list[MissingRange]:
+    """Return the ranges that the log has no more, before they were read or before the table was made."""
+    return [
+        (partition, at, begin)
+        for partition, begin in sorted(begins.items())
+        if (at := progress.positions.get(partition, 0)) < begin
+    ]
 
 
 def starts(

@@ -25,6 +25,7 @@ from pyiceberg.table.snapshots import ancestors_of
 from pyiceberg.transforms import DayTransform
 from pyiceberg.types import NestedField
 
+from hub.errors import Conflict
 from hub.iceberg.catalog import Identifier, asked
 from hub.iceberg.files import PROPERTIES, ensure_namespaces, expire, sweep, written
 from hub.lake.columns import META, Column
@@ -163,7 +164,7 @@ class LakeTable:
         rows = self._table.scan(selected_fields=("_partition", "_offset")).to_arrow()
         last = rows.group_by("_partition").aggregate([("_offset", "max")])
         pairs = zip(last["_partition"].to_pylist(), last["_offset_max"].to_pylist(), strict=True)
-        return TableProgress("", {partition: offset + 1 for partition, offset in pairs})
+        return TableProgress("", {partition: offset + 1 for partition, offset in pairs}, missing=None)
 
 
 def open_table(catalog: Catalog, identifier: Identifier) -> LakeTable:
@@ -197,3 +198,17 @@ def _apply(update: Any, change: ColumnChange) -> None:
             update.update_column(change.path, field_type=change.type)
         case "rename":
             update.rename_column(change.path, change.name)
+
+
+def check_same_topic(table: LakeTable, name: str, topic_id: str) -> None:
+    """Raise Conflict (HUB-1811) if the table has rows of another topic of that name."""
+    if table.progress.topic_id not in ("", topic_id):
+        raise topic_changed(table.name, name)
+
+
+def topic_changed(table: str, topic: str) -> Conflict:
+    return Conflict(
+        f'topic "{topic}" is not that of table "{table}": it was deleted and created again, or cut',
+        hint="rename or drop the table in its catalog; the topic is then written into a new one",
+        code="HUB-1811",
+    )

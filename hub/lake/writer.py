@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow
@@ -26,8 +26,8 @@ from hub.lake.batch import LakeBatch, read_batch
 from hub.lake.maintenance import maintain
 from hub.lake.note import LakeNote, LakeState, TopicInLake, write_note
 from hub.lake.schemas import TopicSchemas
-from hub.lake.snapshots import TableProgress, starts
-from hub.lake.table import LakeTable, ensure_table
+from hub.lake.snapshots import MissingRange, TableProgress, gone_ranges, starts
+from hub.lake.table import LakeTable, check_same_topic, ensure_table, topic_changed
 from hub.log import Reader, TopicDescription
 from hub.materializers.engine.plans.topics import ensure_dead_letter_topic, largest_records
 from hub.record import Positions
@@ -155,7 +155,7 @@ class LakeWriter:
             batch = read_batch(
                 self._opened_reader(), name, first, ends, work.schemas, table.arrow_schema, going
             )
-        self._commit(name, table, batch, known.topic_id, lost)
+        self._commit(name, table, batch, known.topic_id, lost, gone_ranges(table.progress, begins))
         if batch.newer_schema:
             self._evolve(work, table)
         self._settle(work, table, batch, ends)
@@ -171,7 +171,15 @@ class LakeWriter:
         table.evolve(work.schemas.since(table.version), work.schemas.number)
         work.schemas.use(table.fields)
 
-    def _commit(self, name: str, table: LakeTable, batch: LakeBatch, topic_id: str, lost: int) -> None:
+    def _commit(
+        self,
+        name: str,
+        table: LakeTable,
+        batch: LakeBatch,
+        topic_id: str,
+        lost: int,
+        gone: Sequence[MissingRange],
+    ) -> None:
         before = table.progress
         if not lost and all(before.positions.get(each) == at for each, at in batch.positions.items()):
             return
@@ -182,6 +190,7 @@ class LakeWriter:
             {**before.positions, **batch.positions},
             before.lost + lost,
             before.dead_letters + len(batch.dead),
+            None if before.missing is None else (*before.missing, *gone),
         )
         rows = pyarrow.concat_tables(batch.tables) if batch.tables else table.arrow_schema.empty_table()
         table.append(rows, progress)
@@ -229,20 +238,6 @@ class LakeWriter:
     @staticmethod
     def _by_partition(positions: Positions) -> dict[int, int]:
         return {place.partition: at for place, at in positions}
-
-
-def check_same_topic(table: LakeTable, name: str, topic_id: str) -> None:
-    """Raise Conflict (HUB-1811) if the table has rows of another topic of that name."""
-    if table.progress.topic_id not in ("", topic_id):
-        raise topic_changed(table.name, name)
-
-
-def topic_changed(table: str, topic: str) -> Conflict:
-    return Conflict(
-        f'topic "{topic}" is not that of table "{table}": it was deleted and created again, or cut',
-        hint="rename or drop the table in its catalog; the topic is then written into a new one",
-        code="HUB-1811",
-    )
 
 
 def run(settings: Settings, stop: threading.Event) -> None:

@@ -34,7 +34,7 @@ from hub.pgwire.results import count_of
 from hub.pgwire.session import Session, Step, described, failed, on_message, on_statement
 from hub.pgwire.session_settings import DEFAULTS, REPORTED
 from hub.pgwire.sign_in import DatabaseSignIn, SignedIn
-from hub.pgwire.sqlstates import PgError, catching_up_fields, error_fields
+from hub.pgwire.sqlstates import PgError, error_fields
 from hub.pgwire.statements import Select, Statement
 
 STUCK_S = 60.0
@@ -267,8 +267,8 @@ class Connection:
                 await self.wire.send(backend.SUSPENDED)
                 return
             end = backend.COPY_DONE if copies else b""
-            if portal.spool.catching_up:
-                end += backend.notice(catching_up_fields(portal.spool.catching_up))
+            for fields in portal.spool.warnings:
+                end += backend.notice(fields)
             await self.wire.send(end + backend.complete(f"{action.command} {portal.done - before}"))
         finally:
             self._active = None

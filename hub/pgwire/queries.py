@@ -19,6 +19,7 @@ from hub.materializers.queries.running import RunningQuery
 from hub.materializers.queries.saved_queries import load_queries
 from hub.materializers.queries.statements.answers import columns_of
 from hub.materializers.queries.statements.grammar import hub_statement
+from hub.materializers.queries.topic_rows import missing_text
 from hub.pgwire.actions import OpenPortal
 from hub.pgwire.catalog.engine import Catalogs
 from hub.pgwire.catalog.known_questions import plain_question
@@ -28,7 +29,7 @@ from hub.pgwire.protocol.backend import Field
 from hub.pgwire.push_rows import pushed
 from hub.pgwire.results import ResultLimits, ResultSpool, fields_of
 from hub.pgwire.session_settings import body_of, timeout_ms
-from hub.pgwire.sqlstates import PgError
+from hub.pgwire.sqlstates import PgError, catching_up_fields, missing_fields
 from hub.pgwire.statement_log import STATEMENT
 from hub.pgwire.statements import Select, quoted_aliases
 from hub.pgwire.values import types as t
@@ -155,8 +156,8 @@ class PgQueries:
         gone: Gone,
         running: RunningQuery,
         spool: ResultSpool,
-    ) -> Sequence[str]:
-        """Fill the spool; return the views whose rows lack a backlog. Raises HubError, PgError."""
+    ) -> Sequence[Mapping[str, str]]:
+        """Fill the spool; return the fields of warnings about missing rows. Raises HubError, PgError."""
         if hub_statement(portal.query.sql) is not None:
             body = body_of(settings, portal.query.sql, {}, self.limits.rows + 1)
             await self.service.answer(body, gone, take=spool.take)
@@ -174,10 +175,12 @@ class PgQueries:
             return ()
         query = await self.service.gate.run(partial(self._query_of_hub, statement, values))
         body = body_of(settings, portal.query.sql, query.parameters, self.limits.rows + 1)
-        answer, _ = await self.service.answer(
+        answer, scanned = await self.service.answer(
             body, gone, statement=query.statement, running=running, take=spool.take
         )
-        return answer.catching_up
+        warnings = [catching_up_fields(answer.catching_up)] if answer.catching_up else []
+        missing = missing_text(scanned)
+        return [*warnings, missing_fields(missing)] if missing else warnings
 
     async def _on_catalog(
         self,

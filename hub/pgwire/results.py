@@ -13,7 +13,7 @@ import struct
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
@@ -145,7 +145,7 @@ class ResultSpool:
     fields: list[Field] = field(default_factory=list)
     rows: int = 0
     error: Exception | None = None
-    catching_up: tuple[str, ...] = ()
+    warnings: tuple[Mapping[str, str], ...] = ()
     ended: bool = False
     _size: int = 0
     _sent: int = 0
@@ -228,9 +228,10 @@ class ResultSpool:
         self.fields = fields
         self._columns_ready.set()
 
-    def finish(self, error: Exception | None, catching_up: Sequence[str] = ()) -> None:
-        """End the rows; ``error``: why they are not complete. ``catching_up``: views that lack events."""
-        self.error, self.ended, self.catching_up = error, True, tuple(catching_up)
+    def finish(self, error: Exception | None, warnings: Sequence[Mapping[str, str]] = ()) -> None:
+        """End the rows; ``error``: why they are not complete. ``warnings``: fields of each, such as of rows
+        that are missing."""
+        self.error, self.ended, self.warnings = error, True, tuple(warnings)
         self._columns_ready.set()
         self._news.set()
 

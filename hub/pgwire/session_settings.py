@@ -103,8 +103,9 @@ def _checked(name: str, value: str) -> str:
         raise PgError(
             "22023", f'consistent_with = "{value[:40]}"', "'required': all views of a query at one position"
         )
-    if name == "topic_events" and not (value.isdecimal() and 1 <= int(value[:9]) <= MOST_EVENTS):
-        raise PgError("22023", f"topic_events is a number from 1 to {MOST_EVENTS}")
+    counted = value == "all" or (value.isdecimal() and 1 <= int(value[:9]) <= MOST_EVENTS)
+    if name == "topic_events" and not counted:
+        raise PgError("22023", f"topic_events is a number from 1 to {MOST_EVENTS}, or all")
     if name == "default_transaction_read_only" and value.lower() in ("off", "false", "0"):
         raise PgError("25006", "the hub is read-only here")
     return value
@@ -127,6 +128,7 @@ def timeout_ms(settings: Mapping[str, str]) -> int | None:
 
 def body_of(settings: Mapping[str, str], sql: str, parameters: Mapping[str, Any], rows: int) -> QueryBody:
     """Return the query as ``POST /query`` would get it, with the options that were set."""
+    events = settings.get("topic_events", str(DEFAULT_EVENTS))
     return QueryBody.model_construct(
         sql=sql,
         parameters=dict(parameters),
@@ -134,7 +136,7 @@ def body_of(settings: Mapping[str, str], sql: str, parameters: Mapping[str, Any]
         timeout_ms=timeout_ms(settings),
         after=settings.get("consistency_token") or None,
         format="json",
-        events=int(settings.get("topic_events", DEFAULT_EVENTS)),
+        events="all" if events == "all" else int(events),
         since=settings.get("topic_since") or None,
         cut="required" if settings.get("consistent_with") == "required" else None,
     )

@@ -90,13 +90,16 @@ def error_fields(error: Exception, sql: str = "", offset: int = 0, *, fatal: boo
 def catching_up_fields(views: Sequence[str]) -> dict[str, str]:
     """Return the fields of the warning that these views still read a backlog of their topics."""
     text = f"{', '.join(views)}: a backlog of its topics is still read, rows of later events are missing"
-    return {
-        "S": "WARNING",
-        "V": "WARNING",
-        "C": "01000",
-        "M": text,
-        "H": "SELECT again later; hub lag shows how far it is",
-    }
+    return _warning(text, "SELECT again later; hub lag shows how far it is")
+
+
+def missing_fields(missing: str) -> dict[str, str]:
+    """Return the fields of the warning that neither archive nor log has some offsets."""
+    return _warning(f"retention removed offsets that no archive has: {missing[:500]}", "hub lake ls")
+
+
+def _warning(text: str, hint: str) -> dict[str, str]:
+    return {"S": "WARNING", "V": "WARNING", "C": "01000", "M": text, "H": hint}
 
 
 def _without_place(error: HubError) -> str:

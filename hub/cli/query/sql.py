@@ -17,30 +17,39 @@ _MOST_CHARACTERS = 1_000_000
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Of CREATE and DROP: show the file's change, write nothing")
 ]
+_MOST_EVENTS = 100_000
+Parameters = Annotated[list[str] | None, typer.Option("--parameter", help="name=value for :name; repeatable")]
+Events = Annotated[
+    str | None,
+    typer.Option(
+        help="Of a topic: the last events of each partition; or all, with those of its Iceberg table"
+    ),
+]
+Before = Annotated[
+    str | None, typer.Option(help="Of a topic, all before a position: TOPIC:PARTITION:OFFSET,…")
+]
+AfterWrite = Annotated[
+    str | None, typer.Option(help="The position a write returned: the answer includes that write")
+]
+Cut = Annotated[
+    bool, typer.Option("--cut", help="All views at one position of the log (a snapshot group), or an error")
+]
 Commands = Annotated[list[str] | None, typer.Option("--command", "-c", help="A statement; repeatable")]
 
 
 def sql(
     file: Annotated[Path | None, typer.Argument(help="Statements to run; - is standard input")] = None,
     command: Commands = None,
-    parameter: Annotated[
-        list[str] | None, typer.Option("--parameter", help="name=value for :name; repeatable")
-    ] = None,
+    parameter: Parameters = None,
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=1, max=10_000, help="Rows of an answer at most")
     ] = 1_000,
     timeout_ms: Annotated[int | None, typer.Option(min=1, max=60_000, help="Time of a query at most")] = None,
-    events: Annotated[
-        int | None, typer.Option(min=1, max=100_000, help="Of a topic: the last events of each partition")
-    ] = None,
+    events: Events = None,
     since: Annotated[str | None, typer.Option(help="Of a topic: events since this time (ISO 8601)")] = None,
-    after_write: Annotated[
-        str | None, typer.Option(help="The position a write returned: the answer includes that write")
-    ] = None,
-    cut: Annotated[
-        bool,
-        typer.Option("--cut", help="All views at one position of the log (a snapshot group), or an error"),
-    ] = False,
+    before: Before = None,
+    after_write: AfterWrite = None,
+    cut: Cut = False,
     dry_run: DryRun = False,
     output: Annotated[RowFormat | None, typer.Option("--output", "-o", help="table, json or csv")] = None,
 ) -> None:
@@ -48,12 +57,19 @@ def sql(
 
     Examples: hub sql      hub sql -c "SELECT city, count(*) FROM customer_360 GROUP BY 1"
     hub sql -c "SELECT city, points FROM customer_360 WHERE points > 100 EMIT CHANGES"
+    hub sql --events all -c 'SELECT carrier, count(*) FROM "nyc.jfk.departures" GROUP BY 1'
     hub sql report.sql --parameter city=Oslo -o csv      echo "SELECT 1;" | hub sql -o json
     """
     from hub.cli.query.sql_shell import Shell
 
     session = Session(
-        limit=limit, timeout_ms=timeout_ms, events=events, since=since, after=after_write, cut=cut
+        limit=limit,
+        timeout_ms=timeout_ms,
+        events=_count(events),
+        since=since,
+        before=before,
+        after=after_write,
+        cut=cut,
     )
     shell = Shell(
         session, form=output or RowFormat.table, parameters=_given(parameter or ()), dry_run=dry_run
@@ -68,6 +84,15 @@ def sql(
         shell.script(_whole(sys.stdin, "standard input"))
     else:
         shell.interactive()
+
+
+def _count(events: str | None) -> int | str | None:
+    """Return --events as the server takes it. Raises CallerError."""
+    if events is None or events == "all":
+        return events
+    if not events.isdecimal() or not 1 <= int(events) <= _MOST_EVENTS:
+        raise CallerError(f'--events "{events}"', hint=f"a number from 1 to {_MOST_EVENTS}, or all")
+    return int(events)
 
 
 def _ended(statement: str) -> str:

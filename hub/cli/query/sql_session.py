@@ -33,8 +33,9 @@ class Session:
 
     limit: int = 1_000
     timeout_ms: int | None = None
-    events: int | None = None
+    events: int | str | None = None
     since: str | None = None
+    before: str | None = None
     after: str | None = None
     cut: bool = False
     _tables: tuple[float, dict[str, Any]] | None = field(default=None, repr=False)
@@ -44,7 +45,7 @@ class Session:
         """The answer of POST /query as JSON. Raises Refused, PeerError.
         Interrupted, it hangs up: the query is stopped."""
         body: dict[str, Any] = {"sql": sql, "parameters": dict(parameters), "limit": self.limit}
-        for name in ("timeout_ms", "events", "since", "after"):
+        for name in ("timeout_ms", "events", "since", "before", "after"):
             if getattr(self, name) is not None:
                 body[name] = getattr(self, name)
         if self.cut:

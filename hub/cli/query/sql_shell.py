@@ -187,7 +187,9 @@ class Shell:
         for line in footer(answer, timing_ms=took_ms if self.timing else None):
             if self.form is RowFormat.table and self.out.interactive:
                 self.out.write(f"{line}\n")
-            elif line.startswith(("Scanned", "Cut", "Not up to date", "Time")) or answer.get("more"):
+            elif line.startswith(("Scanned", "Missing", "Cut", "Not up to date", "Time")) or answer.get(
+                "more"
+            ):
                 self.out.remark(line)
 
     def _follow(self, sql: str, parameters: Mapping[str, str]) -> None:

@@ -78,12 +78,31 @@ def footer(answer: Mapping[str, Any], *, timing_ms: float | None = None) -> list
         line += f"; {unreadable} could not be read" if unreadable else ""
         line += "; earlier ones are left out" if any(each["earlier_left_out"] for each in partitions) else ""
         lines.append(line)
+        lines += missing_lines(partitions)
     if (cut := answer.get("cut")) is not None:
         lines.append(f"Cut {cell(cut['name'])}: all views at {cell(cut['at'])}")
     if behind := answer.get("catching_up"):
         lines.append(catching_up_text(behind))
     if timing_ms is not None:
         lines.append(f"Time: {timing_ms:.0f} ms (the server's part: {answer.get('elapsed_ms', 0)} ms)")
+    return lines
+
+
+def missing_lines(partitions: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return what the archive and the log of a topic lack, as lines."""
+    lines = []
+    if any("missing" in each and each["missing"] is None for each in partitions):
+        lines.append("Missing: unknown, an earlier release began the Iceberg table")
+    gone = [
+        f"{each['partition']}:{first}-{end}"
+        for each in partitions
+        for first, end in each.get("missing") or ()
+    ]
+    if gone:
+        more = ", …" if len(gone) > 8 else ""
+        lines.append(f"Missing: offsets {', '.join(gone[:8])}{more}, which retention removed")
+    if letters := max((each.get("archive_dead_letters", 0) for each in partitions), default=0):
+        lines.append(f"Missing: {letters} dead-letter records of the Iceberg table; see: hub dlq ls")
     return lines
 
 

@@ -7,6 +7,7 @@ clauses/ functions/    [core]  the compiler's parts: clauses of a query; operato
 writer.py relations.py [core]  what these parts write with: the state of a statement, tables, and scopes
 inspection.py          [core]  tables, names and parameters of a statement
 executor.py            [edge]  runs it                   databases.py  [edge] the databases it runs in
+whole_topic.py         [core]  the whole past of a topic: ranges of its archive and its log
 running.py             [core]  a running query and its answer, within limits
 sqlite_functions.py    [edge]  a read-only SQLite connection with the hub's functions
 topic_rows.py          [shell] recent events of a topic as rows    topic_columns.py  [core] its columns

@@ -31,6 +31,7 @@ class EventTable:
 
     ``read_as``: id of the topic's newest schema, which gives column names and defaults; None without a
     schema. ``shape``, ``refused`` and ``blank``: see masked_relations.masked_events.
+    ``whole``: the whole topic is read. ``placed``: a row begins with the number of its place.
     """
 
     name: str
@@ -41,6 +42,8 @@ class EventTable:
     shape: SeenShape = OPEN
     refused: frozenset[str] = frozenset()
     blank: frozenset[str] = frozenset()
+    whole: bool = False
+    placed: bool = False
 
 
 def set_time_limit(connection: Connection, running: RunningQuery) -> None:
@@ -152,7 +155,15 @@ def load_events(scratch: Connection, events: Sequence[EventTable], running: Runn
         names = [*table.columns, *table.hidden]
         listed = ", ".join('"' + name.replace('"', '""') + '"' for name in names)
         raw.execute(f'CREATE TABLE "events_{number}" ({listed})')
-        marks = ", ".join("?" * len(names))
-        raw.executemany(f'INSERT INTO "events_{number}" VALUES ({marks})', table.rows)
+        marks = ", ".join("?" * (len(names) + table.placed))
+        if table.placed:
+            listed = f"{_rowid(names)}, {listed}"
+        raw.executemany(f'INSERT OR IGNORE INTO "events_{number}" ({listed}) VALUES ({marks})', table.rows)
         if running.over:
             raise running.ended()
+
+
+def _rowid(names: Sequence[str]) -> str:
+    """Return a name of SQLite's row number that no column has."""
+    taken = {each.lower() for each in names}
+    return next(each for each in ("rowid", "_rowid_", "oid") if each not in taken)

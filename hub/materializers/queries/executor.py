@@ -22,7 +22,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from hub.caller import reads_all, reads_view, seen_view, sees_view
-from hub.errors import CallerError, HubError, NotFound, PeerError
+from hub.errors import HubError, NotFound, PeerError
 from hub.materializers.queries.compiler import compile_query
 from hub.materializers.queries.databases import (
     EventTable,
@@ -94,14 +94,10 @@ class _Tables:
 
     def relation(self, name: str, at_ms: int | None = None) -> QueryRelation | None:
         if name in self.events:
-            if at_ms is not None:
-                raise CallerError(
-                    f'topic "{name}" has no system time: its events never change',
-                    hint="WHERE _timestamp <= TIMESTAMP '…'",
-                    code="HUB-1490",
-                )
             number, events = self.events[name]
             source = f'"events_{number}"'
+            if at_ms is not None:
+                source = f'(SELECT * FROM {source} WHERE "_timestamp" <= {int(at_ms)})'
             return QueryRelation(name, "topic", source, events.columns, events.hidden, events.refused)
         if name not in self.used:
             try:

@@ -26,6 +26,12 @@ def tables_of(statement: ParsedStatement) -> list[str]:
     return [name for name in dict.fromkeys(found) if name not in own]
 
 
+def references_of(statement: ParsedStatement) -> list[str]:
+    """Return the name of each reference to a table, as often as it is referred to."""
+    tables = statement.tree.find_all(exp.Table)
+    return [each.name for each in tables if isinstance(each.this, exp.Identifier)]
+
+
 def no_table(statement: ParsedStatement, name: str, known: Iterable[str]) -> SqlError:
     """Return the error about a table that is neither a view nor a topic, with the nearest name."""
     tables = (each for each in statement.tree.find_all(exp.Table) if each.name == name)

@@ -11,7 +11,7 @@ and reports the offsets that it covered.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from hub.materializers.queries.masked_relations import masked_events
 from hub.materializers.queries.parser import SqlError
 from hub.materializers.queries.running import RunningQuery
 from hub.materializers.queries.topic_columns import META, VALUE, cell, columns_of, former_names, json_shape
+from hub.materializers.queries.whole_topic import Span, TopicArchive
 from hub.materializers.types.json_defaults import filled
 from hub.record import Positions, Record, TopicPartition
 from hub.schema_registry.client.port import SchemaRegistry
@@ -45,7 +46,7 @@ Decode = Callable[[bytes, int], Any]
 
 
 # What decoding an event raises when it has no row.
-_UNREADABLE = (
+UNREADABLE = (
     BrokenValue,
     Undecodable,
     InvalidSchema,
@@ -60,7 +61,9 @@ _UNREADABLE = (
 class ScannedRange:
     """Offsets of a partition that the answer covers: ``start`` inclusive to ``end`` exclusive.
 
-    ``before``: the log has earlier events in the requested range that are not in the answer.
+    ``before``: the log has earlier events in the requested range that are not in the answer. ``archived_to``:
+    earlier events are from the archive; None: it was not read. ``missing``: ranges that neither archive nor
+    log has; None: not known. ``dead_letters``: records that the topic's archive has as dead letters only.
     """
 
     topic: str
@@ -70,6 +73,9 @@ class ScannedRange:
     events: int = 0
     unreadable: int = 0
     before: bool = False
+    archived_to: int | None = None
+    missing: tuple[Span, ...] | None = ()
+    dead_letters: int = 0
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -80,10 +86,34 @@ class ScannedRange:
             "events": self.events,
             "unreadable": self.unreadable,
             "earlier_left_out": self.before,
+            "archived_to": self.archived_to,
+            "missing": None if self.missing is None else [list(each) for each in self.missing],
+            "archive_dead_letters": self.dead_letters,
         }
 
 
-def _cells(
+def missing_text(scanned: Sequence[ScannedRange]) -> str:
+    """Return what archive and log of the topics lack, as ``topic:partition:first-next,…``; "" for nothing.
+
+    ``?`` instead of a range: the archive does not know what it lacks.
+    """
+    parts = []
+    for each in scanned:
+        spans = ["?"] if each.missing is None else [f"{first}-{end}" for first, end in each.missing]
+        parts += [f"{each.topic}:{each.partition}:{span}" for span in spans]
+    return ",".join(parts)
+
+
+def wanted_kinds(table: EventTable, wanted: frozenset[str]) -> dict[str, str]:
+    """Return the columns that a statement needs, name to kind. ``wanted``: see ``TopicTables.read``."""
+    return {
+        name: kind
+        for name, kind in {**table.columns, **table.hidden}.items()
+        if name.lower() in wanted or ("*" in wanted and name in table.columns)
+    }
+
+
+def cells_of(
     table: EventTable,
     kinds: Mapping[str, str],
     names: Iterable[str],
@@ -109,6 +139,7 @@ class TopicTables:
 
     cluster: Log
     schemas: SchemaRegistry
+    archive: TopicArchive | None = None
     _decoders: LruCache[tuple[int, int | None], Decode] = field(default_factory=lambda: LruCache(500))
 
     def table(self, topic: str) -> EventTable | None:
@@ -168,10 +199,10 @@ class TopicTables:
         Raises SqlError for too many bytes or too much time, PeerError.
         """
         ranges = self._ranges(table.name, last, since_ms)
-        row_of = self._row_maker(table, wanted)
+        row_of = self.row_maker(table, wanted)
         rows: list[list[Any]] = []
         weight = 0
-        for record in self._records(table.name, ranges, running):
+        for record in self.records(table.name, ranges, running):
             if since_ms is not None and record.timestamp_ms < since_ms:
                 # a broker may return the whole batch that holds the time, and times are not monotonic
                 continue
@@ -199,11 +230,11 @@ class TopicTables:
 
         ``wanted``: as in ``read``.
         """
-        row_of = self._row_maker(table, wanted)
+        row_of = self.row_maker(table, wanted)
         found = [row_of(record) for record in records]
         return replace(table, rows=[row for row in found if row]), sum(row is None for row in found)
 
-    def _row_maker(self, table: EventTable, wanted: frozenset[str]) -> Callable[[Record], list[Any] | None]:
+    def row_maker(self, table: EventTable, wanted: frozenset[str]) -> Callable[[Record], list[Any] | None]:
         """Return the function from a record to its row; its None: the record cannot be decoded; []: the
         caller does not see it. Raises PeerError if the caller sees something else than when the table was
         made."""
@@ -214,11 +245,7 @@ class TopicTables:
                 code="HUB-3079",
             )
         names = [*table.columns, *table.hidden]
-        kinds = {
-            name: kind
-            for name, kind in {**table.columns, **table.hidden}.items()
-            if name.lower() in wanted or ("*" in wanted and name in table.columns)
-        }
+        kinds = wanted_kinds(table, wanted)
         seen: dict[int, bool] = {}
 
         def row_of(record: Record) -> list[Any] | None:
@@ -229,8 +256,8 @@ class TopicTables:
                 whole = self._value(record.value, None, seen) if VALUE in kinds else None
                 if not table.shape.admits(value):
                     return []
-                return _cells(table, kinds, names, record, value, whole)
-            except _UNREADABLE:
+                return cells_of(table, kinds, names, record, value, whole)
+            except UNREADABLE:
                 return None
 
         return row_of
@@ -249,7 +276,7 @@ class TopicTables:
             )
         return found
 
-    def _records(
+    def records(
         self, topic: str, ranges: Mapping[TopicPartition, ScannedRange], running: RunningQuery
     ) -> Iterable[Record]:
         """Yield every record of the ranges, up to their ends as of the request."""

@@ -31,6 +31,10 @@ def test_any_history_gives_the_rows_of_the_highest_versions(opened: Open, seed: 
     store_contract.any_history(opened, seed)
 
 
+def test_records_older_than_a_delete_or_a_sweep_bring_nothing_back(opened: Open) -> None:
+    store_contract.stale_records(opened)
+
+
 def test_refusals_tables_made_anew_and_progress(opened: Open) -> None:
     store_contract.the_rest(opened)
 

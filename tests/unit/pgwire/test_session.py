@@ -144,6 +144,7 @@ def test_settings_become_the_options_of_a_query() -> None:
     )
     body = body_of(session.settings, "SELECT 1", {}, 10)
     assert (body.after, body.timeout_ms, body.events, body.cut) == ("in:0:7", 2_000, 5, "required")
+    assert body_of(run(session, "SET topic_events = 'all'").settings, "SELECT 1", {}, 10).events == "all"
     assert value_of(session.settings, "TimeZone") == "UTC"
     assert timeout_ms(run(session, "SET statement_timeout = 0").settings) == 60_000
     assert timeout_ms(run(session, "RESET ALL").settings) is None

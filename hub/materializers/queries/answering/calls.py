@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from hub.caller import reads_all, sees_topic, sees_view
 from hub.errors import CallerError
+from hub.materializers.queries.answering.whole_reads import read_whole
 from hub.materializers.queries.databases import EventTable
 from hub.materializers.queries.executor import QueryExecutor
-from hub.materializers.queries.inspection import names_of, no_table, placeholders, since_of, tables_of
+from hub.materializers.queries.inspection import (
+    names_of,
+    no_table,
+    placeholders,
+    references_of,
+    since_of,
+    tables_of,
+    times_of,
+)
 from hub.materializers.queries.parser import ParsedStatement, parse
 from hub.materializers.queries.relations import Compiled, Value
 from hub.materializers.queries.running import (
@@ -24,6 +34,8 @@ from hub.materializers.queries.running import (
     take_rows,
 )
 from hub.materializers.queries.topic_rows import DEFAULT_EVENTS, MOST_EVENTS, ScannedRange, TopicTables
+from hub.materializers.queries.whole_topic import WholeRead
+from hub.record import Positions
 from hub.times import epoch_ms
 
 DEFAULT_ROWS = 1_000
@@ -31,11 +43,13 @@ LONGEST_MS = 60_000
 # Rows of an answer in Arrow's form, which is written to a file and not held in memory.
 MOST_ARROW_ROWS = 5_000_000
 Format = Literal["json", "ndjson", "csv", "arrow"]
+EventCount = Annotated[int, Field(ge=1, le=MOST_EVENTS)] | Literal["all"]
 
 
 class QueryBody(BaseModel):
     """A query. ``events``: how many events of each partition of a topic, the last ones; ``since``: or those
-    since then.
+    since then; ``all``: all of its archive and its log. ``before``: a position; of the whole topic, what is
+    before it.
     ``cut``: its views must be at one place of the log."""
 
     model_config = ConfigDict(extra="forbid")
@@ -46,8 +60,9 @@ class QueryBody(BaseModel):
     limit: int = Field(DEFAULT_ROWS, ge=1, le=MOST_ARROW_ROWS)
     timeout_ms: int | None = Field(None, ge=1, le=LONGEST_MS)
     after: str | None = None
-    events: int = Field(DEFAULT_EVENTS, ge=1, le=MOST_EVENTS)
+    events: EventCount = DEFAULT_EVENTS
     since: str | None = None
+    before: str | None = None
     cut: Literal["required"] | None = None
 
     @field_validator("limit")
@@ -122,8 +137,33 @@ class QueryCall:
                     *filter(sees_topic, self._topics.names()),
                 ]
                 raise no_table(self._statement, name, near)
-            tables.append(found)
+            tables.append(replace(found, whole=self._is_whole(name)))
         return tables
+
+    def _is_whole(self, topic: str) -> bool:
+        """Return whether the statement reads all of a topic: by ``events``, ``before`` or AS OF."""
+        body = self._body
+        return body.events == "all" or body.before is not None or topic in dict(self._times())
+
+    def _times(self) -> list[tuple[str, int]]:
+        return times_of(self._statement, self._body.parameters, self._now_ms)
+
+    def _read(
+        self, table: EventTable, wanted: frozenset[str], since_ms: int | None
+    ) -> tuple[EventTable, list[ScannedRange]]:
+        """Return a topic's table with its rows, and the ranges that were read."""
+        body = self._body
+        if not table.whole:
+            last = DEFAULT_EVENTS if body.events == "all" else body.events
+            return self._topics.read(table, wanted, self.running, last=last, since_ms=since_ms)
+        references = sum(each == table.name for each in references_of(self._statement))
+        times = [at_ms for name, at_ms in self._times() if name == table.name]
+        # Without a time for each reference to the topic, one of them reads it to its end.
+        until_ms = max(times) if times and len(times) == references else None
+        before = None if body.before is None else Positions.parse(body.before).of_topics([table.name])
+        asked = WholeRead(since_ms, until_ms, before or None)
+        wanted |= {"_timestamp"} if times else set()
+        return read_whole(self._topics, table, wanted, self.running, asked)
 
     def run(self) -> tuple[QueryAnswer, list[ScannedRange]]:
         parameters: Mapping[str, Value] = self._body.parameters
@@ -139,9 +179,7 @@ class QueryCall:
                 since_ms = since_of(self._statement, parameters, self._now_ms)
             wanted = names_of(self._statement)
             for table in tables:
-                filled, ranges = self._topics.read(
-                    table, wanted, self.running, last=self._body.events, since_ms=since_ms
-                )
+                filled, ranges = self._read(table, wanted, since_ms)
                 events.append(filled)
                 scanned += ranges
         answer = self._queries.run(

@@ -16,9 +16,10 @@ from hub.materializers.queries.answering.calls import Format
 from hub.materializers.queries.http.arrow import ArrowStream
 from hub.materializers.queries.parser import SqlError
 from hub.materializers.queries.running import QueryAnswer
-from hub.materializers.queries.topic_rows import ScannedRange
+from hub.materializers.queries.topic_rows import ScannedRange, missing_text
 from hub.materializers.serving.read_your_writes import CATCHING_UP_HEADER, POSITION_HEADER
 
+_MOST_HEADER = 4_000
 _MEDIA = {
     "json": "application/json",
     "ndjson": "application/x-ndjson",
@@ -79,6 +80,8 @@ def answer_response(
     headers["Hub-Scanned"] = ",".join(
         f"{each.topic}:{each.partition}:{each.start}-{each.end}" for each in scanned
     )
+    if missing := missing_text(scanned):
+        headers["Hub-Missing"] = missing[:_MOST_HEADER]
     if stream is not None:
         headers["Content-Length"] = str(stream.size)
         return StreamingResponse(stream.chunks(), 200, headers, _MEDIA[form])

@@ -40,7 +40,7 @@ from hub.materializers.queries.saved_queries import SavedQuery, load_queries, re
 from hub.materializers.queries.topic_rows import DEFAULT_EVENTS, MOST_EVENTS, TopicTables
 from hub.materializers.serving.pull_query import only
 
-_OWN = ("limit", "after", "timeout_ms", "format", "events", "since", "cut")
+_OWN = ("limit", "after", "timeout_ms", "format", "events", "since", "before", "cut")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +107,9 @@ def _add_saved_queries(router: APIRouter, asked: _HttpQueries) -> None:
         timeout_ms: int | None = None,
         after: str | None = None,
         format: Format = "json",
-        events: int = DEFAULT_EVENTS,
+        events: int | Literal["all"] = DEFAULT_EVENTS,
         since: str | None = None,
+        before: str | None = None,
         cut: Literal["required"] | None = None,
         hub_position: str | None = Header(None),
     ) -> Response:
@@ -122,8 +123,9 @@ def _add_saved_queries(router: APIRouter, asked: _HttpQueries) -> None:
             timeout_ms=None if timeout_ms is None else _within("timeout_ms", timeout_ms, LONGEST_MS),
             after=after,
             format=format,
-            events=_within("events", events, MOST_EVENTS),
+            events=events if events == "all" else _within("events", events, MOST_EVENTS),
             since=since,
+            before=before,
             cut=cut,
         )
         return await asked.answer(body, request, hub_position)

@@ -186,6 +186,9 @@
     if (body.scanned && body.scanned.length) {
       const left = body.scanned.some((each) => each.earlier_left_out);
       parts.push(`out of ${scanned} events${left ? ", earlier ones are left out" : ""}`);
+      const gaps = body.scanned.flatMap((each) => (each.missing || []).map(([first, end]) => `${each.partition}:${first}-${end}`));
+      if (gaps.length) parts.push(`missing offsets ${gaps.slice(0, 8).join(", ")}`);
+      if (body.scanned.some((each) => each.missing === null)) parts.push("what is missing is unknown");
     }
     parts.push(`${Math.round(took)} ms`);
     say(parts.join(" · "));
