@@ -103,6 +103,10 @@ def test_a_source_that_is_read_twice_has_two_names() -> None:
 
 def test_sides_of_a_union_have_the_same_columns_in_order() -> None:
     plan = UnionStep((Column(1, "id"), Column(2, "card")), (source("p", 1), source("q", 5)), ((1, 2), (6, 5)))
+    assert text_of(plan, (2, "card"), (1, "id")) == (
+        "SELECT t1.card AS card, t1.id AS id FROM ( SELECT p.id AS id, p.card AS card FROM p "
+        "UNION ALL SELECT q.card AS id, q.id AS card FROM q ) AS t1"
+    )
     assert text_of(plan, (2, "card")) == (
         "SELECT t1.card AS card FROM ( SELECT p.card AS card FROM p UNION ALL SELECT q.id AS card FROM q )"
         " AS t1"
