@@ -15,10 +15,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from fastapi.testclient import TestClient
+from hub.client.frames import ArrowResult
 from query_hub import QueryHub
 from sql_cases import FACTS_SQL, store_facts
 
-from hub.client.frames import ArrowResult
 from hub.record import Positions
 
 NARROW = "SELECT n, price FROM facts"

@@ -151,6 +151,7 @@ ROUTES: Final[Mapping[str, Mapping[str, RouteRule]]] = {
     "/api/topic-editor/{topic}": {"GET": _TOPIC_ADMINISTERED, "POST": _TOPIC_ADMINISTERED},
     "/topics/{topic}/records": {"POST": _TOPIC_WRITTEN},
     "/topics/{topic}/events": {"POST": _TOPIC_WRITTEN},
+    "/topics/{topic}/version": {"GET": _TOPIC_WRITTEN},
     "/hooks/{name}": {"POST": SIGNED},
     "/v3/clusters": {"GET": LISTED},
     "/v3/clusters/{cluster}": {"GET": LISTED},

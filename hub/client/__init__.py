@@ -22,6 +22,7 @@ One core without sockets, two thin shells around it::
     errors.py      [core] the errors, and how an answer becomes one
     transport.py        [edge] httpx and websockets
     sync.py aio.py [shell] the calls waited for, and awaited
+    aggregates.py  [shell] a key with its version: its state by a view, and appends on it
     copies.py      [shell] a copy of a view that a thread keeps
     outbox.py           outbox and inbox of an application's own database
 
@@ -29,12 +30,12 @@ Except for ``outbox.py``, the client imports none of the server's packages, and 
 is created.
 """
 
+from hub.client.aggregates import Aggregate, AsyncAggregate
 from hub.client.aio import AsyncChanges, AsyncCopy, AsyncHub
-from hub.client.answers import Column, Page, Result, TranslatedOffset
+from hub.client.answers import ArrowResult, Column, Page, Result, TranslatedOffset
 from hub.client.changes import Behind, Change, Covered, Delete, Reset, Snapshot, Synced, Upsert
 from hub.client.copies import Copy
-from hub.client.errors import NotCovered, Reason, Refused, Unreachable
-from hub.client.frames import ArrowResult
+from hub.client.errors import NotCovered, Reason, Refused, Unreachable, VersionConflict
 from hub.client.history import ChangeEvent, ChangeEvents, FieldChange, RowChange, RowDiff
 from hub.client.requests import DECLARED, Event, Row
 from hub.client.sync import Changes, Hub
@@ -43,7 +44,9 @@ from hub.record import Positions
 
 __all__ = [
     "DECLARED",
+    "Aggregate",
     "ArrowResult",
+    "AsyncAggregate",
     "AsyncChanges",
     "AsyncCopy",
     "AsyncHub",
@@ -80,4 +83,5 @@ __all__ = [
     "TranslatedOffset",
     "Unreachable",
     "Upsert",
+    "VersionConflict",
 ]

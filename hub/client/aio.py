@@ -6,14 +6,13 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from hub.client.answers import Page, Result, TranslatedOffset, translated_of
+from hub.client.aggregates import AsyncAggregate
+from hub.client.answers import ArrowResult, Page, Result, TranslatedOffset, translated_of
 from hub.client.calls import Calls
 from hub.client.changes import Change, Denied, Listener, Rows, Transport
 from hub.client.errors import ConnectionBroken, NotCovered, Unreachable
-from hub.client.frames import ArrowResult
 from hub.client.history import (
     HistoryOptions,
     RowChange,
@@ -26,12 +25,12 @@ from hub.client.history import (
 from hub.client.produce_bodies import events_of
 from hub.client.receipts import Receipts
 from hub.client.requests import (
-    DECLARED,
     Call,
     Event,
     Moment,
     PageOptions,
     Pause,
+    ProduceOptions,
     ReadOptions,
     Row,
     SearchOptions,
@@ -40,6 +39,7 @@ from hub.client.requests import (
     caller_settings,
     headers_of,
     translation,
+    version_request,
 )
 from hub.errors import CallerError, HubError
 from hub.record import Positions
@@ -77,22 +77,9 @@ class AsyncHub(AbstractAsyncContextManager["AsyncHub"]):
         told = None if receipts is None else Receipts(receipts)
         self._calls = Calls(timeout_s, retry, receipts=told, spans=of_client())
 
-    async def produce(
-        self,
-        topic: str,
-        value: Any,
-        *,
-        key: Any = DECLARED,
-        headers: Mapping[str, str | bytes] | None = None,
-        partition: int | None = None,
-        timestamp: datetime | int | None = None,
-        type: str | None = None,
-        idempotency_key: str | None = None,
-        timeout_s: float | None = None,
-    ) -> Positions:
+    async def produce(self, topic: str, value: Any, **options: Unpack[ProduceOptions]) -> Positions:
         """See ``Hub.produce``."""
-        event = Event(value, key, headers or {}, partition, timestamp, type)
-        return await self._run(self._calls.produce(topic, [event], idempotency_key, timeout_s))
+        return await self._run(self._calls.produce_one(topic, value, options))
 
     async def produce_many(
         self,
@@ -152,6 +139,15 @@ class AsyncHub(AbstractAsyncContextManager["AsyncHub"]):
                 yield row
             if (cursor := page.next) is None:
                 return
+
+    async def version(self, topic: str, key: str) -> str:
+        """See ``Hub.version``."""
+        call = self._calls.ask(version_request(topic, key), lambda body: str(body["version"]))
+        return await self._run(call)
+
+    def aggregate(self, topic: str, key: str, *, view: str, timeout_s: float | None = None) -> AsyncAggregate:
+        """See ``Hub.aggregate``."""
+        return AsyncAggregate(self, topic, key, view, timeout_s)
 
     async def search(self, view: str, words: str, **options: Unpack[SearchOptions]) -> Page:
         """See ``Hub.search``."""

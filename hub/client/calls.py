@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hub.client.answers import (
+    ArrowResult,
     Page,
     Result,
     arrow_of,
@@ -37,10 +38,10 @@ from hub.client.errors import (
     error_of,
     reason_of,
 )
-from hub.client.frames import ArrowResult
 from hub.client.produce_bodies import requests_of
 from hub.client.receipts import EVERY_S, Receipts
 from hub.client.requests import (
+    EXPECTED_VERSION,
     JSON_BODY,
     POSITION,
     TEMPORARY,
@@ -49,6 +50,7 @@ from hub.client.requests import (
     Event,
     PageOptions,
     Pause,
+    ProduceOptions,
     ReadOptions,
     Reply,
     Request,
@@ -58,6 +60,7 @@ from hub.client.requests import (
     Token,
     Where,
     conditions_of,
+    event_of,
     header,
     json_of,
     named_times,
@@ -210,8 +213,18 @@ class Calls:
 
     # ---- writes
 
+    def produce_one(self, topic: str, value: Any, options: ProduceOptions) -> Call[Positions]:
+        """Write one event and return its token. Raises as ``produce``; VersionConflict."""
+        key, version = options.get("idempotency_key"), options.get("expected_version")
+        return self.produce(topic, [event_of(value, options)], key, options.get("timeout_s"), version)
+
     def produce(
-        self, topic: str, events: Iterable[Event], idempotency_key: str | None, timeout_s: float | None
+        self,
+        topic: str,
+        events: Iterable[Event],
+        idempotency_key: str | None,
+        timeout_s: float | None,
+        version: Token | None = None,
     ) -> Call[Positions]:
         """Write events and return the token of the writes. Raises Refused with a reason per refused record,
         after all others are written. Events are sent in requests of some megabytes; each request has an
@@ -221,7 +234,7 @@ class Calls:
         trace = self._trace() if span is None else span.trace
         error = "_OTHER"  # a cancelled call is closed while it waits
         try:
-            token = yield from self._written(topic, events, idempotency_key, timeout_s, trace)
+            token = yield from self._written(topic, events, idempotency_key, timeout_s, trace, version)
             error = ""
             if span is not None:
                 _place(span, token)
@@ -258,10 +271,11 @@ class Calls:
         idempotency_key: str | None,
         timeout_s: float | None,
         trace: Trace | None,
+        version: Token | None,
     ) -> Call[Positions]:
-        budget = self.budget(timeout_s)
-        key = idempotency_key or uuid.uuid4().hex
-        context = () if trace is None else trace.headers()
+        budget, key = self.budget(timeout_s), idempotency_key or uuid.uuid4().hex
+        context = () if version is None else (header(EXPECTED_VERSION, str(version)),)
+        context = (*context, *(() if trace is None else trace.headers()))
         given = list(events) if self.receipts is None else self.receipts.named(events, topic, key)
         requests = list(requests_of(topic, given))
         written, reasons, total = Positions(), [], 0

@@ -6,6 +6,7 @@
     ├── NotFound       the view, row or topic does not exist
     ├── Gone           the view does not keep rows of that time
     ├── Conflict       an idempotency key that was used with another request
+    │   └── VersionConflict   the key of an event has another version than the expected one
     └── Refused        the request is understood and wrong; ``reasons`` say which record and which field
     PeerError
     ├── NotCovered     the view does not include the write yet; ``missing`` says what it lacks
@@ -57,6 +58,16 @@ class Refused(CallerError):
         super().__init__(message, hint=hint, code=code)
         self.reasons = tuple(reasons)
         self.written = written or Positions()
+
+
+class VersionConflict(Conflict):
+    """The key has another version than the expected one; nothing was written. ``version``: its version."""
+
+    code = "HUB-1931"
+
+    def __init__(self, message: str, version: str, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.version = version
 
 
 class NotCovered(PeerError):
@@ -112,6 +123,8 @@ def error_of(status: int, body: bytes) -> HubError:
         return NotFound(message, hint=hint, code=code)
     if status == 410:
         return Gone(message, hint=hint, code=code)
+    if status == 409 and code == VersionConflict.code:
+        return VersionConflict(message, str(told.get("version")), hint)
     if status == 409:
         return Conflict(message, hint=hint, code=code)
     if code == _NOT_COVERED:

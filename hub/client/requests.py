@@ -22,6 +22,7 @@ Token = Positions | str
 #: A time, with a time zone or in UTC; its text in ISO 8601; or the token of a write.
 Moment = datetime | Token
 POSITION = "Hub-Position"
+EXPECTED_VERSION = "Expected-Version"
 CATCHING_UP = "hub-catching-up"
 TEMPORARY = (429, 502, 503, 504)
 
@@ -74,6 +75,33 @@ class Request:
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes | None = None
     timeout_s: float = 10.0
+
+
+class ProduceOptions(TypedDict, total=False):
+    """Options of one event, and of its call: ``expected_version`` of its key, the token of the key's newest
+    event or "none".
+    """
+
+    key: Any
+    headers: Mapping[str, str | bytes] | None
+    partition: int | None
+    timestamp: datetime | int | None
+    type: str | None
+    idempotency_key: str | None
+    expected_version: Token | None
+    timeout_s: float | None
+
+
+def event_of(value: Any, options: ProduceOptions) -> Event:
+    """Return the event with its options."""
+    return Event(
+        value,
+        options.get("key", DECLARED),
+        options.get("headers") or {},
+        options.get("partition"),
+        options.get("timestamp"),
+        options.get("type"),
+    )
 
 
 class PageOptions(SearchOptions, total=False):
@@ -203,6 +231,10 @@ def page_query(
 def named_times(**moments: Moment | None) -> tuple[tuple[str, str], ...]:
     """Return the parameters of a request that have a value."""
     return tuple((name, text_of(moment)) for name, moment in moments.items() if moment is not None)
+
+
+def version_request(topic: str, key: str) -> Request:
+    return Request("GET", f"/topics/{quote(topic, safe='')}/version", (("key", key),))
 
 
 def translation(mirror: str, topic: str, partition: int, offset: int, back: bool) -> Request:

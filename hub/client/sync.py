@@ -6,15 +6,14 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from hub.client.answers import Page, Result, TranslatedOffset, translated_of
+from hub.client.aggregates import Aggregate
+from hub.client.answers import ArrowResult, Page, Result, TranslatedOffset, translated_of
 from hub.client.calls import Calls
 from hub.client.changes import Change, Denied, Listener, Transport
 from hub.client.copies import Copy
 from hub.client.errors import ConnectionBroken
-from hub.client.frames import ArrowResult
 from hub.client.history import (
     HistoryOptions,
     RowChange,
@@ -27,12 +26,12 @@ from hub.client.history import (
 from hub.client.produce_bodies import events_of
 from hub.client.receipts import Receipts
 from hub.client.requests import (
-    DECLARED,
     Call,
     Event,
     Moment,
     PageOptions,
     Pause,
+    ProduceOptions,
     ReadOptions,
     Row,
     SearchOptions,
@@ -41,6 +40,7 @@ from hub.client.requests import (
     caller_settings,
     headers_of,
     translation,
+    version_request,
 )
 from hub.record import Positions
 
@@ -84,31 +84,20 @@ class Hub(AbstractContextManager["Hub"]):
         self._calls = Calls(timeout_s, retry, receipts=told, spans=of_client())
         self._sleep = sleep
 
-    def produce(
-        self,
-        topic: str,
-        value: Any,
-        *,
-        key: Any = DECLARED,
-        headers: Mapping[str, str | bytes] | None = None,
-        partition: int | None = None,
-        timestamp: datetime | int | None = None,
-        type: str | None = None,
-        idempotency_key: str | None = None,
-        timeout_s: float | None = None,
-    ) -> Positions:
+    def produce(self, topic: str, value: Any, **options: Unpack[ProduceOptions]) -> Positions:
         """Write an event; returns once all in-sync replicas have it, with a token for reading it.
 
         ``value`` is an object in the topic's schema, None for a tombstone, or bytes to write unchanged.
         Without ``key``, the key is the field that topics.yaml declares for the topic. ``type``: JSON or
         STRING for a topic without a schema. A retry never writes twice: each call has an ``idempotency_key``,
-        given or generated. Raises Refused (``reasons`` name the field), NotFound, Unreachable.
+        given or generated. With ``expected_version`` (the token of the key's newest event, or "none") the
+        event is written only if the key has this version. Raises Refused (``reasons`` name the field),
+        VersionConflict, NotFound, Unreachable.
 
         >>> hub.produce("shop.orders", {"order_id": "o-1", "status": "placed"}, key="o-1",
         ... headers={"trace": "42"})
         """
-        event = Event(value, key, headers or {}, partition, timestamp, type)
-        return self._run(self._calls.produce(topic, [event], idempotency_key, timeout_s))
+        return self._run(self._calls.produce_one(topic, value, options))
 
     def produce_many(
         self,
@@ -187,6 +176,17 @@ class Hub(AbstractContextManager["Hub"]):
             yield from page.rows
             if (cursor := page.next) is None:
                 return
+
+    def version(self, topic: str, key: str) -> str:
+        """Return the version of a key for ``expected_version``: the token of its newest event, or "none"."""
+        call = self._calls.ask(version_request(topic, key), lambda body: str(body["version"]))
+        return self._run(call)
+
+    def aggregate(self, topic: str, key: str, *, view: str, timeout_s: float | None = None) -> Aggregate:
+        """Return a key of a topic as an aggregate: its state by a view that reads the topic by this key, and
+        appends on the version of that state. ``timeout_s``: longest wait for the view.
+        """
+        return Aggregate(self, topic, key, view, timeout_s)
 
     def search(self, view: str, words: str, **options: Unpack[SearchOptions]) -> Page:
         """Return a page of the rows that have the words, the best first, each with ``_score`` and

@@ -295,11 +295,11 @@ class KafkaCluster(Offsets, Groups, Acls):
             reader.close()
         return Positions(found)
 
-    def reader(self, *, queue_kb: int = QUEUE_KB) -> KafkaReader:
+    def reader(self, *, queue_kb: int = QUEUE_KB, committed: bool = True) -> KafkaReader:
         """Open a reader that holds at most ``queue_kb`` of a partition, and the batch it is fetching, in
-        memory.
+        memory. ``committed`` False: it also reads records of open and aborted transactions.
         """
-        return KafkaReader(self, queue_kb)
+        return KafkaReader(self, queue_kb, committed=committed)
 
     def follower(self, *, queue_kb: int | None = None) -> KafkaReader:
         """Open a reader for endless polling after one assignment. It receives records just as fast and sends

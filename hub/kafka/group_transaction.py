@@ -1,4 +1,4 @@
-"""[edge] Positions of consumer groups in a producer's transaction.
+"""[edge] Positions of consumer groups in a producer's transaction; the error of a broken producer.
 
 After the coordinator of a group was killed, librdkafka may wait for it for ever, whatever its timeout (seen
 with 2.16, with the coordinator back within seconds). So its call runs in a thread. The owner discards a
@@ -67,3 +67,15 @@ def _metadata_of(group: str) -> bytes:
         return bytes(consumer.consumer_group_metadata())
     finally:
         consumer.close()
+
+
+def fatal_error(producer: Producer) -> KafkaException:
+    """Return the fatal error that a broken producer raises for every call. An exception of a callback is lost
+    when another callback runs after it.
+    """
+    try:
+        producer.begin_transaction()
+    except KafkaException as reason:
+        if reason.args[0].fatal():
+            return reason
+    return KafkaException(KafkaError(KafkaError._FATAL, "the producer broke within a callback"))

@@ -40,14 +40,20 @@ class KafkaReader:
     """See hub.log.Reader. Holds one consumer; not thread safe."""
 
     def __init__(
-        self, cluster: Offsets, queue_kb: int = QUEUE_KB, wait_ms: int = WAIT_MS, least_bytes: int = 1
+        self,
+        cluster: Offsets,
+        queue_kb: int = QUEUE_KB,
+        wait_ms: int = WAIT_MS,
+        least_bytes: int = 1,
+        *,
+        committed: bool = True,
     ) -> None:
         self.cluster = cluster
         self._settings: dict[str, Any] = {
             "group_id": f"hub-reader-{uuid.uuid4().hex[:8]}",  # librdkafka wants one; it is never joined
             "enable_auto_commit": False,
             "enable_auto_offset_store": False,
-            "isolation_level": "read_committed",
+            "isolation_level": "read_committed" if committed else "read_uncommitted",
             "auto_offset_reset": "error",
             "fetch_wait_max_ms": wait_ms,
             "fetch_min_bytes": least_bytes,

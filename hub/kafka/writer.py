@@ -14,14 +14,15 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from hub.errors import CallerError, HubError, HubFault
 from hub.kafka.connection import FENCED, Connection, is_no_answer, made, retire
 from hub.kafka.contact.watchdog import Contact
-from hub.kafka.group_transaction import add_positions
+from hub.kafka.group_transaction import add_positions, fatal_error
 from hub.kafka.groups import REFUSED
-from hub.log import GroupsLeftAlone, WriterFenced
+from hub.log import AppendWithdrawn, GroupsLeftAlone, WriterFenced
 from hub.record import NewRecord, Positions, TopicPartition
 
 _LARGEST_COPY = 100_000_000
 # Of many records, how many are queued before answers are served again.
 _SERVED_EVERY = 500
+_WITHDRAWN = (GroupsLeftAlone, AppendWithdrawn)
 # Longest wait for the reports of discarded records.
 _PURGED_S = 1.0
 
@@ -158,7 +159,7 @@ class KafkaSender:
             except KafkaException as error:
                 code = error.args[0].code()
                 if code == KafkaError._FATAL:  # since the last poll, which would have raised the reason
-                    self.fatal = self._why_broken().args[0]
+                    self.fatal = fatal_error(self.producer).args[0]
                 grown = code == KafkaError._UNKNOWN_PARTITION and self._has_grown(new)
                 if not grown or time.monotonic() > deadline:
                     raise self.error(error.args[0], _target(new)) from None
@@ -212,7 +213,7 @@ class KafkaSender:
         except (KafkaException, SystemError) as raised:
             cause = raised if isinstance(raised, KafkaException) else raised.__cause__
             if not isinstance(cause, KafkaException):
-                cause = self._why_broken()
+                cause = fatal_error(self.producer)
             self.fatal = cause.args[0]
             raise self.error(cause.args[0], f'writer "{self.part}"') from None
         finally:
@@ -241,17 +242,6 @@ class KafkaSender:
                 acknowledged(tp, offset or 0, failed)
             elif failed is not None:
                 self._failed.append(failed)
-
-    def _why_broken(self) -> KafkaException:
-        """Return the fatal error that a broken producer raises for every call. An exception of a callback is
-        lost when another callback runs after it.
-        """
-        try:
-            self.producer.begin_transaction()
-        except KafkaException as reason:
-            if reason.args[0].fatal():
-                return reason
-        return KafkaException(KafkaError(KafkaError._FATAL, "the producer broke within a callback"))
 
 
 def _target(new: NewRecord) -> str:
@@ -297,6 +287,16 @@ class KafkaWriter:
 
         return self._appended(carried)
 
+    def append_if(self, records: Sequence[NewRecord], check: Callable[[Positions], None]) -> Positions:
+        """See ConditionalWriter."""
+        assert self.name is not None
+
+        def checked(sender: KafkaSender) -> Positions:
+            check(after := self._send(sender, records))
+            return after
+
+        return self._appended(checked)
+
     def _check_fenced(self) -> None:
         if self.fenced:  # reopening would take the name back from the current writer
             raise WriterFenced(f'writer "{self.name}": replaced by a later one of the same name')
@@ -316,13 +316,13 @@ class KafkaWriter:
             self._do(sender, sender.producer.begin_transaction, "begin transaction")
             try:
                 after = work(sender)
-            except GroupsLeftAlone:
+            except _WITHDRAWN:
                 # The producer is as good as before, and stays: to open another one would take the name back.
                 self._do(sender, lambda: sender.producer.abort_transaction(self.cluster.timeout_s), "abort")
                 raise
             self._do(sender, lambda: sender.producer.commit_transaction(self.cluster.timeout_s), "commit")
             return after
-        except GroupsLeftAlone:
+        except _WITHDRAWN:
             raise
         except HubError as error:
             self.fenced = isinstance(error, WriterFenced)

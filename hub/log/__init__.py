@@ -6,7 +6,9 @@ from hub.log.memory import MemoryCluster, MemoryReader, MemoryWriter
 from hub.log.own_topics import COMPACTED, ensure_topic
 from hub.log.port import (
     DAY_MS,
+    AppendWithdrawn,
     Cluster,
+    ConditionalWriter,
     Configured,
     ConfigValue,
     GroupDescription,
@@ -30,7 +32,9 @@ from hub.log.reading import TopicFollower, between, up_to, whole
 __all__ = [
     "COMPACTED",
     "DAY_MS",
+    "AppendWithdrawn",
     "Cluster",
+    "ConditionalWriter",
     "ConfigValue",
     "Configured",
     "GroupDescription",

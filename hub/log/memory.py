@@ -117,7 +117,7 @@ class MemoryCluster:
     def gatherer(self) -> MemoryReader:
         return self.reader()
 
-    def reader(self) -> MemoryReader:
+    def reader(self, *, committed: bool = True) -> MemoryReader:
         return MemoryReader(self)
 
     def follower(self, *, queue_kb: int | None = None) -> MemoryReader:
@@ -201,5 +201,13 @@ class MemoryWriter:
             known = self.cluster.committed.setdefault(group, {})
             known |= {tp: at for tp, at in positions if known.get(tp) == before[group].get(tp)}
         return after
+
+    def append_if(self, records: Sequence[NewRecord], check: Callable[[Positions], None]) -> Positions:
+        """Append one record with a partition."""
+        (new,) = records
+        assert new.partition is not None
+        place = TopicPartition(new.topic, new.partition)
+        check(Positions({place: len(self.cluster._log(new.topic)[new.partition]) + 1}))
+        return self.append(records)
 
     def close(self) -> None: ...

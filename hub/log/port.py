@@ -46,6 +46,16 @@ class GroupsLeftAlone(CallerError):
         self.groups = frozenset(groups)
 
 
+class AppendWithdrawn(CallerError):
+    """The check of an append withdrew it; nothing was appended. ``offset``: of the record that stood against
+    it.
+    """
+
+    def __init__(self, message: str, offset: int) -> None:
+        super().__init__(message)
+        self.offset = offset
+
+
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
     """Description of a topic by the cluster. ``topic_id`` changes when a topic is deleted and recreated."""
@@ -206,6 +216,17 @@ class GroupWriter(Writer, Protocol):
 
 
 DAY_MS = 86_400_000
+
+
+class ConditionalWriter(Protocol):
+    """A writer with a transactional name whose appends may be withdrawn."""
+
+    def append_if(self, records: Sequence[NewRecord], check: Callable[[Positions], None]) -> Positions:
+        """``append``, where ``check`` gets the positions after the records, before they are committed. If it
+        raises AppendWithdrawn, nothing is appended.
+        """
+
+    def close(self) -> None: ...
 
 
 class Configured(Protocol):

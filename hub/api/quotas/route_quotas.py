@@ -45,6 +45,7 @@ ROUTE_QUOTAS: Final[Mapping[str, Mapping[str, RouteQuota]]] = {
     "/api/topics/{topic}/tail": {"GET": _TAIL},
     "/ui/topics/{topic}/tail": {"GET": _TAIL},
     "/topics/{topic}/produce": {"GET": _MESSAGES},
+    "/topics/{topic}/version": {"GET": _MESSAGES},
     "/api/topics/{topic}/produce": {"GET": _MESSAGES},
     "/dlq/{topic}/{partition}/{offset}": {"GET": _MESSAGES},
     "/api/workbench/topics/{topic}": {"GET": _MESSAGES},

@@ -33,8 +33,11 @@ from hub.schema_registry.client.port import SchemaRegistry
 from hub.schema_registry.contracts.rules import RuleRefused
 from hub.times import epoch_ms
 from hub.topics.gateway.admission import Admission, Slot, spent_events
+from hub.topics.gateway.expected_version.appender import Appended, Appender, append_of
+from hub.topics.gateway.expected_version.version import KeyVersion, require_one
 from hub.topics.gateway.gateway_sender import GatewaySender
 from hub.topics.gateway.idempotency import FoundRequest, mark
+from hub.topics.gateway.own_headers import with_own_headers
 from hub.topics.gateway.produce_batch import (
     GatewayAnswer,
     ProduceBatch,
@@ -44,20 +47,19 @@ from hub.topics.gateway.produce_batch import (
     written_line,
 )
 from hub.topics.gateway.produce_request import (
-    IDEMPOTENCY_HEADER,
     MOST_REQUEST_BYTES,
-    PRODUCER_HEADER,
     Data,
     RecordRequest,
     TooLarge,
     as_json,
     records_of,
 )
+from hub.topics.gateway.produce_spans import begin_span, end_span
 from hub.topics.gateway.record_encoder import GatewaySchemas, RequestEncoder
 from hub.topics.gateway.repeated_requests import RepeatedRequests
 from hub.topics.gateway.rule_dead_letters import dead_copy, error_with_copy, may_be_dead_in
 from hub.topics.tree.tree import LiveTree
-from hub.tracing import Span, Trace, spans, with_trace
+from hub.tracing import Trace
 
 log = logging.getLogger(__name__)
 
@@ -115,6 +117,7 @@ class Gateway:
         self.schemas = GatewaySchemas(registry)
         self.repeated = RepeatedRequests(cluster)
         self.sender = GatewaySender(cluster, self._give_up)
+        self.appender = Appender(cluster)
         self.batches: set[ProduceBatch] = set()
         self._workers = ThreadPoolExecutor(_WORKERS, "produce")
         self._topics: dict[str, _GatewayTopic] = {}
@@ -126,6 +129,7 @@ class Gateway:
     def stop(self) -> None:
         """Stop the gateway; wait up to 5 s for outstanding acknowledgements."""
         self._workers.shutdown(wait=False, cancel_futures=True)
+        self.appender.close()
         self.sender.stop()
 
     def cluster_id(self) -> str:
@@ -165,6 +169,14 @@ class Gateway:
         """Submit a request and wait for its answer."""
         return self.submit(request, self.admit(len(request.body))).result(self.cluster.timeout_s * 3)
 
+    def version(self, topic: str, key: str) -> KeyVersion | None:
+        """Return the version of a key, with all events that are committed now. Raises NotFound, CallerError,
+        PeerError.
+        """
+        encoder = RequestEncoder(self.schemas, topic, self._topic(topic).partitions, epoch_ms())
+        encoded = encoder.encoded(RecordRequest(Data("STRING", key), Data()))[0].key
+        return self.appender.version(topic, encoded or b"", time.monotonic() + self.cluster.timeout_s)
+
     # ---- one request, in a worker
 
     def _work(self, request: ProduceRequest, print_: str, answer: Future[GatewayAnswer]) -> None:
@@ -187,12 +199,15 @@ class Gateway:
         records = records_of(request.body, lines=lines, form=form, key_field=key_field)
         count, key = spent_events(request.topic, len(records)), request.idempotency_key
         now_ms = epoch_ms()
+        if request.expected_version is not None:  # such an append finds its earlier try itself
+            require_one(len(records))
+            key = None
         found = None if key is None else self.repeated.in_log(request.topic, key, print_, count, now_ms)
-        span = _begin_span(request, count)
+        span = begin_span(request, count)
 
         def settled(batch: ProduceBatch) -> None:
             if span is not None:
-                _ended(span, batch)
+                end_span(span, batch)
             self.batches.discard(batch)
             self._finish(request, answer, batch.answer(found), keep=batch.is_kept, unknown=batch.unknown)
 
@@ -246,12 +261,18 @@ class Gateway:
             log.exception("a record could not be made")
             writing.batch.refuse(index, HubFault(f"the record could not be made: {type(error).__name__}"))
             return
-        new = _with_headers(new, writing, index)
+        mark_ = None
+        if writing.request.idempotency_key is not None:
+            named, now_ms = writing.request.idempotency_key, writing.encoder.now_ms
+            mark_ = mark(named, writing.print_, index, writing.count, now_ms)
+        new = with_own_headers(new, writing.request.producer, writing.trace, mark_)
         place = None if writing.found is None else writing.found.places.get(index)
         if place is not None:
             at = TopicPartition(new.topic, place.partition)
             line = written_line(writing.cluster_id, at, place.offset, place.timestamp_ms, new, schema_id)
             writing.batch.settle(index, line, (at, place.offset + 1))
+        elif writing.request.expected_version is not None:
+            self._append(writing, index, new, schema_id)
         else:
             self._send(writing.batch, index, new, writing.cluster_id, schema_id)
 
@@ -284,6 +305,29 @@ class Gateway:
         except HubError as error:
             batch.refuse(index, outcome_unknown(error))
             self.sender.drop(sender)
+
+    def _append(self, writing: _Writing, index: int, new: NewRecord, schema_id: int | None) -> None:
+        """Append the record if its key has the expected version."""
+
+        def done(result: Appended | HubError) -> None:
+            if isinstance(result, HubError):
+                self._note_away(result)
+                writing.batch.refuse(index, result)
+                return
+            if not result.repeated:
+                self.took(new, result.place, result.offset)
+            line = written_line(
+                writing.cluster_id, result.place, result.offset, new.timestamp_ms or 0, new, schema_id
+            )
+            writing.batch.settle(index, line, (result.place, result.offset + 1))
+
+        until_s, partitions = time.monotonic() + self.cluster.timeout_s, writing.encoder.partitions
+        try:
+            append = append_of(writing.request, writing.print_, new, partitions, until_s)
+        except CallerError as error:
+            writing.batch.refuse(index, error)
+            return
+        self.appender.submit(append, done)
 
     def _dead_copy(
         self, encoder: RequestEncoder, record: RecordRequest | HubError, error: HubError
@@ -344,57 +388,3 @@ class Gateway:
 
 def _repeat(first: Future[GatewayAnswer], answer: Future[GatewayAnswer]) -> None:
     answer.set_result(replace(first.result(), repeated=True))
-
-
-def _begin_span(request: ProduceRequest, count: int) -> Span | None:
-    known = spans()
-    if known is None:
-        return None
-    return known.start(
-        f"send {request.topic}",
-        "producer",
-        parent=request.trace,
-        attributes={
-            "messaging.system": "kafka",
-            "messaging.operation.type": "send",
-            "messaging.operation.name": "send",
-            "messaging.destination.name": request.topic,
-            "messaging.batch.message_count": count,
-        },
-    )
-
-
-def _ended(span: Span, batch: ProduceBatch) -> None:
-    """End the span: with partition and offset if all records are in one partition, with the error if nothing
-    was written.
-    """
-    lines = [line for line in batch.lines if line is not None]
-    first = next((line for line in lines if line["error_code"] == 200), None)
-    if first is None:
-        return span.end(str(lines[0]["error_code"]) if lines else "_OTHER")
-    if len({line.get("partition_id") for line in lines}) == 1:
-        span.put(messaging__destination__partition__id=str(first["partition_id"]))
-        span.put(messaging__kafka__offset=int(first["offset"]))
-    return span.end()
-
-
-def _with_headers(new: NewRecord, writing: _Writing, index: int) -> NewRecord:
-    """Add the hub's own headers: producer, trace, and the mark of a request with an idempotency key."""
-    request = writing.request
-    if request.producer is not None:
-        new = _with_header(new, PRODUCER_HEADER, request.producer.encode())
-    new = replace(new, headers=with_trace(new.headers, writing.trace))
-    if request.idempotency_key is None:
-        return new
-    now_ms = writing.encoder.now_ms
-    own = mark(request.idempotency_key, writing.print_, index, writing.count, now_ms)
-    return _with_header(new, IDEMPOTENCY_HEADER, own)
-
-
-def _with_header(new: NewRecord, name: str, value: bytes) -> NewRecord:
-    kept = (
-        tuple(each for each in new.headers if each[0] != name) if name == IDEMPOTENCY_HEADER else new.headers
-    )
-    if name == PRODUCER_HEADER and any(each[0] == name for each in kept):
-        return new  # the record sets the header itself
-    return NewRecord(new.topic, new.key, new.value, (*kept, (name, value)), new.timestamp_ms, new.partition)

@@ -25,7 +25,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 @dataclass(frozen=True, slots=True)
 class ProduceRequest:
     """A request body for a topic. ``form`` is "record" for API v3 or "event" for the short form, whose key is
-    the value of ``key_field``. ``trace`` is the trace context of the request.
+    the value of ``key_field``. ``trace`` is the trace context of the request. ``expected_version``: of the
+    event's key; then the request has an idempotency key, too.
     """
 
     topic: str
@@ -36,9 +37,12 @@ class ProduceRequest:
     producer: str | None = None
     idempotency_key: str | None = None
     trace: Trace | None = None
+    expected_version: str | None = None
 
     def fingerprint(self) -> str:
-        about = (self.form, self.key_field, self.producer, self.lines)
+        about: tuple[object, ...] = (self.form, self.key_field, self.producer, self.lines)
+        if self.expected_version is not None:
+            about = (*about, self.expected_version)
         return fingerprint(repr(about).encode(), self.body)
 
 

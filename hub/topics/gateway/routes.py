@@ -8,6 +8,7 @@ the write.
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -19,6 +20,8 @@ from fastapi.routing import APIRoute
 from hub.caller import sees_topic
 from hub.errors import CallerError, HubError, NotFound
 from hub.topics.gateway.admission import Slot, require_room, spend_bytes
+from hub.topics.gateway.expected_version.version import HEADER as EXPECTED_VERSION
+from hub.topics.gateway.expected_version.version import NONE, expected_version
 from hub.topics.gateway.gateway import Gateway
 from hub.topics.gateway.idempotency import checked_key
 from hub.topics.gateway.produce_batch import GatewayAnswer, ProduceRequest, refusal
@@ -54,6 +57,7 @@ def create_router(gateway: Gateway) -> APIRouter:
     router.get("/v3/clusters/{cluster_id}/topics")(api.topics)
     router.post("/v3/clusters/{cluster_id}/topics/{topic}/records")(api.records)
     router.post("/topics/{topic}/events")(api.events)
+    router.get("/topics/{topic}/version")(api.version)
     return router
 
 
@@ -107,6 +111,15 @@ class _GatewayRoutes:
             key = declared_key(self._gateway, topic)
         return await self._produce(request, topic, "event", key)
 
+    async def version(self, topic: str, key: str) -> Response:
+        """Version of a key: the position after its newest event, or ``none``. Send it back as the header
+        Expected-Version of an event of this key."""
+        found = await run_in_threadpool(self._gateway.version, topic, key)
+        version = NONE if found is None else str(found)
+        return _json(
+            {"topic": topic, "key": key, "version": version, "deleted": bool(found and found.is_deleted)}
+        )
+
     async def _this_cluster(self, cluster_id: str) -> str:
         own_id = await run_in_threadpool(self._gateway.cluster_id)
         if cluster_id not in (_THIS, own_id):
@@ -118,6 +131,10 @@ class _GatewayRoutes:
     async def _produce(self, request: Request, topic: str, form: Any, key_field: str | None) -> Response:
         idempotency_key = request.headers.get("idempotency-key")
         key = None if idempotency_key is None else checked_key(idempotency_key)
+        expected = request.headers.get(EXPECTED_VERSION)
+        if expected is not None:
+            expected_version(topic, expected)  # refused before the body is read
+            key = key or uuid.uuid4().hex
         # Pass the trace on to the record even if this server records no traces.
         headers = request.headers
         trace = ACTIVE.get() or parse(headers.get("traceparent"), headers.get("tracestate"))
@@ -131,7 +148,8 @@ class _GatewayRoutes:
             slot.release()
             raise
         produce_request = ProduceRequest(
-            topic, body, form, kind in _LINES, key_field, request.headers.get("hub-producer"), key, trace
+            *(topic, body, form, kind in _LINES, key_field, request.headers.get("hub-producer"), key, trace),
+            expected,
         )
         # Shielded: a client that disconnects must not cancel the answer for another request with the same
         # key.

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from hub.client import Event, NotCovered, NotFound, Refused, Unreachable
+from hub.client import Aggregate, Event, NotCovered, NotFound, Refused, Unreachable, VersionConflict
+from hub.client.aggregates import ATTEMPTS
 from hub.client.calls import Calls
 from hub.client.errors import ConnectionBroken
 from hub.client.produce_bodies import requests_of
@@ -336,3 +337,62 @@ def test_what_no_header_can_say_is_refused_before_it_is_sent(text: str) -> None:
 def test_a_parameter_that_json_cannot_say_is_refused() -> None:
     error, asked = run(lambda calls: calls.query("SELECT :n", {"n": 2**70}, None, None, None), [])
     assert isinstance(error, CallerError) and error.message.startswith("query: ") and not asked
+
+
+def test_a_conflict_of_versions_names_the_actual_one_and_is_not_repeated() -> None:
+    def produce(calls: Calls) -> Any:
+        return calls.produce_one("t", {"a": 1}, {"key": "k", "expected_version": "t:0:7"})
+
+    body = {"error_code": 409, "code": "HUB-1931", "message": "its version is t:0:9", "version": "t:0:9"}
+    error, asked = run(produce, [reply(409, body)])
+    assert isinstance(error, VersionConflict) and error.version == "t:0:9" and len(asked) == 1
+    assert dict(asked[0].headers)["Expected-Version"] == "t:0:7"
+    # Not known what became of it: the same request, key and version again.
+    token, asked = run(produce, [reply(503, {"error_code": 503, "message": "?"}), reply(200, WRITTEN)])
+    assert isinstance(token, Positions) and len({each.headers for each in asked}) == 1
+
+
+class FakeHub:
+    """A topic with one key, whose view is the number of its events; ``rivals`` append before the next
+    append."""
+
+    def __init__(self, rivals: int = 0) -> None:
+        self.events: list[Any] = []
+        self.rivals = rivals
+
+    def version(self, topic: str, key: str) -> str:
+        return f"{topic}:0:{len(self.events)}" if self.events else "none"
+
+    def get(self, view: str, key: str, **options: Any) -> dict[str, Any]:
+        if not self.events:
+            raise NotFound("no row", code="HUB-1411")
+        assert str(options["after"]) == self.version("t", key)
+        return {"n": len(self.events)}
+
+    def produce(self, topic: str, value: Any, **options: Any) -> Positions:
+        if self.rivals:
+            self.rivals -= 1
+            self.events.append("rival")
+        if options["expected_version"] != self.version(topic, options["key"]):
+            raise VersionConflict("moved", self.version(topic, options["key"]))
+        self.events.append(value)
+        return Positions.of([(topic, 0, len(self.events))])
+
+
+def test_an_aggregate_decides_anew_on_the_state_that_a_rival_made() -> None:
+    hub, seen = FakeHub(rivals=2), list[Any]()
+
+    def decide(row: Any) -> Any:
+        seen.append(None if row is None else row["n"])
+        return {"on": seen[-1]}
+
+    mine = Aggregate(hub, "t", "k", "v", None)
+    written = mine.decide(decide)
+    assert seen == [None, 1, 2] and hub.events == ["rival", "rival", {"on": 2}]
+    assert mine.version == str(written) == "t:0:3"
+    mine.append({"more": 1})  # on the version of its own event
+    assert mine.version == "t:0:4"
+    assert mine.decide(lambda row: None) is None and len(hub.events) == 4
+    hub.rivals = ATTEMPTS
+    with pytest.raises(VersionConflict):
+        mine.decide(decide)
