@@ -30,6 +30,8 @@ from hub.record import Positions
 Transaction = Callable[[], AbstractContextManager[Connection]]
 
 
+# Tables of versions whose statements are kept.
+_MOST_TABLES = 64
 # Versions of a row that are read to be one page.
 _MORE = 2
 
@@ -68,6 +70,8 @@ class RowHistory:
         self._catalog, self._reading, self._writing = catalog, reading, writing
         self._postgres = catalog.postgres
         self.writer = HistoryWriter(catalog.tables, postgres=self._postgres)
+        # Kept, because SQLAlchemy compiles a statement once for each table object: nine tenths of a read.
+        self._tables: dict[tuple[Any, ...], ViewTable] = {}
 
     def prune(self, now_ms: int, limit: int) -> int:
         """Remove up to ``limit`` versions of each history that are older than it keeps. Returns their
@@ -170,8 +174,15 @@ class RowHistory:
         noted: those of today's table are taken, as far as it has the columns."""
         today = self._catalog.definition(connection, view)
         fields = [each for each in today.indexes if each in period.types]
-        known = view_table(connection, view, today.topic_id, today.incarnation, period.types, fields)
-        return replace(known, table=history_table(period.stored, period.types))
+        place = (view, period.stored, repr(period.types), today.topic_id, today.incarnation, tuple(fields))
+        found = self._tables.get(place)
+        if found is None:
+            known = view_table(connection, view, today.topic_id, today.incarnation, period.types, fields)
+            found = replace(known, table=history_table(period.stored, period.types))
+            if len(self._tables) >= _MOST_TABLES:
+                self._tables.clear()
+            self._tables[place] = found
+        return found
 
     # ---- versions of a row
 
