@@ -40,7 +40,7 @@ class ChangeEvent:
 @dataclass(frozen=True, slots=True)
 class ChangeEvents:
     """Events of a change. ``precision``: ``exact``, these and no others; ``within``, all of them are from
-    ``after`` to ``up_to`` and some are listed; ``unknown``. ``count``: how many there are, if it is known.
+    ``after`` to ``up_to`` and some are listed; ``unknown``. ``count``: their number, if it is known.
     """
 
     precision: str

@@ -8,7 +8,7 @@ import prose_report
 import pytest
 
 # Texts that break a rule of tests/prose_report.py today. A change may lower these numbers, never raise them.
-MOST = {"docs": 22, "ADR": 6, "messages": 9, "docstrings": 24, "comments": 3}
+MOST = {"docs": 5, "ADR": 6, "messages": 0, "docstrings": 2, "comments": 0}
 
 
 @pytest.mark.parametrize("kind", MOST)
@@ -46,3 +46,9 @@ def test_what_breaks_a_rule_is_found(tmp_path: Path) -> None:
         "messages",
         "comments",
     ]
+
+
+def test_the_changelog_names_each_change_once() -> None:
+    lines = (prose_report.ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
+    entries = [line for line in lines if line.startswith("- ")]
+    assert entries and len(set(entries)) == len(entries)

@@ -77,7 +77,7 @@ def _with_build(path: Path, view: SqlView, build: PythonBuild) -> SqlView:
 
 
 def _imports(path: Path, file: str, text: str) -> dict[str, str]:
-    """Return the files beside a view's that its Python file imports, with their text."""
+    """Return the files of the view's folder that its Python file imports, with their text."""
     return declared_build.local_imports(file, text, lambda name: _text_beside(path.parent / name))
 
 

@@ -254,7 +254,7 @@ class IcebergStore:
         found = definition_of(properties)
         if found is None:
             raise NotFound(
-                f'table "{view}" in {self.name} is no view of the hub',
+                f'table "{view}" in {self.name} is not a view of the hub',
                 hint="name another namespace: iceberg:///NAMESPACE",
                 code="HUB-1410",
             )

@@ -112,7 +112,7 @@ class _PlanReader:
         if len(named) != 1 or None in named:
             raise NotCarried(
                 f"`{kind_of(node)}` is not the data frame of a source",
-                "declare what it reads as a source of the view; a constant is F.lit(…)",
+                "declare its topic or view as a source of the view; a constant is F.lit(…)",
                 self._reader.line(node),
             )
         return Source(str(named.pop()), columns)

@@ -27,7 +27,7 @@ from hub.materializers.spark.building.carried_view import carried_view
 from hub.materializers.spark.session import open_session
 from hub.materializers.spark.slots import Slots
 
-# Lines of errors: each call on a column tells the JVM its line of Python, and errors repeat it.
+# Lines of errors: each call on a column passes its line of Python to the JVM, and errors repeat it.
 _LINES = {
     "spark.python.sql.dataFrameDebugging.enabled": "true",
     "spark.sql.dataFrameQueryContext.enabled": "true",

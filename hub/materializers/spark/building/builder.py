@@ -43,8 +43,8 @@ _TURN = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class BuildTask:
-    """A view as JSON (``body_of``), the schemas of its sources, the fields of the settings, and the file for
-    what Spark logs."""
+    """A view as JSON (``body_of``), the schemas of its sources, the fields of the settings, and the file of
+    Spark's log."""
 
     view: str
     schemas: Mapping[str, Any]
@@ -124,7 +124,7 @@ def _key_of(view: SqlView, schemas: Mapping[str, AvroType]) -> str:
 
 
 def _kept(file: Path) -> Mapping[str, Any] | None:
-    """Return what was built before; None if it was not, or the file is corrupt."""
+    """Return an earlier plan; None if there is none, or the file is corrupt."""
     try:
         body = orjson.loads(file.read_bytes())
         if isinstance(body["sql"], str) and isinstance(body["lines"], list):

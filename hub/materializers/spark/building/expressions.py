@@ -140,7 +140,7 @@ class ExpressionReader:
         return f"{name}({', '.join(arguments)})"
 
     def _replaced_children(self, expression: Any) -> Any:
-        """Return the expression with parts of its own text in place of what Spark would print otherwise."""
+        """Return the expression with texts of its own in place of parts that Spark prints in another way."""
         children = items_of(expression.children())
         if not children:
             return expression

@@ -83,7 +83,7 @@ class RefusedCall(Exception):
 
 @contextmanager
 def refusing_calls() -> Iterator[list[RefusedCall]]:
-    """Let the calls raise RefusedCall in this process, for all threads. Yields what was raised."""
+    """Let the calls raise RefusedCall in this process, for all threads. Yields the raised errors."""
     raised: list[RefusedCall] = []
     former: list[tuple[type, str, Any]] = []
     owners: tuple[tuple[type, Mapping[str, str]], ...] = (

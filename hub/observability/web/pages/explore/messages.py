@@ -17,7 +17,7 @@ _HINT = "an offset (with a partition), a time such as 2026-01-31T12:00, or how l
 
 @dataclass(frozen=True, slots=True)
 class MessagesPart:
-    """Values of the page's part. ``said``: summary of the scanned range. ``older`` and ``newer``: values
+    """Values of the page's part. ``summary``: the scanned range as text. ``older`` and ``newer``: values
     of the parameters ``before`` and ``after``."""
 
     topic: str
@@ -25,7 +25,7 @@ class MessagesPart:
     scanned: tuple[ScannedOffsets, ...]
     complete: bool
     ended_by: str
-    said: str
+    summary: str
     older: str | None
     newer: str | None
     unreadable: tuple[str, ...]

@@ -100,7 +100,7 @@ def _arrow(
     *,
     both: bool,
 ) -> Arrow:
-    """Return the arrow of one direction; ``both``: there is one of the other direction, beside it."""
+    """Return the arrow of one direction; ``both``: it has a parallel one of the other direction."""
     one, two = boxes[way[0]], boxes[way[1]]
     tone = worst_tone(links)
     if one.x == two.x:

@@ -65,7 +65,7 @@ def mirror_routes(sources: PageSources) -> APIRouter:
     @pages.page("/regions", "monitor/regions.html", more=_map_values)
     def regions_map(request: Request) -> facts.RegionsPage:
         """Clusters of mirrors.yaml and the mirrors between them: state, rate, lag with its bound, offsets
-        that a failover now would lose, last rehearsal. What was not heard is unknown, and null."""
+        that a failover now would lose, last rehearsal. Facts without a report are unknown, and null."""
         return facts.regions_page(sources.mirrors(), sources.now_ms())
 
     def operations() -> HasMirrorOperations:
