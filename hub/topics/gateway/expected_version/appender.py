@@ -192,7 +192,7 @@ class _Lane:
             self._pause(append.until_s)
 
     def _seen(self, append: Append, after: Positions, begins: Positions) -> _Seen:
-        """Return what the log says of the key, with all that is committed now and before ``after``."""
+        """Return the version of the key in the log, with all records that are committed now and before ``after``."""
         busy = PeerError(
             f'topic "{append.new.topic}": another event of the key is being written; nothing was written now',
             hint="send it again: the version may have changed meanwhile",
@@ -274,7 +274,7 @@ class _Lane:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What the index says of a key up to ``reached``. ``repeated``: an earlier try wrote the event."""
+    """The index's version of a key, read up to ``reached``. ``repeated``: an earlier try wrote the event."""
 
     actual: KeyVersion | None
     reached: int

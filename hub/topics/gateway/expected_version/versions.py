@@ -21,7 +21,7 @@ _POLL_S = 0.05
 
 
 class ConditionalLog(Protocol):
-    """What expected versions need of a cluster (hub.kafka.KafkaCluster, hub.log.MemoryCluster)."""
+    """The methods of a cluster that expected versions need (hub.kafka.KafkaCluster, hub.log.MemoryCluster)."""
 
     def end_offsets(self, topics: list[str], *, committed: bool = True) -> Positions: ...
 
@@ -42,7 +42,7 @@ class TopicVersions:
     @contextlib.contextmanager
     def at_end(self, until_s: float, least: Positions | None = None) -> Iterator[KeyIndex]:
         """Yield the index, which has all records that are committed now, and those before ``least``. It does
-        not change within the block. Raises PeerError after ``until_s``; a later call goes on from there.
+        not change within the block. Raises PeerError after ``until_s``; a later call continues there.
         """
         if not self._lock.acquire(timeout=max(0.0, until_s - time.monotonic())):
             raise self._late()
