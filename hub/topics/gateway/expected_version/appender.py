@@ -192,7 +192,7 @@ class _Lane:
             self._pause(append.until_s)
 
     def _seen(self, append: Append, after: Positions, begins: Positions) -> _Seen:
-        """Return the version of the key in the log, with all records that are committed now and before ``after``."""
+        """Return the version of the key in the log, with all records committed now and before ``after``."""
         busy = PeerError(
             f'topic "{append.new.topic}": another event of the key is being written; nothing was written now',
             hint="send it again: the version may have changed meanwhile",

@@ -21,7 +21,7 @@ _POLL_S = 0.05
 
 
 class ConditionalLog(Protocol):
-    """The methods of a cluster that expected versions need (hub.kafka.KafkaCluster, hub.log.MemoryCluster)."""
+    """Methods of a cluster that expected versions need (hub.kafka.KafkaCluster, hub.log.MemoryCluster)."""
 
     def end_offsets(self, topics: list[str], *, committed: bool = True) -> Positions: ...
 
