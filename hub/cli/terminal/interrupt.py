@@ -14,7 +14,8 @@ _interrupted = threading.Event()
 
 
 def remember_interrupts() -> None:
-    """From now on ``pause`` knows of every SIGINT. Call it in the main thread."""
+    """From now on ``pause`` knows of every SIGINT, and of none before. Call it in the main thread."""
+    _interrupted.clear()
     signal.signal(signal.SIGINT, _on_interrupt)
 
 
