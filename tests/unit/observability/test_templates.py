@@ -1,4 +1,4 @@
-"""Templates name attributes that the code has: mypy does not read them, and a page fails only where it is used."""
+"""Templates name attributes that the code has: mypy does not read them, and a page fails only when shown."""
 
 from __future__ import annotations
 
