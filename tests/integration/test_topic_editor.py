@@ -99,7 +99,7 @@ def test_an_apply_that_was_killed_after_the_file_goes_on(
 def test_a_project_that_may_not_be_written_shows_the_plan_alone(
     editor: TopicEditor, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(editing, "_is_writable", lambda _path: False)
+    monkeypatch.setattr(editing, "is_writable", lambda _path: False)
     change = TopicChange(f"{root}.d", partitions="2")
     plan = editor.plan(change)
     assert plan.read_only and plan.diff
