@@ -12,15 +12,15 @@ from hub.topics.browse.rendered import Message
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Messages since the last step: ``read`` were read, ``messages`` are shown; ``passed_by`` were skipped
+    """Messages since the last step: ``seen`` were read, ``messages`` are shown; ``passed_by`` were skipped
     unread because they arrive too fast. The totals count from the start.
     """
 
     messages: tuple[Message, ...]
-    read: int
+    seen: int
     passed_by: int
     total_shown: int
-    total_read: int
+    total_seen: int
 
 
 class Tail:
