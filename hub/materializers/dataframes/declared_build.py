@@ -12,27 +12,22 @@ from collections.abc import Callable, Collection, Iterator
 from functools import lru_cache
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from hub.errors import ConfigError, nearest
+from hub.materializers.types.python_file import MOST_CHARACTERS, PythonFile
 
 WRONG = "HUB-2156"
-MOST_CHARACTERS = 100_000
 MOST_IMPORTS = 50
 
 
-class PythonBuild(BaseModel):
+class PythonBuild(PythonFile):
     """A function that makes a view's rows of data frames, and the text of its files.
 
-    The texts are stored with the view, so that a version shows the code that it was made of. ``lines``: for
-    each line of the view's SQL the line of ``file`` that it was made of; 0: unknown.
+    ``lines``: for each line of the view's SQL the line of ``file`` that it was made of; 0: unknown.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    file: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_./-]*\.py$", max_length=200)
     function: str = Field("build", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=100)
-    text: str = Field("", max_length=MOST_CHARACTERS)
     imports: dict[str, str] = Field(default_factory=dict)
     lines: list[int] = Field(default_factory=list)
 
@@ -45,13 +40,6 @@ class PythonBuild(BaseModel):
         file, _, function = given.partition(":")
         file = file.removeprefix("views/")
         return {"file": file, "function": function} if function else {"file": file}
-
-    @field_validator("file")
-    @classmethod
-    def _beside(cls, file: str) -> str:
-        if ".." in file.split("/"):
-            raise ValueError("the file must be in the folder of the views, or below it")
-        return file
 
 
 def check_function(build: PythonBuild, sources: Collection[str], where: str) -> None:

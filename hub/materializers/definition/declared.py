@@ -20,6 +20,7 @@ from hub.materializers.definition import python_functions as transforms
 from hub.materializers.definition.python_functions import Function
 from hub.materializers.search.declared_indexes import DeclaredTextIndex, named_fields, one_text_index
 from hub.materializers.types.avro_types import Kind
+from hub.materializers.types.python_file import PythonFile
 from hub.topics.tree.tree_file import LatencyNode, duration_ms
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
@@ -112,23 +113,8 @@ class VerificationConfig(BaseModel):
         return text
 
 
-class Transforms(BaseModel):
-    """A file of Python functions in the folder of the view (python_functions.py), and its text.
-
-    The text is stored, so that a version keeps the code that it was created with.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    file: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_./-]*\.py$", max_length=200)
-    text: str = Field("", max_length=transforms.MOST_CHARACTERS)
-
-    @field_validator("file")
-    @classmethod
-    def _beside(cls, file: str) -> str:
-        if ".." in file.split("/"):
-            raise ValueError("the file must be in the folder of the views, or below it")
-        return file
+class Transforms(PythonFile):
+    """A file of Python functions in the folder of the view (python_functions.py), and its text."""
 
 
 def _time_ms(text: str, what: str = "a ttl") -> int:

@@ -27,7 +27,6 @@ from sqlglot.dialects.dialect import Dialect
 from hub.errors import ConfigError, nearest
 from hub.materializers.types.ddl import TYPE_NAMES, UnknownType, of_ddl
 
-MOST_CHARACTERS = 100_000
 _MOST_PARAMETERS = 16
 _WRONG = "HUB-2151"
 
