@@ -31,6 +31,7 @@ from hub.materializers.dataframes.plan_values import (
     TopStep,
     UnionStep,
     WhereStep,
+    new_columns,
 )
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -105,7 +106,7 @@ class _Writer:
 
     def block(self, plan: Plan, needed: set[int]) -> _Block:
         """Return the SELECT of a plan with the columns ``needed``."""
-        self.names |= {each.number: each.name for each in plan.named}
+        self.names |= {each.number: each.name for each in new_columns(plan)}
         match plan:
             case Source():
                 return self._source(plan, needed)

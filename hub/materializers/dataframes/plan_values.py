@@ -1,8 +1,7 @@
 """[core] The analyzed plan of a data frame as values.
 
 A column is a number, Spark's expression id: names may repeat in a plan, numbers do not. A term is the SQL
-text of an expression in which ``⟦number⟧`` stands for a column. ``named`` of a step has the columns that it
-makes.
+text of an expression in which ``⟦number⟧`` stands for a column.
 """
 
 from __future__ import annotations
@@ -53,29 +52,17 @@ class Source:
     name: str
     columns: tuple[Column, ...]
 
-    @property
-    def named(self) -> tuple[Column, ...]:
-        return self.columns
-
 
 @dataclass(frozen=True, slots=True)
 class SelectStep:
     items: tuple[Item, ...]
     child: Plan
 
-    @property
-    def named(self) -> tuple[Column, ...]:
-        return tuple(item.column for item in self.items)
-
 
 @dataclass(frozen=True, slots=True)
 class WhereStep:
     condition: SqlTerm
     child: Plan
-
-    @property
-    def named(self) -> tuple[Column, ...]:
-        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,19 +72,11 @@ class GroupStep:
     child: Plan
     line: int = 0
 
-    @property
-    def named(self) -> tuple[Column, ...]:
-        return tuple(item.column for item in self.items)
-
 
 @dataclass(frozen=True, slots=True)
 class DistinctStep:
     columns: tuple[Column, ...]
     child: Plan
-
-    @property
-    def named(self) -> tuple[Column, ...]:
-        return self.columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +87,6 @@ class JoinStep:
     right: Plan
     line: int = 0
 
-    @property
-    def named(self) -> tuple[Column, ...]:
-        return ()
-
 
 @dataclass(frozen=True, slots=True)
 class UnionStep:
@@ -120,10 +95,6 @@ class UnionStep:
     columns: tuple[Column, ...]
     children: tuple[Plan, ...]
     inputs: tuple[tuple[int, ...], ...]
-
-    @property
-    def named(self) -> tuple[Column, ...]:
-        return self.columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +106,6 @@ class ExplodeStep:
     made: tuple[Column, ...]
     child: Plan
 
-    @property
-    def named(self) -> tuple[Column, ...]:
-        return self.made
-
 
 @dataclass(frozen=True, slots=True)
 class OverStep:
@@ -146,10 +113,6 @@ class OverStep:
 
     items: tuple[Item, ...]
     child: Plan
-
-    @property
-    def named(self) -> tuple[Column, ...]:
-        return tuple(item.column for item in self.items)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +122,6 @@ class TopStep:
     order: tuple[SqlTerm, ...]
     limit: SqlTerm
     child: Plan
-
-    @property
-    def named(self) -> tuple[Column, ...]:
-        return ()
 
 
 Plan = (
@@ -177,3 +136,16 @@ Plan = (
     | OverStep
     | TopStep
 )
+
+
+def new_columns(plan: Plan) -> tuple[Column, ...]:
+    """Return the columns that the last step of a plan makes."""
+    match plan:
+        case Source() | DistinctStep() | UnionStep():
+            return plan.columns
+        case SelectStep() | GroupStep() | OverStep():
+            return tuple(item.column for item in plan.items)
+        case ExplodeStep():
+            return plan.made
+        case WhereStep() | JoinStep() | TopStep():
+            return ()
