@@ -33,6 +33,7 @@ from hub.record import Record
 from hub.schema_registry.codecs.values import decoder_as
 from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.formats.avro.format import AvroSchema
+from hub.times import EPOCH
 
 _META = {each.name for each in META}
 _ROWS = 2_000
@@ -196,13 +197,12 @@ def _filter(wanted: WholeRead) -> str | BooleanExpression:
     return " and ".join(found) or AlwaysTrue()
 
 
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _LEAST_MS, _MOST_MS = -62_135_596_800_000, 253_402_300_799_999
 
 
 def _moment(at_ms: int) -> str:
     within = max(_LEAST_MS, min(_MOST_MS, at_ms))
-    return (_EPOCH + dt.timedelta(milliseconds=within)).isoformat()
+    return (EPOCH + dt.timedelta(milliseconds=within)).isoformat()
 
 
 def _integers(array: pyarrow.Array) -> list[int | None]:

@@ -37,6 +37,7 @@ from pyiceberg.types import (
 
 from hub.materializers.stores.columns import json_text
 from hub.schema_registry.formats.avro.types import AvroField, AvroNode, is_recursive
+from hub.times import EPOCH
 
 Convert = Callable[[Any], Any]
 Form = Literal["scalar", "record", "list", "map"]
@@ -62,7 +63,6 @@ RAW = "_value"
 """Column of a topic without a schema: the record's whole value."""
 
 _LARGEST_DECIMAL = 38
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = date(1970, 1, 1)
 _SCALARS: Mapping[str, PrimitiveType] = {
     "boolean": BooleanType(),
@@ -268,7 +268,7 @@ def _as_micros(value: Any) -> int:
     """Convert a time in ISO 8601; without a zone it is UTC. Raises ValueError."""
     found = datetime.fromisoformat(value)
     found = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
-    return (found - _EPOCH) // timedelta(microseconds=1)
+    return (found - EPOCH) // timedelta(microseconds=1)
 
 
 def _as_day(value: Any) -> int:

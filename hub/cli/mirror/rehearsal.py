@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +12,7 @@ from hub.cli.mirror.context import EXIT_REFUSED, FileOption, World, open_world
 from hub.cli.mirror.ownership_change import account_here
 from hub.cli.terminal.output import Output, OutputOption, note, show
 from hub.errors import CallerError, PeerError
+from hub.times import epoch_ms
 
 if TYPE_CHECKING:
     from hub.replication.ownership.links import Link
@@ -66,7 +66,7 @@ def _status(world: World, link: Link) -> dict[str, Any]:
     from hub.replication.status.mirror_status import alive_workers
     from hub.replication.status.rehearsal_status import NEVER, rehearsal_status
 
-    now_ms = int(time.time() * 1000)
+    now_ms = epoch_ms()
     try:
         board = read_control_state(world.clusters[link.target])
     except PeerError as error:

@@ -162,7 +162,7 @@ def _constant_ms(node: Any, parameters: Mapping[str, Value], now_ms: int) -> int
     if isinstance(value, str):
         try:
             return parse_iso(value)
-        except (ValueError, OverflowError):
+        except ValueError:
             return None
     if isinstance(node, exp.Sub) and isinstance(node.expression, exp.Interval):
         moment = _constant_ms(node.this, parameters, now_ms)

@@ -22,10 +22,9 @@ from typing import Any
 
 from hub.masking.values import hashed, partly
 from hub.materializers.stores.columns import from_sql
-from hub.times import parse_iso
+from hub.times import EPOCH, parse_iso
 
 _DAY_MS = 86_400_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LARGEST_VALUE = 32_000_000
 _LONGEST_SOUGHT = 1_000
 _MOST_COMPARED = 50_000_000  # length of a LIKE part that has _ times the length of the text: 0.2 s
@@ -178,7 +177,7 @@ def sought(value: Any) -> Any:
 
 
 def _calendar(milliseconds: int) -> datetime:
-    return _EPOCH + timedelta(milliseconds=milliseconds)
+    return EPOCH + timedelta(milliseconds=milliseconds)
 
 
 def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -198,7 +197,7 @@ def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
 def _trunc(unit: str, milliseconds: int) -> int:
     moment = _calendar(milliseconds)
     month = {"month": moment.month, "quarter": (moment.month - 1) // 3 * 3 + 1, "year": 1}[unit]
-    start = datetime(moment.year, month, 1, tzinfo=UTC) - _EPOCH
+    start = datetime(moment.year, month, 1, tzinfo=UTC) - EPOCH
     return start.days * _DAY_MS
 
 

@@ -18,9 +18,9 @@ from typing import Any
 import orjson
 
 from hub.pgwire.values import types as t
+from hub.times import ms_of
 
 Encode = Callable[[Any], bytes]
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _EPOCH_DAY = dt.date(1970, 1, 1)
 _2000_MS, _2000_DAYS = 946_684_800_000, 10_957
 _NUMERIC_NAN = struct.pack("!hhHh", 0, 0, 0xC000, 0)
@@ -44,10 +44,7 @@ def _text(value: Any) -> bytes:
 
 
 def _milliseconds(value: Any) -> int:
-    if isinstance(value, dt.datetime):
-        moment = value if value.tzinfo else value.replace(tzinfo=dt.UTC)
-        return (moment - _EPOCH) // dt.timedelta(milliseconds=1)
-    return int(value)
+    return ms_of(value) if isinstance(value, dt.datetime) else int(value)
 
 
 def _days(value: Any) -> int:

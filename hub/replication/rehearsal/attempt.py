@@ -24,6 +24,7 @@ from hub.replication.rehearsal.decision import begun, interrupted
 from hub.replication.status.mirror_rows import places_of
 from hub.replication.status.mirror_status import summary_of
 from hub.replication.status.source_ends import SourceEndsReader
+from hub.times import epoch_ms
 
 WITHIN_MS = 600_000
 
@@ -75,7 +76,7 @@ def _state(file: MirrorsFile, clusters: Mapping[str, ClusterHandle], link: Link)
     board, progress = read_control_state(target), read_progress(target, maps=False)
     places, known = places_of(link, board, progress), progress.of(link.name)
     ends = SourceEndsReader().ask(clusters[link.source], places, places - known.keys())
-    status = summary_of(file, link, board, progress, int(time.time() * 1000), ends)
+    status = summary_of(file, link, board, progress, epoch_ms(), ends)
     lag_s: float | None = status["lag_s"]
     return lag_s, int(status["different"])
 
@@ -91,10 +92,10 @@ def rehearse_now(
     does not answer.
     """
     target = clusters[link.target]
-    one = begun(link.name, by, int(time.time() * 1000), within_ms, scheduled=False)
+    one = begun(link.name, by, epoch_ms(), within_ms, scheduled=False)
     append(target, [one.record()])
     found = rehearse(file, clusters, link, one)
     known = of_link(read_control_state(target, status=False).rehearsals, link.name)
     after = [found, *(each for each in known if each.started_at_ms != found.started_at_ms)]
-    append(target, [found.record(), *(each.forgotten() for each in surplus(after, int(time.time() * 1000)))])
+    append(target, [found.record(), *(each.forgotten() for each in surplus(after, epoch_ms()))])
     return found

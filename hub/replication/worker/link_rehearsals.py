@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping
 
 from hub.log import Writer
@@ -19,6 +18,7 @@ from hub.replication.ownership.links import Link
 from hub.replication.rehearsal.attempt import rehearse
 from hub.replication.rehearsal.decision import decide, interrupted
 from hub.replication.status.rehearsal_status import waits_for
+from hub.times import epoch_ms
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class LinkRehearsals:
         if schedule is None or now_s - self._looked_at_s < EVERY_S:
             return
         self._looked_at_s = now_s
-        writer, now_ms = open_writer(), int(time.time() * 1000)
+        writer, now_ms = open_writer(), epoch_ms()
         if self._running is not None:
             self._record(writer, self._running, now_ms)
         elif self._thread is None or not self._thread.is_alive():  # one that was too late may still read
@@ -76,7 +76,7 @@ class LinkRehearsals:
                 found = rehearse(self.file, self.clusters, self.link, one)
             except Exception as error:
                 log.exception("%s: rehearsal", self.link.name)
-                found = interrupted(one, f"an error of the hub itself: {error!r}", int(time.time() * 1000))
+                found = interrupted(one, f"an error of the hub itself: {error!r}", epoch_ms())
             if self._running is one:
                 self._result = found
 

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, InvalidOperation
 from typing import Any
 
 from hub.schema_registry.codecs.misfit import wrong
 from hub.schema_registry.formats.avro.types import AvroNode
+from hub.times import EPOCH
 
 # Digits of a decimal: a schema may declare any precision, and a short text ("1E9") any number of digits.
 MOST_DIGITS = 10_000
 
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME = r"(\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?"
 _TIME_OF_DAY = re.compile(_TIME, re.ASCII)
 _DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)", re.ASCII)
@@ -204,5 +204,5 @@ def text_of(node: AvroNode, value: Any) -> Any:
 def _moment(nanoseconds: int, unit_ns: int) -> str:
     seconds, rest = divmod(nanoseconds, 10**9)
     digits = {1_000_000: 3, 1_000: 6, 1: 9}[unit_ns]
-    whole = (_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat(timespec="seconds")
+    whole = (EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat(timespec="seconds")
     return f"{whole}.{rest:09d}"[: len(whole) + 1 + digits]

@@ -9,17 +9,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from hub.errors import HubError, PeerError
 from hub.record import NewRecord, Positions, TopicPartition
+from hub.times import iso
 from hub.topics.gateway.idempotency import FoundRequest, fingerprint
 from hub.topics.gateway.produce_request import refused_line, status_of
 from hub.tracing import Trace
 
 OUTCOME_UNKNOWN = "HUB-3013"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,14 +142,13 @@ def written_line(
     schema_id: int | None,
 ) -> dict[str, Any]:
     """Build the answer line of a record that is in the log."""
-    written_at = (_EPOCH + timedelta(milliseconds=timestamp_ms)).isoformat(timespec="milliseconds")
     line: dict[str, Any] = {
         "error_code": 200,
         "cluster_id": cluster_id,
         "topic_name": place.topic,
         "partition_id": place.partition,
         "offset": offset,
-        "timestamp": written_at.replace("+00:00", "Z"),
+        "timestamp": iso(timestamp_ms),
     }
     if new.key is not None:
         line["key"] = {"size": len(new.key)}

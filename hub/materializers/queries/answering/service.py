@@ -234,7 +234,7 @@ def since_of_text(text: str | None) -> int | None:
         return None
     try:
         return parse_iso(text)
-    except (ValueError, OverflowError):
+    except ValueError:
         raise CallerError(
             f'since "{text[:40]}" is not a time',
             hint="ISO 8601, such as 2026-01-31T12:00:00Z",

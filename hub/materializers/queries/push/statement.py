@@ -83,7 +83,7 @@ def _start(text: str, token: Token) -> Start:
         return "beginning" if word == "beginning" else "now"
     try:
         return parse_iso(token.text)
-    except (ValueError, OverflowError):
+    except ValueError:
         raise _refused(
             text, f'FROM "{token.text[:40]}" is not a time', token, "FROM BEGINNING, FROM NOW, or ISO 8601"
         ) from None

@@ -32,7 +32,6 @@ _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d{1,3})?")
 _DATA_KEY = re.compile(r"\d.*|[0-9a-fA-F]{8}-.*|.*[@/\s].*|(?=.*\d)[0-9a-fA-F]{12,}|[A-Za-z]+[-_:]?\d{2,}")
 _LONGEST = 2**63
 _MS = (946_684_800_000, 4_102_444_800_000)  # 2000 to 2100
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _SCALARS = {bool: "boolean", int: "long", float: "double", str: "string"}
 
 
