@@ -101,10 +101,7 @@ class AccessRequests:
 
     def row(self, id: str) -> dict[str, Any]:
         """Return a request with its difference of the file, for those who may answer. Raises NoRequest."""
-        request = find_request(self.log.all(), id)
-        found = self._row(request, self.facts())
-        if found is None:
-            raise NoRequest(f'access request "{id[:40]}" does not exist', hint="hub access requests ls")
+        request, found = self._seen(id)
         if found["may_answer"] and request.status == "approved":
             found["diff"] = self._diff(request)
         return found
@@ -151,8 +148,8 @@ class AccessRequests:
 
     def withdraw(self, id: str, by: str) -> dict[str, Any]:
         """Withdraw the caller's own request. Raises NoRequest, RequestRefused, Forbidden."""
-        request, caller = self._seen(id), CALLER.get()
-        if caller is not None and request.requested_by != done_by(by):
+        request, _ = self._seen(id)
+        if CALLER.get() is not None and request.requested_by != done_by(by):
             raise Forbidden(
                 f"access request {id} is of {request.requested_by}, who alone withdraws it",
                 hint="an owner or admin refuses it: hub access requests refuse",
@@ -231,19 +228,22 @@ class AccessRequests:
 
     def _answering(self, id: str) -> None:
         """Raise NoRequest, or Forbidden if the caller may not answer the request."""
-        request = self._seen(id)
-        owners = owners_of(request, self.facts())
-        if may_answer(request, CALLER.get(), owners):
+        request, row = self._seen(id)
+        if row["may_answer"]:
             return
-        named = " or ".join(sorted(each for each in owners if each)) or "an admin"
+        named = " or ".join(row["owners"]) or "an admin"
         raise Forbidden(
             f"access request {id} for {request.text} is not yours to answer",
             hint=f"its owner answers ({named}), or an admin of the hub",
         )
 
-    def _seen(self, id: str) -> AccessRequest:
-        self.row(id)
-        return find_request(self.log.all(), id)
+    def _seen(self, id: str) -> tuple[AccessRequest, dict[str, Any]]:
+        """Return a request and its row. Raises NoRequest, also if the caller does not see it."""
+        request = find_request(self.log.all(), id)
+        row = self._row(request, self.facts())
+        if row is None:
+            raise NoRequest(f'access request "{id[:40]}" does not exist', hint="hub access requests ls")
+        return request, row
 
     def _shown(self, request: AccessRequest) -> dict[str, Any]:
         return self._row(request, self.facts()) or as_json(request)

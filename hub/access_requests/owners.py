@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from hub.access_requests.model import AccessRequest
 from hub.caller import HUB, Action, Caller, Kind, Resource
 from hub.schema_registry.policy.label_patterns import fits, labels_of
+from hub.topics.tree.tree import nodes_above
 from hub.topics.tree.tree_file import LONGEST_NAME, TreeFile
 
 _BELOW = ".**"
@@ -41,12 +42,9 @@ def owners_of(request: AccessRequest, facts: OwnerFacts) -> frozenset[str]:
 
 
 def _owner_of_node(tree: TreeFile, name: str) -> str:
-    owner, nodes = tree.defaults.owner, tree.topics
-    for label in name.split("."):
-        node = nodes.get(label)
-        if node is None:
-            break
-        owner, nodes = node.owner or owner, node.topics
+    owner = tree.defaults.owner
+    for _, node in nodes_above(tree, name):
+        owner = node.owner or owner
     return owner or ""
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from functools import partial
 from pathlib import Path
 
 from fastapi import FastAPI
@@ -23,10 +23,11 @@ from hub.api.masking.install import open_masks
 from hub.api.masking.view_origins import declared_facts
 from hub.config import Settings
 from hub.errors import ConfigError
+from hub.files import Stamp, stamp_if_there
 from hub.governance import routes as governance_routes
 from hub.governance.facts import governance_facts
 from hub.kafka import KafkaCluster
-from hub.materializers.definition.load import load_views
+from hub.materializers.definition.load import load_views, view_files
 from hub.materializers.progress.store_watch import StoreWatch
 from hub.materializers.serving.watcher import Watcher
 from hub.runtime import repeating
@@ -72,9 +73,9 @@ def add_access_requests(
     access = AccessEditor(project / ACCESS_FILE, cluster, copies)
     topics = TopicEditor(project / TOPICS_FILE, cluster, RegistryClient(settings.registry), copies)
     open_ms = int(settings.access_request_open_days * DAY_MS)
-    facts = partial(owner_facts, project)
+    owners = LiveOwners(project)
     requests = AccessRequests(
-        log, live, access, topics, facts, open_ms, settings.access_request_most_days, epoch_ms
+        log, live, access, topics, owners.facts, open_ms, settings.access_request_most_days, epoch_ms
     )
     app.include_router(routes.create_router(requests))
     app.include_router(page.create_router(requests))
@@ -90,6 +91,21 @@ def add_access_requests(
         opened.enter_context(
             repeating(step, name=name, pause_s=lambda took_s: max(_LOOK_S, 2 * took_s), failed=failed)
         )
+
+
+class LiveOwners:
+    """Owners of a project's files, which are read again when one of them changed."""
+
+    def __init__(self, project: Path) -> None:
+        self._project = project
+        self._known: tuple[Mapping[Path, Stamp | None], OwnerFacts] | None = None
+
+    def facts(self) -> OwnerFacts:
+        files = [self._project / TOPICS_FILE, *view_files(self._project)]
+        stamps = {path: stamp_if_there(path) for path in files}
+        if self._known is None or self._known[0] != stamps:
+            self._known = stamps, owner_facts(self._project)
+        return self._known[1]
 
 
 def owner_facts(project: Path) -> OwnerFacts:

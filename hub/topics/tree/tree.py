@@ -183,14 +183,20 @@ def inherited(path: Path | None, pattern: str, replication_factor: int = 1) -> T
         "replication_factor": (replication_factor, _ROOT),
         **{key: (value, FILE_DEFAULTS) for key, value in file.defaults.own_settings().items()},
     }
+    for name, node in nodes_above(file, pattern):
+        settings |= {key: (value, name) for key, value in node.own_settings().items()}
+    return _spec(pattern, TopicNode(), settings, Path())
+
+
+def nodes_above(file: TreeFile, pattern: str) -> Iterator[tuple[str, TopicNode]]:
+    """Yield name and node from the root to a topic or pattern, as far as the file has its labels."""
     nodes, name = file.topics, ""
     for label in pattern.split("."):
         if (node := nodes.get(label)) is None:
-            break
+            return
         name = f"{name}.{label}" if name else label
-        settings |= {key: (value, name) for key, value in node.own_settings().items()}
+        yield name, node
         nodes = node.topics
-    return _spec(pattern, TopicNode(), settings, Path())
 
 
 def reserved_for(name: str) -> tuple[str, str] | None:

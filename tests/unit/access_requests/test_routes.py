@@ -21,7 +21,7 @@ from hub.access_requests.model import DAY_MS
 from hub.access_requests.runner import RequestRunner
 from hub.api.app import on_hub_error
 from hub.api.granting import page
-from hub.api.granting.open_requests import owner_facts
+from hub.api.granting.open_requests import LiveOwners
 from hub.caller import CALLER, Action, Kind, Resource, require
 from hub.errors import HubError
 from hub.log import MemoryCluster
@@ -87,7 +87,7 @@ class World:
         log, editor = request_log(cluster, 1), AccessEditor(self.path, cluster, 1)
         topics: Any = NewTopics()
         requests = AccessRequests(
-            log, live, editor, topics, lambda: owner_facts(folder), DAY_MS, 90, lambda: self.now_ms
+            log, live, editor, topics, LiveOwners(folder).facts, DAY_MS, 90, lambda: self.now_ms
         )
         self.runner = RequestRunner(log, editor, topics, DAY_MS, DAY_MS, None, lambda: self.now_ms)
         app = FastAPI()
@@ -267,3 +267,16 @@ def test_the_page_asks_answers_and_shows_errors(world: World) -> None:
     assert 'value="shop.x"' in prefilled and '<option value="write" selected>' in prefilled
     foreign = world.client.post("/access-requests", data={"what": "read"}, headers={"user": "ana"})
     assert foreign.status_code == 400
+
+
+def test_owners_are_those_of_the_files_as_they_are_now(tmp_path: Path) -> None:
+    (tmp_path / "views").mkdir()
+    owners = LiveOwners(tmp_path)
+    assert owners.facts().topics == {}
+    (tmp_path / "topics.yaml").write_text("topics: {shop: {partitions: 1, owner: ana}}")
+    facts = owners.facts()
+    assert facts.topics == {"shop": "ana"} and owners.facts() is facts
+    (tmp_path / "topics.yaml").write_text("topics: {shop: {partitions: 1, owner: boris}}")
+    assert owners.facts().topics == {"shop": "boris"}
+    (tmp_path / "topics.yaml").write_text("topics: [")
+    assert owners.facts().topics == {}
