@@ -69,11 +69,14 @@ class ViewBuilder:
         check_allowed(view, allowed=self.settings.transforms)
         key = _key_of(view, schemas)
         file = self.settings.home / "pyspark" / f"{key}.json"
-        with _TURN:
-            kept = _kept(file)
-            if kept is None:
-                kept = self._carried(key, view, schemas)
-                _keep(file, kept)
+        kept = _kept(file)
+        if kept is None:
+            self._require_not_refused(key)
+            with _TURN:  # another thread may have built it meanwhile
+                kept = _kept(file)
+                if kept is None:
+                    kept = self._carried(key, view, schemas)
+                    _keep(file, kept)
         return view.model_copy(
             update={
                 "sql": kept["sql"],
@@ -82,9 +85,7 @@ class ViewBuilder:
         )
 
     def _carried(self, key: str, view: SqlView, schemas: Mapping[str, AvroType]) -> Mapping[str, Any]:
-        at, refused = self._refused.get(key, (0.0, None))
-        if refused is not None and time.monotonic() < at + _REFUSED_S:
-            raise refused
+        self._require_not_refused(key)
         try:
             made = _answer_of(self.settings, view, schemas)
         except ConfigError as error:
@@ -95,6 +96,11 @@ class ViewBuilder:
             raise
         assert made.python is not None
         return {"sql": made.sql, "lines": made.python.lines}
+
+    def _require_not_refused(self, key: str) -> None:
+        at, refused = self._refused.get(key, (0.0, None))
+        if refused is not None and time.monotonic() < at + _REFUSED_S:
+            raise refused
 
 
 def check_allowed(view: SqlView, *, allowed: bool) -> None:
