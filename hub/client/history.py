@@ -39,8 +39,8 @@ class ChangeEvent:
 
 @dataclass(frozen=True, slots=True)
 class ChangeEvents:
-    """Events of a change. ``precision``: ``exact``, these and no others; ``within``, all are from ``after``
-    to ``up_to`` and some are listed; ``unknown``. ``count``: their number, if it is known.
+    """Events of a change. ``precision``: ``exact`` (these and no others), ``within`` (all are from ``after``
+    to ``up_to``, and some are listed) or ``unknown``. ``count``: their number, if it is known.
     """
 
     precision: str

@@ -91,7 +91,7 @@ def test_no_update_is_lost_in_a_race_over_two_servers_one_of_which_is_killed(
 
 def judge(records: list[Record], acknowledged: list[Acknowledged]) -> None:
     """Assert that each event of the hub is on the version that it names, and each acknowledged one is once
-    where its token says."""
+    at the position of its token."""
     before: dict[bytes, str] = defaultdict(lambda: "none")
     places: dict[str, list[str]] = defaultdict(list)
     partitions: dict[bytes, int] = {}

@@ -32,41 +32,41 @@ def create_router(requests: AccessRequests) -> APIRouter:
 
     @router.post(PATH, include_in_schema=False)
     async def make(request: Request) -> Response:
-        return await _acted(requests, request, "requested", lambda said: requests.make(asked_of(said)))
+        return await _acted(requests, request, "requested", lambda form: requests.make(asked_of(form)))
 
     @router.post(f"{PATH}/{{id}}/approve", include_in_schema=False)
     async def approve(request: Request, id: str) -> Response:
         return await _acted(
-            requests, request, "approved", lambda said: requests.approve(id, said.get("reason", ""), "")
+            requests, request, "approved", lambda form: requests.approve(id, form.get("reason", ""), "")
         )
 
     @router.post(f"{PATH}/{{id}}/refuse", include_in_schema=False)
     async def refuse(request: Request, id: str) -> Response:
         return await _acted(
-            requests, request, "refused", lambda said: requests.refuse(id, said.get("reason", ""), "")
+            requests, request, "refused", lambda form: requests.refuse(id, form.get("reason", ""), "")
         )
 
     @router.post(f"{PATH}/{{id}}/withdraw", include_in_schema=False)
     async def withdraw(request: Request, id: str) -> Response:
-        return await _acted(requests, request, "withdrawn", lambda _said: requests.withdraw(id, ""))
+        return await _acted(requests, request, "withdrawn", lambda _form: requests.withdraw(id, ""))
 
     return router
 
 
-def asked_of(said: PostedForm) -> AskedAccess:
+def asked_of(form: PostedForm) -> AskedAccess:
     """Return the request of a form. Raises CallerError.
 
     >>> asked_of({"what": "read", "object": "view:customers", "reason": "a report", "days": "3"}).view
     'customers'
     """
-    what, name = said.get("what", ""), said.get("object", "").strip()
-    kind, _, grantee = said.get("grantee", "").strip().rpartition(":")
+    what, name = form.get("what", ""), form.get("object", "").strip()
+    kind, _, grantee = form.get("grantee", "").strip().rpartition(":")
     body: dict[str, Any] = {
         "role": None if what == "topic" else what,
         "view" if name.startswith("view:") else "topic": name.removeprefix("view:"),
-        "reason": said.get("reason", ""),
-        "days": said.get("days") or None,
-        **{each: said.get(each, "") for each in _FIELDS},
+        "reason": form.get("reason", ""),
+        "days": form.get("days") or None,
+        **{each: form.get(each, "") for each in _FIELDS},
     }
     if grantee:
         body |= {"grantee_kind": kind or "user", "grantee": grantee}
@@ -80,17 +80,17 @@ def asked_of(said: PostedForm) -> AskedAccess:
 
 async def _acted(requests: AccessRequests, request: Request, done: str, act: Any) -> Response:
     """Carry out a form, and lead to the page; an error is shown on it."""
-    said: PostedForm = {}
+    form: PostedForm = {}
     try:
-        said = await posted(request)
-        await run_in_threadpool(act, said)
+        form = await posted(request)
+        await run_in_threadpool(act, form)
     except HubError as error:
-        return await run_in_threadpool(_page, requests, dict(said), error)
+        return await run_in_threadpool(_page, requests, dict(form), error)
     return RedirectResponse(f"{PATH}?{urlencode({'done': done})}", 303)
 
 
 def _page(
-    requests: AccessRequests, said: dict[str, str], error: HubError | None = None, done: str = ""
+    requests: AccessRequests, form: dict[str, str], error: HubError | None = None, done: str = ""
 ) -> Response:
     status = 200 if error is None else 400 if type(error) is CallerError else status_of(error)
     rows: list[dict[str, Any]] = []
@@ -107,7 +107,7 @@ def _page(
         waiting=[each for each in rows if each["waits_for_me"]],
         mine=[each for each in rows if each["mine"]],
         others=[each for each in rows if not each["mine"] and not each["waits_for_me"]],
-        said=said,
+        form=form,
         error=error,
         done=done,
         open_states=WAITING,

@@ -52,8 +52,8 @@ class WholeRead:
 
 class ArchivedTopic(Protocol):
     """The archive of one topic as of one moment. ``positions``: next offset by partition. ``missing``: ranges
-    by partition that it never had; None: not known. ``dead_letters``: records in the dead-letter queue
-    instead.
+    by partition that it never had; None: unknown. ``dead_letters``: number of records that are dead-letter
+    records instead.
     """
 
     @property

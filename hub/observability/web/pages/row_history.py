@@ -61,7 +61,8 @@ class TimelineEntry:
 
 @dataclass(frozen=True, slots=True)
 class RowHistoryPart:
-    """History of a row. ``key`` "": none is chosen. ``entries`` None: there is no answer, ``trouble``.
+    """History of a row. ``key`` "": no row is chosen. ``entries`` None: unknown, and ``trouble`` is
+    the reason.
 
     ``row``: fields as of ``as_of``; None: it did not exist then, or ``row_trouble``. ``next``: cursor of
     older changes; ``further``: these are older ones.

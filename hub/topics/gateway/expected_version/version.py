@@ -67,7 +67,7 @@ def conflict(key: str, expected: KeyVersion | None, actual: KeyVersion | None) -
     asked, found = (NONE if each is None else str(each) for each in (expected, actual))
     error = VersionConflict(
         f'key "{key[:80]}": its version is {found}, not {asked}; nothing was written',
-        hint="read the key's events again, decide anew, and send the new version",
+        hint="read the key's events again, decide again, and send the new version",
     )
     error.details = {"version": found}
     return error
