@@ -88,10 +88,8 @@ def status(
             return [*local, Part("server", PartState.bad, error.message, error.hint or ""), *tables]
         return [*local, *parts(overview, rows, len(view_files(settings.project))), *tables]
 
-    parts = looked(
-        look, lambda found: show([asdict(each) for each in found], output), watch, output, interval
-    )
-    raise typer.Exit(1 if any(each.state in (PartState.bad, PartState.unknown) for each in parts) else 0)
+    found = looked(look, lambda rows: show([asdict(each) for each in rows], output), watch, output, interval)
+    raise typer.Exit(1 if any(each.state in (PartState.bad, PartState.unknown) for each in found) else 0)
 
 
 def processes(hub: RunningHub | None) -> Part:
