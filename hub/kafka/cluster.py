@@ -295,11 +295,14 @@ class KafkaCluster(Offsets, Groups, Acls):
             reader.close()
         return Positions(found)
 
-    def reader(self, *, queue_kb: int = QUEUE_KB, committed: bool = True) -> KafkaReader:
+    def reader(
+        self, *, queue_kb: int = QUEUE_KB, committed: bool = True, wait_ms: int = WAIT_MS
+    ) -> KafkaReader:
         """Open a reader that holds at most ``queue_kb`` of a partition, and the batch it is fetching, in
-        memory. ``committed`` False: it also reads records of open and aborted transactions.
+        memory. ``committed`` False: it also reads records of open and aborted transactions. ``wait_ms``: how
+        late its position passes the end of the log; at the end it asks the brokers that often.
         """
-        return KafkaReader(self, queue_kb, committed=committed)
+        return KafkaReader(self, queue_kb, wait_ms, committed=committed)
 
     def follower(self, *, queue_kb: int | None = None) -> KafkaReader:
         """Open a reader for endless polling after one assignment. It receives records just as fast and sends

@@ -117,7 +117,7 @@ class MemoryCluster:
     def gatherer(self) -> MemoryReader:
         return self.reader()
 
-    def reader(self, *, committed: bool = True) -> MemoryReader:
+    def reader(self, *, committed: bool = True, wait_ms: int = 0) -> MemoryReader:
         return MemoryReader(self)
 
     def follower(self, *, queue_kb: int | None = None) -> MemoryReader:

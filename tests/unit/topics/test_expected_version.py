@@ -42,7 +42,7 @@ class RacingCluster(MemoryCluster):
     failures: list[HubError] = field(default_factory=list)
     hidden: int = 0
 
-    def reader(self, *, committed: bool = True) -> MemoryReader:
+    def reader(self, *, committed: bool = True, wait_ms: int = 0) -> MemoryReader:
         return _Committed(self) if committed else MemoryReader(self)
 
     def end_offsets(self, topics: Sequence[str], *, committed: bool = True) -> Positions:

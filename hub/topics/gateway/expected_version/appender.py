@@ -242,12 +242,15 @@ class _Lane:
             if self._reader is None:
                 self._reader = self._cluster.reader(committed=False)
             self._reader.assign(Positions({place: reached}))
-            for records in up_to(Positions({place: mine}), self._reader, _SILENT_S):
-                for record in records:
-                    if record.offset < mine and record.key == append.key:
-                        raise AppendWithdrawn(
-                            f"another event of the key is at offset {record.offset}", record.offset
-                        )
+            try:
+                for records in up_to(Positions({place: mine}), self._reader, _SILENT_S):
+                    for record in records:
+                        if record.offset < mine and record.key == append.key:
+                            raise AppendWithdrawn(
+                                f"another event of the key is at offset {record.offset}", record.offset
+                            )
+            finally:
+                self._reader.assign(Positions())  # it would ask the brokers all the time
 
         return check
 

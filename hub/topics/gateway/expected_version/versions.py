@@ -18,6 +18,8 @@ from hub.topics.gateway.expected_version.index import KeyIndex
 _MOST_TOPICS = 32
 _POLL = 5_000
 _POLL_S = 0.05
+# How late a reader passes the marker of a commit: an append waits for it.
+WAIT_MS = 3
 
 
 class ConditionalLog(Protocol):
@@ -27,7 +29,7 @@ class ConditionalLog(Protocol):
 
     def beginning_offsets(self, topics: list[str]) -> Positions: ...
 
-    def reader(self, *, committed: bool = True) -> Reader: ...
+    def reader(self, *, committed: bool = True, wait_ms: int = WAIT_MS) -> Reader: ...
 
 
 class TopicVersions:
@@ -60,16 +62,25 @@ class TopicVersions:
         end = stable.advanced(least)
         try:
             index, reader = self._opened(stable)
-            while not index.positions.covers(end):
-                if time.monotonic() > until_s:
-                    raise self._late()
-                records = reader.poll(_POLL, _POLL_S)
-                index.apply(records, reader.position())
+            if not index.positions.covers(end):
+                self._read(index, reader, end, until_s)
         except HubError as error:
             if not isinstance(error, Late):
                 self._drop()  # a gap, another topic of the name, too many keys: begin again next time
             raise
         return index
+
+    def _read(self, index: KeyIndex, reader: Reader, end: Positions, until_s: float) -> None:
+        """Read on to ``end``. In between the reader has no topic: it would ask the brokers all the time."""
+        reader.assign(index.positions)
+        try:
+            while not index.positions.covers(end):
+                if time.monotonic() > until_s:
+                    raise self._late()
+                records = reader.poll(_POLL, _POLL_S)
+                index.apply(records, reader.position())
+        finally:
+            reader.assign(Positions())
 
     def _opened(self, end: Positions) -> tuple[KeyIndex, Reader]:
         known = {place for place, _ in end}
@@ -77,9 +88,8 @@ class TopicVersions:
         if at is not None and ({place for place, _ in at} != known or not end.covers(at)):
             self._drop()  # partitions were added, or the topic is another one of the name
         if self._index is None or self._reader is None:
-            self._index, self._reader = KeyIndex(self._topic), self._log.reader()
+            self._index, self._reader = KeyIndex(self._topic), self._log.reader(wait_ms=WAIT_MS)
             self._index.positions = self._log.beginning_offsets([self._topic])
-            self._reader.assign(self._index.positions)
         return self._index, self._reader
 
     def _drop(self) -> None:
