@@ -50,14 +50,20 @@ def test_a_server_that_is_killed_while_rows_are_written_has_the_words_of_its_row
     model = text_contract.TextModel(lambda: Store(url), random.Random(2))
     model.declare(TextIndex(text_contract.FIELDS))
     version = 0
+
+    def write() -> None:
+        nonlocal version
+        version += 1
+        keys = model.chance.sample(range(900), 600)
+        model.apply([(f"k{key}", version, text_contract.row(model.chance)) for key in keys])
+
+    write()
     for pause_s in (0.1, 0.4, 0.9):
         killed = threading.Timer(pause_s, postgres.kill)
         killed.start()
         try:
             while True:
-                version += 1
-                keys = model.chance.sample(range(900), 600)
-                model.apply([(f"k{key}", version, text_contract.row(model.chance)) for key in keys])
+                write()
         except HubError:
             killed.join()
         postgres.start()
