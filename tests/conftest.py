@@ -94,7 +94,7 @@ SECONDS = {
 # the commit (or from HUB_TEST_SEED): the first ones always and at once, the others last, as long as the run
 # is younger than SAMPLE_MIN. So each is run by every few commits, and a slow machine ends too. With --all, or
 # when asked for by name, all of them run.
-LONG_S, ALWAYS, SAMPLE_MIN = 35, 4, 13
+LONG_S, ALWAYS, SAMPLE_MIN = 35, 4, 9
 _SEED, _UNTIL = "HUB_TEST_SEED", "HUB_TEST_SAMPLE_UNTIL"
 
 # A JVM lives for seconds or minutes here: the optimising compiler would take more from the cores than it

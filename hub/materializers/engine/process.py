@@ -20,8 +20,8 @@ from typing import NoReturn
 
 from hub.config import Settings
 from hub.embedded import SparkGateway
-from hub.errors import HubError
-from hub.kafka import own_cluster
+from hub.errors import HubError, PeerError
+from hub.kafka import KafkaCluster, own_cluster
 from hub.log import ensure_topic
 from hub.materializers.engine.file_watch import ViewFolder
 from hub.materializers.engine.parts import EngineParts, VersionName
@@ -63,11 +63,7 @@ def run(settings: Settings, stop: threading.Event, only: str | None = None, *, d
     """
     run_name = os.environ.setdefault(_RUN, secrets.token_hex(8))
     cluster = own_cluster(settings)
-    cluster.wait_ready(settings.start_timeout_s)
-    ensure_topic(cluster, PROGRESS_TOPIC, PROGRESS_CONFIG, replication_factor=settings.replication_factor)
-    keep_short(cluster, PROGRESS_TOPIC, PROGRESS_CONFIG)
-    versions = VersionLog(cluster, cluster.writer())
-    versions.open()
+    versions = open_versions(cluster, settings)
     progress = ProgressQueue(cluster, cluster.writer(), public=versions.public, run=run_name)
     folder = ViewFolder(settings.project)
     reports = ReportThread(cluster.writer(), folder_of(settings.project), run_name)
@@ -82,6 +78,31 @@ def run(settings: Settings, stop: threading.Event, only: str | None = None, *, d
         registry = RegistryClient(settings.registry)
         parts = EngineParts(settings, session, slots, cluster, registry, progress, versions, isolation)
         EngineProcess(parts, gateway, folder, reports, only).run(stop)
+
+
+def open_versions(cluster: KafkaCluster, settings: Settings) -> VersionLog:
+    """Make the topic of progress if it is missing, and read the versions of all views from it.
+
+    Kafka may stop answering in the middle of this: it is tried again for ``start_timeout_s`` in all. Then
+    raises PeerError.
+    """
+    deadline, writer = time.monotonic() + settings.start_timeout_s, cluster.writer()
+    while True:
+        versions = VersionLog(cluster, writer)
+        try:
+            cluster.wait_ready(max(deadline - time.monotonic(), _TURN_S))
+            ensure_topic(
+                cluster, PROGRESS_TOPIC, PROGRESS_CONFIG, replication_factor=settings.replication_factor
+            )
+            keep_short(cluster, PROGRESS_TOPIC, PROGRESS_CONFIG)
+            versions.open()
+            return versions
+        except PeerError as error:
+            versions.close()
+            if time.monotonic() > deadline:
+                raise
+            log.warning("the versions of views cannot be read yet, tried again: %s", error.message)
+            time.sleep(_LOOK_S)
 
 
 @dataclass

@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from hub.errors import HubError
+from hub.errors import HubError, PeerError
 from hub.log import Log, Reader, Writer
 from hub.materializers.definition.declared import changelog_of, table_of
 from hub.materializers.progress.records import PROGRESS_TOPIC, Progress, progress_of
@@ -68,7 +68,7 @@ class VersionLog:
     reader: Reader | None = None
 
     def open(self) -> None:
-        """Read the log to its end. Raises HubError when Kafka does not answer in time."""
+        """Read the log to its end. Raises PeerError when Kafka does not answer in time."""
         self.reader = self.cluster.reader()
         self.reader.assign(self.cluster.beginning_offsets([PROGRESS_TOPIC]))
         end = self.cluster.end_offsets([PROGRESS_TOPIC])
@@ -77,7 +77,7 @@ class VersionLog:
             for record in self.reader.poll(_READ, 0.5):
                 self._hear(record)
             if time.monotonic() > deadline:
-                raise HubError(f'topic "{PROGRESS_TOPIC}" cannot be read to its end', code="HUB-3055")
+                raise PeerError(f'topic "{PROGRESS_TOPIC}" cannot be read to its end', code="HUB-3055")
 
     def close(self) -> None:
         if self.reader is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -12,10 +12,12 @@ import pytest
 
 from hub.config import Settings
 from hub.errors import HubError, PeerError
+from hub.kafka import KafkaCluster
 from hub.log import MemoryCluster, MemoryReader
 from hub.materializers.definition.compiling.compiler import shape
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.load import view_files
+from hub.materializers.engine import process
 from hub.materializers.engine.batch_reports import BatchReports
 from hub.materializers.engine.parts import EngineParts, VersionName
 from hub.materializers.engine.plans.checkpoint_note import CheckpointFolder
@@ -245,3 +247,37 @@ def test_a_file_that_cannot_be_opened_is_its_own_views_trouble(stage: Stage) -> 
     (views / ".#v.yaml").symlink_to("who@where.1234")  # Emacs, of a file that is not saved
     (views / "gone.yaml").symlink_to(views / "nothing.yaml")
     assert [path.name for path in view_files(stage.settings.project)] == ["folder.yaml", "v.yaml"]
+
+
+class _Away(MemoryCluster):
+    """A Kafka that answers, then is away for the first ``fails`` questions about ends."""
+
+    def __init__(self, fails: int) -> None:
+        super().__init__()
+        self.fails = fails
+
+    def wait_ready(self, timeout_s: float) -> None:
+        assert timeout_s > 0
+
+    def end_offsets(self, topics: Sequence[str], *, committed: bool = True) -> Positions:
+        self.fails -= 1
+        if self.fails >= 0:
+            raise PeerError("list offsets: Broker transport failure")
+        return super().end_offsets(topics, committed=committed)
+
+
+def test_a_materializer_whose_kafka_is_away_just_after_it_answered_tries_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(process, "_LOOK_S", 0.0)
+    away = _Away(fails=2)
+    versions = process.open_versions(cast(KafkaCluster, away), Settings())
+    assert away.fails < 0
+    assert versions.all() == {}
+    versions.close()
+
+
+def test_a_materializer_gives_up_after_its_start_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "_LOOK_S", 0.0)
+    with pytest.raises(PeerError, match="Broker transport failure"):
+        process.open_versions(cast(KafkaCluster, _Away(10**9)), Settings(start_timeout_s=0.05))
