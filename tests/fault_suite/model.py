@@ -14,6 +14,8 @@ from hub.schema_registry.codecs.wire_format import Undecodable, decode, encode, 
 ORDERS, PEOPLE, PROBES = "home.orders", "home.people", "home.probes"
 PARTITIONS = {ORDERS: 4, PEOPLE: 2, PROBES: 1}
 CUSTOMERS = 300
+VISITORS = 0.1
+"""Share of the orders whose customer orders once: their rows are written once, so what misses a change shows it."""
 CITIES = ("Oslo", "Lyon", "Graz", "Gent", "Bern", "Cork")
 
 ORDER_V1: dict[str, Any] = {

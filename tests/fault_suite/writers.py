@@ -16,7 +16,7 @@ import httpx2
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from fault_suite.journal import Event, Journal
-from fault_suite.model import CITIES, CUSTOMERS, OLD_CUSTOMERS, OLD_MS, ORDERS, PEOPLE, Codec
+from fault_suite.model import CITIES, CUSTOMERS, OLD_CUSTOMERS, OLD_MS, ORDERS, PEOPLE, VISITORS, Codec
 
 _DELIVERY_MS = 600_000
 _ANSWER_S = 20.0
@@ -36,7 +36,7 @@ class Source:
         number = next(self.numbers)
         return {
             "id": f"o{number}",
-            "customer": f"c{chance.randrange(CUSTOMERS)}",
+            "customer": f"v{number}" if chance.random() < VISITORS else f"c{chance.randrange(CUSTOMERS)}",
             "city": chance.choice(CITIES),
             "cents": chance.randrange(1, 10_000),
             "seq": number,

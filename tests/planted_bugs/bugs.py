@@ -297,7 +297,7 @@ BUGS: dict[str, Bug] = {
         _REPEATED,
         "if unknown:\n                dropped",
         "if unknown and keep:\n                dropped",
-        _DEAD_KAFKA,
+        ("Produce held past its limit",),
         ("check_log",),
     ),
     # ---- mirror
