@@ -100,3 +100,8 @@ def mask_key(key: bytes) -> bytes:
 def own_password(key: bytes) -> str:
     """Return the password with which the hub's own processes sign in as ``_hub``."""
     return hmac.new(key, b"hub's own processes", hashlib.sha256).hexdigest()
+
+
+def home_name(key: bytes) -> str:
+    """Return a public name of the home: processes that share a home have the same."""
+    return hmac.new(key, b"name of the home", hashlib.sha256).hexdigest()[:16]

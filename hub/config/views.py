@@ -100,6 +100,16 @@ class ViewSettings(BaseModel):
     transforms: bool = Field(
         True, description="whether views may name Python files, which run with the hub's rights"
     )
+    materializer_takeover_s: float = Field(
+        6.0,
+        ge=2.0,
+        le=3_600.0,
+        description="a materializer that writes nothing for so long, while Kafka answers, is replaced by one "
+        "that stands by; one that has ended on the same machine is replaced at once",
+    )
+    standby_materializer: bool = Field(
+        False, description="whether `hub up` runs a second materializer, which stands by with its own Spark"
+    )
     build_timeout_s: float = Field(
         60.0,
         gt=0.0,

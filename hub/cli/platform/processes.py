@@ -103,8 +103,12 @@ def materialize(
     decides: Annotated[
         bool, typer.Option("--decides", hidden=True, help="It opens its view's versions")
     ] = False,
+    name: Annotated[str | None, typer.Option(hidden=True, help="Its name among the processes here")] = None,
 ) -> None:
     """Compute every view of the project by Spark until a stop signal comes.
+
+    One process computes. Others with the same home stand by with a Spark of their own, and take over within
+    seconds.
 
     Example: hub materialize
     """
@@ -113,25 +117,27 @@ def materialize(
     if only is not None:
         os.nice(_NICE)
     run(
-        *_begin_loop("hub-materializer", "materializer" if only is None else f"{ISOLATED}{only}"),
+        *_begin_loop("hub-materializer", "materializer" if only is None else f"{ISOLATED}{only}", name),
         only,
         decides=decides,
     )
 
 
-def _begin_loop(service: str | None, process: str) -> tuple[Settings, threading.Event]:
-    return _begin(service, process), install_stop_signals()
+def _begin_loop(
+    service: str | None, process: str, name: str | None = None
+) -> tuple[Settings, threading.Event]:
+    return _begin(service, process, name), install_stop_signals()
 
 
-def _begin(service: str | None, process: str) -> Settings:
+def _begin(service: str | None, process: str, name: str | None = None) -> Settings:
     """``service``: what its traces call it, where they are sent anywhere;
-    ``process``: its name among the hub's."""
+    ``process``: its name among the hub's; ``name``: that of one of several of its kind."""
     log_to_stderr()
     settings = load_settings()
     open_home(settings)
     # Each process reads it once: whoever starts first makes it, so that access can be controlled later.
     make_key(settings.home)
-    note_for_ever(settings.home, process)
+    note_for_ever(settings.home, name or process)
     if not process.startswith(ISOLATED):  # the shared process is admitted for it
         admit(settings, process)
     if service is not None:

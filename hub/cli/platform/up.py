@@ -146,6 +146,10 @@ def fetch_jars(settings: Settings) -> None:
             note("  that did not work: Spark starts as slowly as always, and the next start tries again")
 
 
+# The second materializer, whichever of the two computes.
+STANDBY = "standby"
+
+
 def children(settings: Settings) -> list[Child]:
     """Return the processes of a hub in their start order; all get the same settings."""
     environment = environment_of(settings)
@@ -162,6 +166,8 @@ def children(settings: Settings) -> list[Child]:
     )
     server = own("serve", "server", lambda: answers_health(settings.url))
     views = [own("apply-changelogs", "applier"), own("materialize", "materializer")]
+    if settings.standby_materializer:
+        views.append(own(f"materialize --name {STANDBY}", STANDBY))
     mirrors = (
         [own("mirror run", "mirror")] if (settings.project.expanduser() / "mirrors.yaml").exists() else []
     )

@@ -20,29 +20,34 @@ from typing import NoReturn
 
 from hub.config import Settings
 from hub.embedded import SparkGateway
-from hub.errors import HubError, PeerError
-from hub.kafka import KafkaCluster, own_cluster
-from hub.log import ensure_topic
+from hub.errors import HubError
+from hub.home_key import home_name, make_key
+from hub.kafka import own_cluster
 from hub.materializers.engine.file_watch import ViewFolder
 from hub.materializers.engine.parts import EngineParts, VersionName
-from hub.materializers.engine.plans.slot_demand import foreseen_slots
-from hub.materializers.engine.plans.topics import keep_short
 from hub.materializers.engine.removal import VersionRemover
 from hub.materializers.engine.report_thread import ReportThread, folder_of
+from hub.materializers.engine.standby.lease_thread import LeaseThread
+from hub.materializers.engine.standby.place import own_place
+from hub.materializers.engine.standby.starting import (
+    EngineStart,
+    make_progress_topic,
+    open_versions,
+    stand_by,
+)
 from hub.materializers.engine.view_thread import ViewThread
 from hub.materializers.isolation.isolated_process import IsolatedProcess
 from hub.materializers.isolation.processes import SharedProcess
 from hub.materializers.progress.progress_queue import ProgressQueue
-from hub.materializers.progress.records import PROGRESS_CONFIG, PROGRESS_TOPIC
 from hub.materializers.progress.span_counts import telling
 from hub.materializers.snapshot_groups.coordinator import SnapshotGroups
 from hub.materializers.spark import session as spark
-from hub.materializers.versions.version_log import VersionLog
 from hub.schema_registry.client.registry_client import RegistryClient
 from hub.supervisor import describe_exit
 
 log = logging.getLogger(__name__)
 
+_LEASE_S = 3.0  # a free lease is taken in less
 _TURN_S = 0.1  # pause of the loop over all views when none has news
 _LOOK_S = 2.0
 _GROUPS_STOP_S = 5.0
@@ -63,46 +68,32 @@ def run(settings: Settings, stop: threading.Event, only: str | None = None, *, d
     """
     run_name = os.environ.setdefault(_RUN, secrets.token_hex(8))
     cluster = own_cluster(settings)
+    if only is not None:
+        isolated = IsolatedProcess(settings, only, decides)
+        _run_views(EngineStart(settings, cluster, run_name, isolated, only), stop)
+        return
+    make_progress_topic(cluster, settings)
+    home = home_name(make_key(settings.home))
+    lease = LeaseThread(cluster, home, run_name, own_place(), settings.materializer_takeover_s)
+    with lease.running():
+        start = EngineStart(settings, cluster, run_name, SharedProcess(settings), lease=lease)
+        if lease.wait(_LEASE_S) or stand_by(start, lease, stop):
+            _run_views(start, stop)
+
+
+def _run_views(start: EngineStart, stop: threading.Event) -> None:
+    settings, cluster = start.settings, start.cluster
     versions = open_versions(cluster, settings)
-    progress = ProgressQueue(cluster, cluster.writer(), public=versions.public, run=run_name)
+    progress = ProgressQueue(cluster, cluster.writer(), public=versions.public, run=start.run)
     folder = ViewFolder(settings.project)
-    reports = ReportThread(cluster.writer(), folder_of(settings.project), run_name)
+    reports = ReportThread(cluster.writer(), folder_of(settings.project), start.run)
     reports.set_views(folder.names())
     # Only the shared process reports: it reports for all views. Spark may take a minute to start.
-    with reports.running() if only is None else nullcontext():
-        slots = foreseen_slots(settings, cluster)
-        session, gateway = spark.open_session(settings, slots)
-        isolation: SharedProcess | IsolatedProcess = (
-            SharedProcess(settings) if only is None else IsolatedProcess(settings, only, decides)
-        )
+    with reports.running() if start.only is None else nullcontext():
+        slots, session, gateway = start.open_spark()
         registry = RegistryClient(settings.registry)
-        parts = EngineParts(settings, session, slots, cluster, registry, progress, versions, isolation)
-        EngineProcess(parts, gateway, folder, reports, only).run(stop)
-
-
-def open_versions(cluster: KafkaCluster, settings: Settings) -> VersionLog:
-    """Make the topic of progress if it is missing, and read the versions of all views from it.
-
-    Kafka may stop answering in the middle of this: it is tried again for ``start_timeout_s`` in all. Then
-    raises PeerError.
-    """
-    deadline, writer = time.monotonic() + settings.start_timeout_s, cluster.writer()
-    while True:
-        versions = VersionLog(cluster, writer)
-        try:
-            cluster.wait_ready(max(deadline - time.monotonic(), _TURN_S))
-            ensure_topic(
-                cluster, PROGRESS_TOPIC, PROGRESS_CONFIG, replication_factor=settings.replication_factor
-            )
-            keep_short(cluster, PROGRESS_TOPIC, PROGRESS_CONFIG)
-            versions.open()
-            return versions
-        except PeerError as error:
-            versions.close()
-            if time.monotonic() > deadline:
-                raise
-            log.warning("the versions of views cannot be read yet, tried again: %s", error.message)
-            time.sleep(_LOOK_S)
+        parts = EngineParts(settings, session, slots, cluster, registry, progress, versions, start.isolation)
+        EngineProcess(parts, gateway, folder, reports, start.only, start.lease).run(stop)
 
 
 @dataclass
@@ -114,6 +105,7 @@ class EngineProcess:
     folder: ViewFolder
     reports: ReportThread
     only: str | None = None
+    lease: LeaseThread | None = None
     threads: dict[ThreadKey, ViewThread] = field(default_factory=dict)
     remover: VersionRemover = field(init=False)
     groups: SnapshotGroups = field(init=False)
@@ -156,6 +148,10 @@ class EngineProcess:
 
     def _step(self) -> bool:
         """Run one turn. Return False when versions must be decided elsewhere."""
+        if self.lease is not None and self.lease.is_lost:
+            # Nothing is noted: the journal of deaths is the other process's now.
+            log.error("another materializer of this home has taken over; this one ends")
+            os._exit(1)
         self._run_wanted()
         self._decide_versions()
         self._widen()

@@ -17,7 +17,6 @@ from hub.log import MemoryCluster, MemoryReader
 from hub.materializers.definition.compiling.compiler import shape
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.load import view_files
-from hub.materializers.engine import process
 from hub.materializers.engine.batch_reports import BatchReports
 from hub.materializers.engine.parts import EngineParts, VersionName
 from hub.materializers.engine.plans.checkpoint_note import CheckpointFolder
@@ -26,6 +25,7 @@ from hub.materializers.engine.plans.definitions import DefinitionChoice
 from hub.materializers.engine.plans.generations import GenerationChoice
 from hub.materializers.engine.plans.planner import ViewPlanner, have_changed
 from hub.materializers.engine.plans.slot_demand import foreseen_slots
+from hub.materializers.engine.standby import starting
 from hub.materializers.isolation.processes import SharedProcess
 from hub.materializers.progress.progress_queue import ProgressQueue
 from hub.materializers.progress.published import published_progress
@@ -269,15 +269,18 @@ class _Away(MemoryCluster):
 def test_a_materializer_whose_kafka_is_away_just_after_it_answered_tries_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(process, "_LOOK_S", 0.0)
+    monkeypatch.setattr(starting, "_AGAIN_S", 0.0)
     away = _Away(fails=2)
-    versions = process.open_versions(cast(KafkaCluster, away), Settings())
+    starting.make_progress_topic(cast(KafkaCluster, away), Settings())
+    versions = starting.open_versions(cast(KafkaCluster, away), Settings())
     assert away.fails < 0
     assert versions.all() == {}
     versions.close()
 
 
 def test_a_materializer_gives_up_after_its_start_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "_LOOK_S", 0.0)
+    monkeypatch.setattr(starting, "_AGAIN_S", 0.0)
+    away = cast(KafkaCluster, _Away(fails=10**9))
+    starting.make_progress_topic(away, Settings())
     with pytest.raises(PeerError, match="Broker transport failure"):
-        process.open_versions(cast(KafkaCluster, _Away(10**9)), Settings(start_timeout_s=0.05))
+        starting.open_versions(away, Settings(start_timeout_s=0.05))
