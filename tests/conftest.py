@@ -44,6 +44,7 @@ SECONDS = {
     "integration/test_mirror_rollout.py": 100,
     "integration/test_mirror_secured.py": 120,
     "integration/test_secured_kafka.py": 130,
+    "integration/test_standby.py": 90,
     "integration/test_identity.py": 75,
     "integration/test_upgrade.py": 75,
     "integration/test_delta_views.py": 116,
