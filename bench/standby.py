@@ -1,5 +1,4 @@
-"""How long rows stand still after kill -9 of the materializer, with its supervisor alone and with a second
-one that stands by.
+"""Seconds without new rows after kill -9 of the materializer, with its supervisor alone and with a standby.
 
 Run: ``./run bench standby [--kills 3]`` (some five minutes). Real Kafka, Spark, SQLite and HTTP. Prints
 figures, asserts none; bench/README.md says what each means.

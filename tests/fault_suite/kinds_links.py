@@ -68,5 +68,5 @@ for _side, _names in (
     for _name, _api in _names.items():
         _hurt_link(_side, _name, lambda link, _, api=_api: link.hold(api))  # type: ignore[misc]
 
-# The gateway gives a record up after 10 s (``kafka_timeout_s`` of world.py); Kafka gets it later all the same.
+# The gateway abandons a record after 10 s (``kafka_timeout_s`` of world.py); Kafka still gets it later.
 _hurt_link("home Kafka", "Produce held past its limit", lambda link, _: link.hold(PRODUCE), (12.0, 16.0))

@@ -15,7 +15,7 @@ ORDERS, PEOPLE, PROBES = "home.orders", "home.people", "home.probes"
 PARTITIONS = {ORDERS: 4, PEOPLE: 2, PROBES: 1}
 CUSTOMERS = 300
 VISITORS = 0.1
-"""Share of the orders whose customer orders once: their rows are written once, so what misses a change shows it."""
+"""Share of the orders whose customer orders once. Their rows are written once, so a missed change shows."""
 CITIES = ("Oslo", "Lyon", "Graz", "Gent", "Bern", "Cork")
 
 ORDER_V1: dict[str, Any] = {

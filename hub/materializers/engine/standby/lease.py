@@ -1,4 +1,4 @@
-"""[core] Which materializer computes the views of a home: a lease, decided by the order of the log.
+"""[core] The lease of a home: the order of the log decides which materializer computes its views.
 
 Every materializer writes records ``materializer:<home>:<run>`` to ``_hub.progress``. A record with a higher
 epoch takes the lease; one with the same epoch holds it only if it is of the same run, so of two that take it
@@ -30,7 +30,7 @@ _CLAIMS: tuple[LeaseClaim, ...] = ("held", "released", "waiting")
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """What a run of the materializer says of the lease of ``home``.
+    """A record of one run of the materializer about the lease of ``home``.
 
     ``epoch``: number of takeovers so far; of a waiting one, that it knows of. ``place``: its process
     (place.py).
@@ -87,8 +87,8 @@ class Lease:
 
 
 class LeaseStep(Enum):
-    """What a process does next. CLAIM: write a claim of the next epoch; RENEW: write that of the same epoch;
-    LOST: another process has taken over."""
+    """The next step of a process. CLAIM: write a claim of the next epoch. RENEW: write a claim of the same
+    epoch. LOST: another process has taken over."""
 
     CLAIM = "claim"
     RENEW = "renew"

@@ -15,7 +15,7 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 def own_place() -> str:
-    """Return namespace, number and start of this process; "" where the system does not tell them."""
+    """Return namespace, number and start of this process; "" where the system does not show them."""
     number = os.getpid()
     try:
         return f"{os.readlink(_NAMESPACE)} {number} {began_of(number)}"

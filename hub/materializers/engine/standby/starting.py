@@ -1,4 +1,4 @@
-"""[shell] The start of a materializer: Kafka that may come and go, and a wait beside another process."""
+"""[shell] The start of a materializer: retries until Kafka answers, and the wait for the lease."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class OpenSpark(NamedTuple):
 
 @dataclass
 class EngineStart:
-    """What a process starts with. ``only``: the one version that it runs; None in the shared process,
-    which has the ``lease``. ``opened``: Spark, once it is open."""
+    """The parts with which a process starts. ``only``: the one version that it runs; None in the shared
+    process, which has the ``lease``. ``opened``: Spark, once it is open."""
 
     settings: Settings
     cluster: KafkaCluster
@@ -108,8 +108,8 @@ def make_progress_topic(cluster: KafkaCluster, settings: Settings) -> None:
 
 
 def _patiently(cluster: KafkaCluster, settings: Settings, start: Callable[[], _Started]) -> _Started:
-    """Return what ``start`` returns, once Kafka answers. When Kafka stops answering in the middle, ``start`` is
-    called again, for ``start_timeout_s`` in all. Then raises PeerError.
+    """Call ``start`` once Kafka answers, and return its result. Call it again when Kafka stops answering in
+    the middle, for ``start_timeout_s`` in all. Then raises PeerError.
     """
     deadline = time.monotonic() + settings.start_timeout_s
     while True:
