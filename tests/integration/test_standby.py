@@ -29,6 +29,7 @@ class Pair:
 
     def __init__(self, pipeline: Pipeline, settings: Settings) -> None:
         self.pipeline = pipeline
+        self.started: set[str] = set()
         self.materializers = {
             name: HubProcess(settings, "materialize", "--name", name, log=f"{name}.log") for name in NAMES
         }
@@ -45,6 +46,7 @@ class Pair:
     def start(self, name: str) -> None:
         self.materializers[name].log.unlink(missing_ok=True)
         self.materializers[name].start()
+        self.started.add(name)
 
     def send(self, name: str, number: signal.Signals) -> None:
         """To the process and its JVM."""
@@ -76,10 +78,9 @@ def pair(settings: Settings, hub_server: str, tmp_path: Path) -> Iterator[Pair]:
         server.start()
         yield made
     finally:
-        for process in made.materializers.values():
-            if process._process is not None:
-                process.thaw()
-            process.stop()
+        for name in made.started:
+            made.materializers[name].thaw()
+            made.materializers[name].stop()
         server.stop()
         applier.stop()
         pipeline.close()
