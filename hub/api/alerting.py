@@ -260,7 +260,7 @@ class AlertSources:
 
     def store(self, changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
         collector = self.measurers.collector
-        return observe_store(collector.store_trouble(), changes, heard=collector.store_heard)
+        return observe_store(collector.store_trouble(), changes, answered=collector.store_answered)
 
     def connect(self, changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
         known = self.measurers.collector.connect()

@@ -13,7 +13,7 @@ from hub.materializers.engine.report_thread import folder_of
 from hub.materializers.progress.store_watch import ServerFacts
 from hub.materializers.stores.open_store import shown
 from hub.materializers.stores.sql_store import Store
-from hub.observability.overview.contact_watch import ContactWatch, in_words, is_cut_off, worst
+from hub.observability.overview.contact_watch import ContactWatch, is_cut_off, message_of, worst
 from hub.supervisor import running_hub
 
 
@@ -43,7 +43,7 @@ def process_in_words(home: Path, contact: ContactWatch, name: str) -> str:
         process = worst(note)
         if process.seconds is None:  # its contact with Kafka is unknown
             return f"the {name} process gives no sign of life: {process.why}"
-        return f"{alive} and cut off from Kafka: {in_words(process)}" if is_cut_off(process) else alive
+        return f"{alive} and cut off from Kafka: {message_of(process)}" if is_cut_off(process) else alive
     if running_hub(home) is not None:
         return f"the {name} process does not run"
     return f"whether the {name} process runs is not known on this machine"

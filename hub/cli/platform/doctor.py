@@ -23,7 +23,7 @@ from hub.embedded.jars import missing_jars
 from hub.errors import HubError, PeerError
 from hub.formats.deprecations import deprecated_keys
 from hub.home_key import read_key
-from hub.observability.overview.contact_watch import in_words, is_cut_off, worst
+from hub.observability.overview.contact_watch import is_cut_off, message_of, worst
 from hub.outbox.note import read_note
 from hub.outbox.relay_state import relay_state
 from hub.schema_registry.client.registry_client import RegistryClient
@@ -202,7 +202,7 @@ def _contact(settings: Settings) -> Finding:
     found = notes(settings.home, epoch_ms())
     cut_off = [each for note in found for each in [worst(note)] if is_cut_off(each)]
     if cut_off:
-        reasons = "; ".join(in_words(each) for each in cut_off)
+        reasons = "; ".join(message_of(each) for each in cut_off)
         fix = (
             "each tries a fresh client every 2 s and resumes by itself; check that Kafka works and that "
             "advertised.listeners leads to it"

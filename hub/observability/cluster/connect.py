@@ -152,9 +152,9 @@ class Connect:
         return {state.value: numbers[state] for state in ConnectState}
 
 
-def connect_of(heard: Sequence[WorkerAnswer], now_ms: int) -> Connect:
+def connect_of(answers: Sequence[WorkerAnswer], now_ms: int) -> Connect:
     """Combine the answers of all addresses, each cluster once, worst connectors first."""
-    workers = tuple(_worker(each, now_ms) for each in heard)
+    workers = tuple(_worker(each, now_ms) for each in answers)
     clusters: list[tuple[frozenset[str], list[Connector]]] = []
 
     def is_one(
@@ -165,7 +165,7 @@ def connect_of(heard: Sequence[WorkerAnswer], now_ms: int) -> Connect:
         return bool(each.peers & known) and alike
 
     # Workers that answer come first: in a cluster with one worker down, the others know everything.
-    for worker, each in sorted(zip(workers, heard, strict=True), key=lambda pair: pair[0].state != "up"):
+    for worker, each in sorted(zip(workers, answers, strict=True), key=lambda pair: pair[0].state != "up"):
         if any(is_one(worker, each, known, those) for known, those in clusters):
             continue
         why = None if worker.state == "up" else worker.error or "no answer"
@@ -174,15 +174,15 @@ def connect_of(heard: Sequence[WorkerAnswer], now_ms: int) -> Connect:
     return Connect(workers, tuple(sorted(found, key=lambda one: (RANK[one.state], one.name))))
 
 
-def _worker(heard: WorkerAnswer, now_ms: int) -> ConnectWorker:
-    url = without_password(heard.url)
-    if heard.error is not None:
-        return ConnectWorker(url, "down", heard.answered_at_ms, heard.error)
-    if heard.answered_at_ms is None:
+def _worker(answer: WorkerAnswer, now_ms: int) -> ConnectWorker:
+    url = without_password(answer.url)
+    if answer.error is not None:
+        return ConnectWorker(url, "down", answer.answered_at_ms, answer.error)
+    if answer.answered_at_ms is None:
         return ConnectWorker(url, "connecting", None, None)
-    if heard.is_stale(now_ms):
-        return ConnectWorker(url, "down", heard.answered_at_ms, "it has not answered for a minute")
-    return ConnectWorker(url, "up", heard.answered_at_ms, None)
+    if answer.is_stale(now_ms):
+        return ConnectWorker(url, "down", answer.answered_at_ms, "it has not answered for a minute")
+    return ConnectWorker(url, "up", answer.answered_at_ms, None)
 
 
 def unknown(connector: Connector, why: str) -> Connector:
@@ -217,8 +217,8 @@ def connectors_of(body: object) -> tuple[Connector, ...]:
 
 
 def _connector(name: str, body: object) -> Connector:
-    said = _part(body)
-    status, info = _part(said.get("status")), _part(said.get("info"))
+    state_body = _part(body)
+    status, info = _part(state_body.get("status")), _part(state_body.get("info"))
     about = _part(status.get("connector"))
     own = _state(about.get("state"))
     listed = status.get("tasks")
@@ -245,26 +245,28 @@ def _connector(name: str, body: object) -> Connector:
 
 
 def _task(body: object) -> Task:
-    said = _part(body)
-    state, number = _state(said.get("state")), said.get("id")
+    status = _part(body)
+    state, number = _state(status.get("state")), status.get("id")
     if not isinstance(number, int):
         raise TypeError("a task without an id")
-    return Task(number, state, _shortened(said.get("worker_id")), _reason(said, state))
+    return Task(number, state, _shortened(status.get("worker_id")), _reason(status, state))
 
 
-def _state(said: object) -> ConnectState:
+def _state(reported: object) -> ConnectState:
     """Return the state; UNKNOWN for a missing state or one of a newer Connect."""
-    known = str(said).upper()
-    return ConnectState(known) if known in RANK else ConnectState.UNKNOWN
+    state = str(reported).upper()
+    return ConnectState(state) if state in RANK else ConnectState.UNKNOWN
 
 
-def _reason(said: Mapping[str, Any], state: ConnectState) -> str:
+def _reason(status: Mapping[str, Any], state: ConnectState) -> str:
     if state is ConnectState.UNKNOWN:
-        word = said.get("state")
+        reported = status.get("state")
         return (
-            "its worker reports no state of it" if word is None else f"its worker reports {_shortened(word)}"
+            "its worker reports no state of it"
+            if reported is None
+            else f"its worker reports {_shortened(reported)}"
         )
-    lines = str(said.get("trace") or "").strip().splitlines()
+    lines = str(status.get("trace") or "").strip().splitlines()
     return _shortened(lines[0]) if lines else ""
 
 
@@ -272,8 +274,8 @@ def _part(body: object) -> Mapping[str, Any]:
     return body if isinstance(body, dict) else {}
 
 
-def _shortened(said: object) -> str:
-    text = "" if said is None else str(said).strip()
+def _shortened(reported: object) -> str:
+    text = "" if reported is None else str(reported).strip()
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 

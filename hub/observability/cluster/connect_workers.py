@@ -75,10 +75,10 @@ def _trouble(url: str, why: str) -> PeerError:
 
 def _error_message(body: bytes) -> str:
     try:
-        told = orjson.loads(body)
+        answer = orjson.loads(body)
     except ValueError:
         return ""
-    message = told.get("message") if isinstance(told, dict) else None
+    message = answer.get("message") if isinstance(answer, dict) else None
     return f" ({str(message)[:200]})" if message else ""
 
 
@@ -93,18 +93,18 @@ class ConnectWorkers:
     ask: Ask = ask
     every_s: float = EVERY_S
     now_ms: Callable[[], int] = epoch_ms
-    heard: dict[str, WorkerAnswer] = field(default_factory=dict)
+    last_answers: dict[str, WorkerAnswer] = field(default_factory=dict)
     drawn: tuple[list[WorkerAnswer], list[bool], Connect] | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self.heard = {url: WorkerAnswer(url) for url in dict.fromkeys(self.urls)}
+        self.last_answers = {url: WorkerAnswer(url) for url in dict.fromkeys(self.urls)}
 
     @contextmanager
     def running(self) -> Iterator[ConnectWorkers]:
         """Poll for as long as the block runs."""
         with ExitStack() as threads:
-            for number, url in enumerate(self.heard):
+            for number, url in enumerate(self.last_answers):
                 threads.enter_context(
                     repeating(
                         partial(self.step, url),
@@ -120,28 +120,28 @@ class ConnectWorkers:
         try:
             found = tuple(self.ask(url))
         except HubError as error:
-            self._hear(replace(self.heard[url], error=error.message))
+            self._store(replace(self.last_answers[url], error=error.message))
             return
-        self._hear(self.heard[url].answered(found, self.now_ms()))
+        self._store(self.last_answers[url].answered(found, self.now_ms()))
 
-    def _hear(self, heard: WorkerAnswer) -> None:
+    def _store(self, answer: WorkerAnswer) -> None:
         with self.lock:
-            before, self.heard[heard.url] = self.heard[heard.url], heard
-        if heard.error is not None and before.error is None:
-            log.warning("%s", heard.error)
-        elif heard.error is None and before.error is not None:
-            log.info("Kafka Connect at %s answers again", without_password(heard.url))
+            before, self.last_answers[answer.url] = self.last_answers[answer.url], answer
+        if answer.error is not None and before.error is None:
+            log.warning("%s", answer.error)
+        elif answer.error is None and before.error is not None:
+            log.info("Kafka Connect at %s answers again", without_password(answer.url))
 
     def known(self) -> Connect | None:
         """Return the state of all workers, from memory; None when no address is configured."""
         with self.lock:
-            heard, now_ms = list(self.heard.values()), self.now_ms()
-            if not heard:
+            answers, now_ms = list(self.last_answers.values()), self.now_ms()
+            if not answers:
                 return None
             # Computed once an answer, not once a request: there may be thousands of connectors.
-            stale = [each.is_stale(now_ms) for each in heard]
+            stale = [each.is_stale(now_ms) for each in answers]
             before = self.drawn
-            same = before is not None and before[1] == stale and all(map(is_, before[0], heard))
+            same = before is not None and before[1] == stale and all(map(is_, before[0], answers))
             if before is None or not same:
-                before = self.drawn = (heard, stale, connect_of(heard, now_ms))
+                before = self.drawn = (answers, stale, connect_of(answers, now_ms))
             return before[2]

@@ -15,7 +15,7 @@ MOST_BROKERS = 200
 def families(health: Health) -> Iterator[Metric]:
     """Yield the series of the cluster, of each broker, and of each of its folders."""
     known = health.known
-    for name, said, value in (
+    for name, description, value in (
         ("brokers", "Brokers that are there", len(health.brokers) - len(health.away)),
         ("missing_brokers", "Brokers that partitions name but that are unreachable", len(health.away)),
         ("partitions", "Partitions of all topics, Kafka's own too", health.partitions),
@@ -26,7 +26,7 @@ def families(health: Health) -> Iterator[Metric]:
             health.under_replicated,
         ),
     ):
-        yield gauge(f"hub_kafka_{name}", said, (), [((), value if known else None)])
+        yield gauge(f"hub_kafka_{name}", description, (), [((), value if known else None)])
     brokers = health.brokers[:MOST_BROKERS] if known else ()
     yield gauge(
         "hub_kafka_broker_leads",
@@ -41,14 +41,14 @@ def families(health: Health) -> Iterator[Metric]:
         (((str(each.id),), each.lacking) for each in brokers),
     )
     folders = [(str(each.id), folder) for each in brokers for folder in each.dirs or ()]
-    for name, said, field in (
+    for name, description, field in (
         ("log_dir_bytes", "Bytes of the logs in a folder of a broker", "bytes"),
         ("log_dir_total_bytes", "Bytes of the disk that a folder is on", "total_bytes"),
         ("log_dir_usable_bytes", "Bytes of that disk that are free", "usable_bytes"),
     ):
         yield gauge(
             f"hub_kafka_{name}",
-            said,
+            description,
             ("broker", "folder"),
             (((id, folder.path), getattr(folder, field)) for id, folder in folders),
         )

@@ -102,12 +102,12 @@ class HealthWatch:
         # Publish the placement first: folders may take long to arrive.
         self._health = health_of(placement, self._dirs, self.now_ms())
         if self._dirs_at_s is None or self.now_s() - self._dirs_at_s >= DIRS_EVERY_S:
-            for told in self._told_dirs(placement.brokers):
-                self._dirs |= told
+            for reported in self._reported_dirs(placement.brokers):
+                self._dirs |= reported
                 self._health = health_of(placement, self._dirs, self.now_ms())
             self._dirs_at_s = self.now_s()
 
-    def _told_dirs(self, brokers: Mapping[int, tuple[str, int]]) -> Iterator[dict[int, Dirs]]:
+    def _reported_dirs(self, brokers: Mapping[int, tuple[str, int]]) -> Iterator[dict[int, Dirs]]:
         """Yield the brokers' folders as they arrive; {} if none are left at the end."""
         for gone in self._dirs.keys() - brokers.keys():
             del self._dirs[gone]
@@ -116,24 +116,24 @@ class HealthWatch:
         some = sorted(brokers, key=lambda id: (self._turns.get(id, 0), id))[:MOST_BROKERS]
         self._turn += 1
         self._turns |= dict.fromkeys(some, self._turn)
-        answers = self._asked_at_once({id: brokers[id] for id in some})
-        heard: dict[int, Dirs] = {}
+        answers = self._query_in_parallel({id: brokers[id] for id in some})
+        reported: dict[int, Dirs] = {}
         left = len(some)
         while left:
             try:
                 id, answer = answers.get(timeout=_QUIET_S)
             except Empty:
-                if heard:
-                    yield heard
-                    heard = {}
+                if reported:
+                    yield reported
+                    reported = {}
                 continue
             if isinstance(answer, Exception):
                 raise answer
-            heard[id] = answer
+            reported[id] = answer
             left -= 1
-        yield heard
+        yield reported
 
-    def _asked_at_once(
+    def _query_in_parallel(
         self, brokers: Mapping[int, tuple[str, int]]
     ) -> SimpleQueue[tuple[int, Dirs | Exception]]:
         """Query the brokers in parallel. Return the queue of answers and exceptions.

@@ -33,7 +33,7 @@ class ProcessList:
     home: Path
     with_own: bool = False
     known: dict[tuple[str, int], Any] = field(default_factory=dict)
-    asked: set[tuple[str, int]] = field(default_factory=set)
+    measured: set[tuple[str, int]] = field(default_factory=set)
 
     def look(self) -> Sequence[Process]:
         """Return each process with its CPU share since the last look; empty when the hub runs on another
@@ -44,7 +44,7 @@ class ProcessList:
             found["server", os.getpid()] = psutil.Process()
         # Reuse the object: it holds the CPU times of the last look.
         self.known = {key: self.known.get(key, each) for key, each in found.items()}
-        self.asked &= self.known.keys()
+        self.measured &= self.known.keys()
         rows = []
         for key, process in self.known.items():
             try:
@@ -52,6 +52,6 @@ class ProcessList:
                 started_ms = int(process.create_time() * 1000)
             except psutil.Error:
                 continue
-            rows.append(Process(*key, cpu if key in self.asked else None, memory // 1_000_000, started_ms))
-            self.asked.add(key)
+            rows.append(Process(*key, cpu if key in self.measured else None, memory // 1_000_000, started_ms))
+            self.measured.add(key)
         return rows

@@ -217,8 +217,8 @@ def _connect(connect: Connect | None) -> Iterator[Metric]:
 
 def _counted(counters: Iterable[Counter]) -> Iterator[Metric]:
     families: dict[str, CounterMetricFamily] = {}
-    for name, said, labels, value in counters:
+    for name, description, labels, value in counters:
         if name not in families:
-            families[name] = CounterMetricFamily(name, said, labels=list(labels))
+            families[name] = CounterMetricFamily(name, description, labels=list(labels))
         families[name].add_metric(list(labels.values()), value)
     yield from families.values()

@@ -62,15 +62,15 @@ def observe_readers(
                 late.append(Observation(about, Verdict.GOOD, "", row.seconds, labels))
             else:
                 behind = f"{format.seconds(row.seconds)} {format.bound(row.seconds, row.error_s)}".strip()
-                words = (
+                message = (
                     f"{reader} is {behind} behind on {spec.name}; promised are {format.seconds(promised_s)}"
                 )
                 why = f"{row.state}: {row.cause}"
-                late.append(Observation(about, Verdict.BAD, words, row.seconds, labels, why))
+                late.append(Observation(about, Verdict.BAD, message, row.seconds, labels, why))
         verdict = Verdict.UNKNOWN if not known else Verdict.BAD if row.state in LOSING else Verdict.GOOD
-        words = "lost records of" if row.state == LagState.LOST else "will lose records of"
+        message = "lost records of" if row.state == LagState.LOST else "will lose records of"
         losing.append(
-            Observation(about, verdict, f"{reader} {words} {spec.name}", row.loss_s, labels, row.cause)
+            Observation(about, verdict, f"{reader} {message} {spec.name}", row.loss_s, labels, row.cause)
         )
     return [
         RuleObservations(changes.rule("lag"), tuple(late), whole=measured),
@@ -120,12 +120,12 @@ def _freshness(rings: Mapping[int, Ring], promised_ms: int, now_ms: int) -> tupl
         return Verdict.UNKNOWN, None, "the topic is not in Kafka"
     if now_ms - max(each.still_ms for each in last) > STALE_MS:
         return Verdict.UNKNOWN, None, "Kafka does not answer"
-    age_ms = max(0, now_ms - max(each.seen_ms for each in last))
+    age_ms = max(0, now_ms - max(each.observed_ms for each in last))
     if age_ms > promised_ms and now_ms - min(each.still_ms for each in last) > STALE_MS:
         return Verdict.UNKNOWN, None, "some of its partitions do not answer"
     if age_ms > promised_ms:
         return Verdict.BAD, age_ms, "its end has not moved since"
-    came = any(len(ring) > 1 and now_ms - ring[-1].seen_ms <= promised_ms for ring in rings.values())
+    came = any(len(ring) > 1 and now_ms - ring[-1].observed_ms <= promised_ms for ring in rings.values())
     return (
         (Verdict.GOOD, age_ms, "") if came else (Verdict.UNKNOWN, None, "not looked at for long enough yet")
     )
@@ -195,21 +195,21 @@ def observe_outbox(relay: RelayState, changes: RuleChanges) -> list[RuleObservat
     if relay.state == "off":
         return [RuleObservations(changes.rule("outbox-stopped"))]
     verdict = {"failing": Verdict.BAD, "unknown": Verdict.UNKNOWN}.get(relay.state, Verdict.GOOD)
-    seen = Observation((), verdict, "the relay of the outbox fails", detail=relay.found)
-    return [RuleObservations(changes.rule("outbox-stopped"), (seen,))]
+    observation = Observation((), verdict, "the relay of the outbox fails", detail=relay.found)
+    return [RuleObservations(changes.rule("outbox-stopped"), (observation,))]
 
 
-def observe_store(trouble: str | None, changes: RuleChanges, *, heard: bool) -> list[RuleObservations]:
+def observe_store(trouble: str | None, changes: RuleChanges, *, answered: bool) -> list[RuleObservations]:
     """Return the observation of rule ``store-away``.
 
-    ``trouble``: why the server's store cannot be read. ``heard``: whether it has ever answered.
+    ``trouble``: why the server's store cannot be read. ``answered``: whether it has ever answered.
     """
     rule = changes.rule("store-away")
-    if trouble is None and not heard:
+    if trouble is None and not answered:
         return [RuleObservations(rule, whole=False)]
     verdict = Verdict.GOOD if trouble is None else Verdict.BAD
-    words = "" if trouble is None else "the server's store cannot be read: views are not served"
-    return [RuleObservations(rule, (Observation(labels_of({}), verdict, words, detail=trouble or ""),))]
+    message = "" if trouble is None else "the server's store cannot be read: views are not served"
+    return [RuleObservations(rule, (Observation(labels_of({}), verdict, message, detail=trouble or ""),))]
 
 
 def observe_cluster(health: Health, changes: RuleChanges) -> list[RuleObservations]:
@@ -235,38 +235,40 @@ def observe_cluster(health: Health, changes: RuleChanges) -> list[RuleObservatio
             RuleObservations(changes.rule("disk-full"), whole=False),
         ]
     disks = [_disk(broker, folder) for broker in health.brokers for folder in broker.dirs or ()]
-    told = all(broker.dirs is not None for broker in health.brokers)
+    all_reported = all(broker.dirs is not None for broker in health.brokers)
     return [
         RuleObservations(changes.rule("kafka-away"), (kafka,)),
         RuleObservations(changes.rule("partitions-offline"), (_offline(health, about),)),
         RuleObservations(changes.rule("under-replicated"), (_few(health, about),)),
-        RuleObservations(changes.rule("disk-full"), tuple(disks), whole=told),
+        RuleObservations(changes.rule("disk-full"), tuple(disks), whole=all_reported),
     ]
 
 
 def _offline(health: Health, about: Labels) -> Observation:
     if not health.offline:
         return Observation(about, Verdict.GOOD)
-    words = f"{health.offline} of {health.partitions} partitions have no leader"
-    return Observation(about, Verdict.BAD, words, float(health.offline), detail=_where(health, offline=True))
+    message = f"{health.offline} of {health.partitions} partitions have no leader"
+    return Observation(
+        about, Verdict.BAD, message, float(health.offline), detail=_where(health, offline=True)
+    )
 
 
 def _few(health: Health, about: Labels) -> Observation:
     if not health.under_replicated and not health.away:
         return Observation(about, Verdict.GOOD)
-    said = []
+    causes = []
     if health.away:
         ids = ", ".join(map(str, health.away[:10]))
-        said.append(
+        causes.append(
             f"broker{'s' * (len(health.away) > 1)} {ids} "
             f"{'are' if len(health.away) > 1 else 'is'} unreachable"
         )
     if health.under_replicated:
-        said.append(
+        causes.append(
             f"{health.under_replicated} of {health.partitions} partitions have too few replicas in sync"
         )
     count = float(health.under_replicated or len(health.away))
-    return Observation(about, Verdict.BAD, "; ".join(said), count, detail=_where(health, offline=False))
+    return Observation(about, Verdict.BAD, "; ".join(causes), count, detail=_where(health, offline=False))
 
 
 def _where(health: Health, *, offline: bool) -> str:

@@ -152,8 +152,8 @@ def add_lookup(router: APIRouter, collector: HasOverview, lookup: Lookup) -> Non
         if waiting:
             return response
         place = f"/views/{quote(facts['view'])}" if only else "/"
-        asked = {"key": facts["key"]} if only else {"view": facts["view"], "key": facts["key"]}
-        response.headers["HX-Push-Url"] = address(place, asked)
+        parameters = {"key": facts["key"]} if only else {"view": facts["view"], "key": facts["key"]}
+        response.headers["HX-Push-Url"] = address(place, parameters)
         return response
 
     @router.get("/ui/recent", include_in_schema=False)

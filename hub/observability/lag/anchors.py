@@ -1,8 +1,9 @@
 """[core] Arrival time of an offset, bracketed by the end offsets observed at each poll.
 
-An anchor states: the log's end was already ``end`` at ``seen_ms`` (time of the answer) and still ``end`` at
-``still_ms`` (time of the request). For neighboring anchors a and b, an event at offset p with ``a.end <= p <
-b.end`` arrived after ``a.still_ms`` and not after ``b.seen_ms``. An idle log is one anchor that grows longer.
+An anchor states: the log's end was already ``end`` at ``observed_ms`` (time of the answer) and still
+``end`` at ``still_ms`` (time of the request). For neighboring anchors a and b, an event at offset p with
+``a.end <= p < b.end`` arrived after ``a.still_ms`` and not after ``b.observed_ms``. An idle log is one anchor
+that grows longer.
 
 Old anchors are thinned so that a gap is at most a tenth of its age. Dropping an anchor only widens brackets,
 so they stay correct, and a lag of an hour is known within minutes. Limit: ``LIMIT`` anchors a partition
@@ -26,11 +27,11 @@ QUIET_EVERY_MS = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """End offset ``end`` of a log, known to hold from ``seen_ms`` (at the latest) until ``still_ms`` (at
+    """End offset ``end`` of a log, known to hold from ``observed_ms`` (at the latest) until ``still_ms`` (at
     the earliest), epoch ms."""
 
     end: int
-    seen_ms: int
+    observed_ms: int
     still_ms: int
 
 
@@ -74,16 +75,16 @@ class Bracket:
 Ring = tuple[Anchor, ...]
 
 
-def observed(ring: Ring, end: int, asked_ms: int, answered_ms: int, limit: int = LIMIT) -> Ring:
+def observed(ring: Ring, end: int, polled_ms: int, answered_ms: int, limit: int = LIMIT) -> Ring:
     """Return the ring after one more poll. A smaller end means another log under the same name: start a
     new ring."""
     if not ring or end < ring[-1].end:
-        return (Anchor(end, answered_ms, asked_ms),)
+        return (Anchor(end, answered_ms, polled_ms),)
     last = ring[-1]
     if end == last.end:
-        return (*ring[:-1], replace(last, still_ms=max(last.still_ms, asked_ms)))
+        return (*ring[:-1], replace(last, still_ms=max(last.still_ms, polled_ms)))
     # Keep the order of anchors when the clock was set back.
-    grown = (*ring, Anchor(end, max(answered_ms, last.seen_ms), max(asked_ms, last.still_ms)))
+    grown = (*ring, Anchor(end, max(answered_ms, last.observed_ms), max(polled_ms, last.still_ms)))
     return grown if len(grown) <= limit else thinned(grown, answered_ms, limit)
 
 
@@ -96,7 +97,7 @@ def is_due(ring: Ring, now_ms: int) -> bool:
     if not ring:
         return True
     last = ring[-1]
-    return last.still_ms - last.seen_ms < QUIET_MS or now_ms - last.still_ms >= QUIET_EVERY_MS
+    return last.still_ms - last.observed_ms < QUIET_MS or now_ms - last.still_ms >= QUIET_EVERY_MS
 
 
 def thinned(ring: Ring, now_ms: int, limit: int = LIMIT) -> Ring:
@@ -104,9 +105,9 @@ def thinned(ring: Ring, now_ms: int, limit: int = LIMIT) -> Ring:
     still too many."""
     kept = [ring[-1]]
     for before, anchor in zip(reversed(ring[:-2]), reversed(ring[1:-1]), strict=True):
-        age_ms = now_ms - anchor.seen_ms
+        age_ms = now_ms - anchor.observed_ms
         # The gap without this anchor: from its predecessor to the last kept anchor.
-        gap_ms = kept[-1].seen_ms - before.still_ms
+        gap_ms = kept[-1].observed_ms - before.still_ms
         if age_ms <= RECENT_MS or gap_ms > GAP_OF_AGE * age_ms:
             kept.append(anchor)
     kept.append(ring[0])
@@ -117,19 +118,19 @@ def arrival(ring: Sequence[Anchor], position: int) -> Bracket:
     """Return the bracket of the arrival of the event at ``position``. Requires at least one anchor."""
     index = bisect_right(ring, position, key=lambda anchor: anchor.end)
     after_ms, after_end = (ring[index - 1].still_ms, ring[index - 1].end) if index > 0 else (None, None)
-    until_ms, until_end = (ring[index].seen_ms, ring[index].end) if index < len(ring) else (None, None)
+    until_ms, until_end = (ring[index].observed_ms, ring[index].end) if index < len(ring) else (None, None)
     return Bracket(after_ms, until_ms, after_end, until_end)
 
 
 def end_at(ring: Sequence[Anchor], at_ms: float) -> float | None:
     """Return the end offset at a time, interpolated between the neighboring anchors; None before the
     first."""
-    if not ring or at_ms < ring[0].seen_ms:
+    if not ring or at_ms < ring[0].observed_ms:
         return None
-    index = bisect_right(ring, at_ms, key=lambda anchor: anchor.seen_ms)
+    index = bisect_right(ring, at_ms, key=lambda anchor: anchor.observed_ms)
     left = ring[index - 1]
     if index == len(ring) or at_ms <= left.still_ms:
         return left.end
     right = ring[index]
-    start = max(left.seen_ms, left.still_ms)
-    return left.end + (right.end - left.end) * (at_ms - start) / max(1, right.seen_ms - start)
+    start = max(left.observed_ms, left.still_ms)
+    return left.end + (right.end - left.end) * (at_ms - start) / max(1, right.observed_ms - start)

@@ -35,9 +35,9 @@ def per_second(rings: Sequence[Ring], now_ms: int, window_ms: int = WINDOW_MS) -
 
     None when no poll was answered for ``STALE_MS``: an older rate is not current.
     """
-    first_ms = min((ring[0].seen_ms for ring in rings if ring), default=now_ms)
+    first_ms = min((ring[0].observed_ms for ring in rings if ring), default=now_ms)
     # Up to the last poll, not now: later events are not counted yet and must not dilute the rate.
-    to_ms = _heard_ms(rings, now_ms)
+    to_ms = _answered_ms(rings, now_ms)
     if now_ms - to_ms > STALE_MS:
         return None
     from_ms = max(to_ms - window_ms, first_ms)
@@ -53,17 +53,17 @@ def history(
     While no poll is answered the values stay the same; after ``STALE_MS`` the result is empty. Steps begin at
     multiples of ``step_ms``, so that a chart redrawn every second does not flicker.
     """
-    heard_ms = _heard_ms(rings, now_ms)
-    if now_ms - heard_ms > STALE_MS:
+    answered_ms = _answered_ms(rings, now_ms)
+    if now_ms - answered_ms > STALE_MS:
         return ()
-    if now_ms - heard_ms > AWAY_MS:
-        now_ms = heard_ms
+    if now_ms - answered_ms > AWAY_MS:
+        now_ms = answered_ms
     last_ms = now_ms - now_ms % step_ms
     spans = ((last_ms - (index + 1) * step_ms, last_ms - index * step_ms) for index in reversed(range(steps)))
     counts = (arrived(rings, start, end) for start, end in spans)
     return tuple(count * 1000 / step_ms for count in counts if count is not None)
 
 
-def _heard_ms(rings: Iterable[Ring], now_ms: int) -> int:
+def _answered_ms(rings: Iterable[Ring], now_ms: int) -> int:
     """Return the time of the most recent successful poll, epoch milliseconds."""
-    return max((max(ring[-1].seen_ms, ring[-1].still_ms) for ring in rings if ring), default=now_ms)
+    return max((max(ring[-1].observed_ms, ring[-1].still_ms) for ring in rings if ring), default=now_ms)

@@ -102,13 +102,13 @@ def next_question(
     enough."""
     newest_ms = now_ms - SETTLED_MS
     until_ms = min(newest_ms, known.until_ms if known.until_ms is not None else newest_ms)
-    asked = {each[0] for each in answers}
+    looked_up = {each[0] for each in answers}
     if known.after_ms is None:
         # Times are rounded to seconds, so that the consumers of a partition share the answers.
         rungs = (*((now_ms - age_ms) // _S * _S for age_ms in LADDER_MS), BEGINNING_MS)
         oldest_ms = answers[0][0] if answers else newest_ms + 1
         return next((rung for rung in rungs if rung < min(until_ms + 1, oldest_ms) and rung > 0), None)
-    if known.until_ms is None and newest_ms > known.after_ms and newest_ms // _S * _S not in asked:
+    if known.until_ms is None and newest_ms > known.after_ms and newest_ms // _S * _S not in looked_up:
         return newest_ms // _S * _S
     narrow_ms = max(NARROW_MS, NARROW_SHARE * (now_ms - known.after_ms))
     position = _existing(answers, position)
@@ -127,7 +127,7 @@ def next_question(
         if (
             high_ms - low_ms > narrow_ms / len(gaps)
             and low_ms < middle_ms < high_ms
-            and middle_ms not in asked
+            and middle_ms not in looked_up
         ):
             return middle_ms
     return None

@@ -95,7 +95,7 @@ class Track:
     objective_s: float | None = None
     sampled: bool = False
     skewed: int = 0
-    heard_ms: int = 0
+    reported_ms: int = 0
     since_ms: int = 0
     exemplar: Exemplar | None = None
     states: deque[tuple[int, Histogram]] = field(default_factory=deque)
@@ -124,33 +124,33 @@ class Track:
 
 @dataclass
 class Tracks:
-    """All series. ``hear`` takes the stores' records; ``put`` takes counts of this process."""
+    """All series. ``take_reports`` takes the stores' records; ``put`` takes counts of this process."""
 
     series: dict[Series, Track] = field(default_factory=dict)
-    heard: dict[str, int] = field(default_factory=dict)  # time of each store's last counts
+    counted_at: dict[str, int] = field(default_factory=dict)  # time of each store's last counts
     # Time of each store's last report: by its clock, by the local clock.
-    told: dict[str, tuple[int, int]] = field(default_factory=dict)
+    reported_at: dict[str, tuple[int, int]] = field(default_factory=dict)
     left_out: int = 0
 
-    def hear(self, records: Mapping[str, Mapping[str, Any]], now_ms: int) -> None:
+    def take_reports(self, records: Mapping[str, Mapping[str, Any]], now_ms: int) -> None:
         """Take in the records ``latency:<store>``. Records in an unknown format are ignored."""
         for key, body in records.items():
             if key.startswith("latency:"):
-                self._hear(key.partition(":")[2], body, now_ms)
+                self._take_report(key.partition(":")[2], body, now_ms)
 
-    def _hear(self, store: str, body: Mapping[str, Any], now_ms: int) -> None:
+    def _take_report(self, store: str, body: Mapping[str, Any], now_ms: int) -> None:
         try:
             at_ms, since_ms = int(body["at_ms"]), int(body["since_ms"])
             # The store's clock only shows whether the report is new: with a fast clock a dead applier would
             # look alive, with a slow one a live applier dead. The first report may be old.
-            before = self.told.get(store)
+            before = self.reported_at.get(store)
             if before is None or before[0] != at_ms:
-                self.told[store] = (at_ms, now_ms if before is not None else min(at_ms, now_ms))
+                self.reported_at[store] = (at_ms, now_ms if before is not None else min(at_ms, now_ms))
             # Start of the counts; None: they may span hours, and only later ones are recent.
-            zero_ms = since_ms if since_ms >= now_ms - WINDOW_MS else self.heard.get(store)
-            for view, told in body["views"].items():
-                traced = {(each["stage"], each["origin"]): each for each in told.get("exemplars", ())}
-                for each in told["counts"]:
+            zero_ms = since_ms if since_ms >= now_ms - WINDOW_MS else self.counted_at.get(store)
+            for view, report in body["views"].items():
+                traced = {(each["stage"], each["origin"]): each for each in report.get("exemplars", ())}
+                for each in report["counts"]:
                     stage = str(each["stage"])
                     if stage not in STAGES or (stage in _ONCE and store != SERVING):
                         continue  # another version's stage, or counted by the serving store already
@@ -159,10 +159,10 @@ class Tracks:
                         series,
                         histogram_of(each),
                         now_ms,
-                        objective_s=told["objective_s"],
-                        sampled=bool(told["sampled"]),
-                        skewed=int(told["skewed"]),
-                        heard_ms=self.told[store][1],
+                        objective_s=report["objective_s"],
+                        sampled=bool(report["sampled"]),
+                        skewed=int(report["skewed"]),
+                        reported_ms=self.reported_at[store][1],
                         since_ms=since_ms,
                         zero_ms=zero_ms,
                     )
@@ -171,7 +171,7 @@ class Tracks:
                         self.series[series].exemplar = Exemplar(
                             str(named["trace_id"]), float(named["seconds"]), int(named["at_ms"])
                         )
-            self.heard[store] = now_ms
+            self.counted_at[store] = now_ms
         except (KeyError, TypeError, ValueError, AttributeError):
             return
 
@@ -184,23 +184,23 @@ class Tracks:
         objective_s: float | None = None,
         sampled: bool = False,
         skewed: int = 0,
-        heard_ms: int | None = None,
+        reported_ms: int | None = None,
         since_ms: int = 0,
         zero_ms: int | None = None,
     ) -> None:
         """Set the current cumulative counts of a series. ``zero_ms``: when a new series had no counts;
         None: unknown."""
-        known = self.series.get(series)
-        if known is None:
+        track = self.series.get(series)
+        if track is None:
             if len(self.series) >= MOST_SERIES:
                 self.left_out += 1
                 return
-            known = self.series[series] = Track(counts.copy(), since_ms=since_ms)
+            track = self.series[series] = Track(counts.copy(), since_ms=since_ms)
             first = counts.copy() if zero_ms is None else Histogram(counts.edges)
-            known.states.append((now_ms if zero_ms is None else zero_ms, first))
-        known.update(counts, now_ms, since_ms)
-        known.objective_s, known.sampled, known.skewed = objective_s, sampled, skewed
-        known.heard_ms = now_ms if heard_ms is None else heard_ms
+            track.states.append((now_ms if zero_ms is None else zero_ms, first))
+        track.update(counts, now_ms, since_ms)
+        track.objective_s, track.sampled, track.skewed = objective_s, sampled, skewed
+        track.reported_ms = now_ms if reported_ms is None else reported_ms
 
     def forget(self, views: Iterable[str]) -> None:
         """Remove the series of all other views."""
@@ -266,5 +266,5 @@ def _row(series: Series, track: Track | None, lag: LagRow | None, now_ms: int) -
         skewed=track.skewed,
         window_s=round(window_s, 1),
         exemplar=track.exemplar,
-        silent=series.stage in (*_ONCE, "readable") and now_ms - track.heard_ms > SILENT_MS,
+        silent=series.stage in (*_ONCE, "readable") and now_ms - track.reported_ms > SILENT_MS,
     )

@@ -3,13 +3,13 @@ events.
 
 ::
 
-    a subscriber's progress      t:0 up to 40 ──▶ 55 ──▶ 61 ──▶ …      each with its time (``told``)
+    a subscriber's progress      t:0 up to 40 ──▶ 55 ──▶ 61 ──▶ …      each with its time (``progress``)
     an applier's sample          offset 57 of t:0, of 14:02:11.3       (``named``: also counted as `readable`)
            ⇒ pushed with the range 55 … 61
 
 An event may be sampled before a slow subscriber gets it, so it waits for ``PATIENCE_MS``; it counts once for
-each subscriber. Limits: ``MOST_VIEWS`` views; of each, ``MOST_SUBSCRIBERS`` subscribers with ``MOST_TOLD``
-ranges each, and ``MOST_NAMED`` waiting events.
+each subscriber. Limits: ``MOST_VIEWS`` views; of each, ``MOST_SUBSCRIBERS`` subscribers with
+``MOST_PROGRESS`` ranges each, and ``MOST_NAMED`` waiting events.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hub.record import Positions, TopicPartition
 MOST_VIEWS = 200
 MOST_SUBSCRIBERS = 4
 # At 40 pushes a second, more than the five seconds between two reports of an applier.
-MOST_TOLD = 512
+MOST_PROGRESS = 512
 MOST_NAMED = 64
 PATIENCE_MS = 30_000
 
@@ -60,7 +60,7 @@ class _Named:
 
 @dataclass
 class _ViewPushes:
-    told: dict[int, deque[CoveredUpTo]] = field(default_factory=dict)
+    progress: dict[int, deque[CoveredUpTo]] = field(default_factory=dict)
     waiting: deque[_Named] = field(default_factory=lambda: deque(maxlen=MOST_NAMED))
     named_to: dict[TopicPartition, int] = field(default_factory=dict)
 
@@ -71,53 +71,57 @@ class Pushes:
 
     views: dict[str, _ViewPushes] = field(default_factory=dict)
 
-    def told(self, view: str, subscriber: int, told: CoveredUpTo) -> None:
+    def record_progress(self, view: str, subscriber: int, progress: CoveredUpTo) -> None:
         """Record a subscriber's progress. Subscribers beyond the limit are ignored: the first ones are a
         sufficient sample."""
-        known = self.views.get(view)
-        if known is None:
+        pushes = self.views.get(view)
+        if pushes is None:
             if len(self.views) >= MOST_VIEWS:
                 return
-            known = self.views[view] = _ViewPushes()
-        if subscriber not in known.told:
-            gone = [each for each, those in known.told.items() if told.at_ms - those[-1].at_ms > PATIENCE_MS]
+            pushes = self.views[view] = _ViewPushes()
+        if subscriber not in pushes.progress:
+            gone = [
+                each
+                for each, those in pushes.progress.items()
+                if progress.at_ms - those[-1].at_ms > PATIENCE_MS
+            ]
             for each in gone:
-                del known.told[each]
-            if len(known.told) >= MOST_SUBSCRIBERS:
+                del pushes.progress[each]
+            if len(pushes.progress) >= MOST_SUBSCRIBERS:
                 return
-            known.told[subscriber] = deque(maxlen=MOST_TOLD)
-        known.told[subscriber].append(told)
+            pushes.progress[subscriber] = deque(maxlen=MOST_PROGRESS)
+        pushes.progress[subscriber].append(progress)
 
     def named(self, view: str, place: TopicPartition, offset: int, event_ms: int, now_ms: int) -> None:
         """Add a sampled event of the view; ignored if it or a later one was added before, or while nobody
         subscribes."""
-        known = self.views.get(view)
-        if known is not None and offset >= known.named_to.get(place, 0):
-            known.named_to[place] = offset + 1
-            known.waiting.append(_Named(place, offset, event_ms, now_ms))
+        pushes = self.views.get(view)
+        if pushes is not None and offset >= pushes.named_to.get(place, 0):
+            pushes.named_to[place] = offset + 1
+            pushes.waiting.append(_Named(place, offset, event_ms, now_ms))
 
     def begun_anew(self, view: str, place: TopicPartition) -> None:
         """Forget the events and progress of a partition that is now another log."""
-        known = self.views.get(view)
-        if known is not None:
-            known.named_to.pop(place, None)
-            known.waiting = deque((each for each in known.waiting if each.place != place), MOST_NAMED)
-            known.told = {}
+        pushes = self.views.get(view)
+        if pushes is not None:
+            pushes.named_to.pop(place, None)
+            pushes.waiting = deque((each for each in pushes.waiting if each.place != place), MOST_NAMED)
+            pushes.progress = {}
 
     def met(self, now_ms: int) -> list[Pushed]:
         """Return the events that reached a subscriber, each pair once."""
         found: list[Pushed] = []
-        for view, known in self.views.items():
-            for event in known.waiting:
-                for subscriber, those in known.told.items():
+        for view, pushes in self.views.items():
+            for event in pushes.waiting:
+                for subscriber, those in pushes.progress.items():
                     if subscriber in event.counted:
                         continue
                     at_ms = _pushed_ms(those, event)
                     if at_ms is not None:
                         event.counted.add(subscriber)
                         found.append(Pushed(view, event.event_ms, at_ms))
-            while known.waiting and now_ms - known.waiting[0].named_ms > PATIENCE_MS:
-                known.waiting.popleft()
+            while pushes.waiting and now_ms - pushes.waiting[0].named_ms > PATIENCE_MS:
+                pushes.waiting.popleft()
         return found
 
     def forget(self, kept: Iterable[str]) -> None:
@@ -126,8 +130,8 @@ class Pushes:
         self.views = {view: each for view, each in self.views.items() if view in wanted}
 
 
-def _pushed_ms(told: Iterable[CoveredUpTo], event: _Named) -> int | None:
-    for each in told:
+def _pushed_ms(progress: Iterable[CoveredUpTo], event: _Named) -> int | None:
+    for each in progress:
         # A partition that was not covered before was empty, or is read from its start, as in the sample.
         if each.before.get(event.place, event.offset + 1) <= event.offset < each.after.get(event.place):
             return each.at_ms

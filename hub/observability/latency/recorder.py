@@ -72,15 +72,17 @@ class LatencyRecorder:
     def step(self) -> None:
         """Take in the stores' new reports and the counts of this process."""
         records, now_ms = self.facts.records, self.now_ms()
-        views = {report.view for report in self.facts.reports}
+        views = {view_report.view for view_report in self.facts.reports}
         with self.lock:
-            told_views = records.get(f"latency:{SERVING}", {}).get("views")
-            serving = told_views if isinstance(told_views, dict) else {}  # else in another version's format
-            self.objectives = {view: told.get("objective_s") for view, told in serving.items()}
-            self.tracks.hear(records, now_ms)
-            self.sampled = {view for view, told in serving.items() if told.get("sampled")}
-            for view, told in serving.items():
-                self._place(view, told.get("named", ()))
+            reported_views = records.get(f"latency:{SERVING}", {}).get("views")
+            serving = (
+                reported_views if isinstance(reported_views, dict) else {}
+            )  # else in another version's format
+            self.objectives = {view: view_report.get("objective_s") for view, view_report in serving.items()}
+            self.tracks.take_reports(records, now_ms)
+            self.sampled = {view for view, view_report in serving.items() if view_report.get("sampled")}
+            for view, view_report in serving.items():
+                self._place(view, view_report.get("named", ()))
             for view, event_ms, pushed_ms in self.pushes.met(now_ms):
                 self._count(view, "pushed", (pushed_ms - event_ms) / 1000)
             for series, counts in self.counted.items():
@@ -106,12 +108,12 @@ class LatencyRecorder:
             with self.lock:
                 self._count(view, "pushed", (self.now_ms() - event_ms) / 1000)
 
-    def told(self, view: str, subscriber: int, before: Positions, after: Positions) -> None:
+    def record_progress(self, view: str, subscriber: int, before: Positions, after: Positions) -> None:
         """Record that a subscriber of a view whose rows name no events now has all of the sources up to
         ``after``."""
         with self.lock:
             if view in self.sampled:
-                self.pushes.told(view, subscriber, CoveredUpTo(before, after, self.now_ms()))
+                self.pushes.record_progress(view, subscriber, CoveredUpTo(before, after, self.now_ms()))
 
     def _place(self, view: str, named: Sequence[Sequence[Any]]) -> None:
         """Count when the sampled events were appended: not before the last poll that did not include them.
@@ -129,14 +131,14 @@ class LatencyRecorder:
                 self.pushes.begun_anew(view, TopicPartition(topic, partition))
             if offset < self.appended_to.get(place, 0) or not ring:
                 continue
-            seen = arrival(ring, offset)
+            bracket = arrival(ring, offset)
             if (
-                seen.after_ms is not None
-                and seen.until_ms is not None
-                and event_ms - seen.until_ms <= SKEW_MS
+                bracket.after_ms is not None
+                and bracket.until_ms is not None
+                and event_ms - bracket.until_ms <= SKEW_MS
             ):  # else it arrived before the hub's first poll
                 self.appended_to[place] = offset + 1
-                self._count(view, "appended", max(0.0, (seen.after_ms - event_ms) / 1000))
+                self._count(view, "appended", max(0.0, (bracket.after_ms - event_ms) / 1000))
 
     def _count(self, view: str, stage: str, seconds: float) -> None:
         if seconds * 1000 < -SKEW_MS:

@@ -116,17 +116,17 @@ class Lineage:
         cut = False
         for edges, end in ((self.into, "source"), (self.out_of, "target")):
             left = deque([(node, 0)])
-            seen = {node}
+            visited = {node}
             while left:
                 here, depth = left.popleft()
                 for edge in edges(here):
                     other: str = getattr(edge, end)
-                    if other in seen:
+                    if other in visited:
                         continue
                     if depth == steps or len(kept) >= most:
                         cut = True
                         continue
-                    seen.add(other)
+                    visited.add(other)
                     kept[other] = None
                     left.append((other, depth + 1))
         return self._only(kept, cut)

@@ -169,7 +169,7 @@ def visible_lineage(graph: Lineage) -> Lineage:
     if CALLER.get() is None:
         return graph
 
-    def seen(node: LineageNode) -> bool:
+    def is_visible(node: LineageNode) -> bool:
         if node.kind == "topic":
             return sees_topic(node.name.partition("@")[0])
         if node.kind == "mirror":
@@ -178,7 +178,7 @@ def visible_lineage(graph: Lineage) -> Lineage:
             return sees_view(node.id.removeprefix("store:").partition("/")[0])
         return node.kind != "view" or sees_view(node.name)
 
-    nodes = {id: node for id, node in graph.nodes.items() if seen(node)}
+    nodes = {id: node for id, node in graph.nodes.items() if is_visible(node)}
     edges = tuple(each for each in graph.edges if each.source in nodes and each.target in nodes)
     ends = {end for each in edges for end in (each.source, each.target)}
     # Omit groups that read nothing visible.
@@ -212,8 +212,8 @@ def _of_topic(status: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], age_
     records = [row["lag_records"] for row in rows]
     silent_s = max(float(row["seen_s"] or 0.0) for row in rows)
     silent = silent_s > MIRROR_SILENT_S
-    told = not silent and all(row["worker"] is not None and row["lag_s"] is not None for row in rows)
-    seconds = max(float(row["lag_s"]) for row in rows) if told else None
+    reported = not silent and all(row["worker"] is not None and row["lag_s"] is not None for row in rows)
+    seconds = max(float(row["lag_s"]) for row in rows) if reported else None
     bound = None if seconds is None else round(age_s + silent_s, 1)
     stopped = status["state"] in ("paused", "no worker") or any(
         row["state"] in ("stopped", "trouble") for row in rows

@@ -82,18 +82,20 @@ def _views(views: Iterable[ViewLine], alerted: set[str]) -> Iterator[Problem]:
             yield Problem(Level.unknown, "view", view.name, "UNKNOWN", cause, None, href, view.name)
         elif view.lag is not None and LEVEL[view.lag.state] is not Level.ok and view.name not in alerted:
             level, state = LEVEL[view.lag.state], view.lag.state.value
-            words = state if level is Level.unknown else state.replace("_", " ").lower()
+            message = state if level is Level.unknown else state.replace("_", " ").lower()
             cause = f"{view.lag.topic}: {view.lag.cause}" if view.lag.topic else view.lag.cause
-            yield Problem(level, "view", view.name, words, cause, None, href, view.name)
+            yield Problem(level, "view", view.name, message, cause, None, href, view.name)
 
 
 def _connect(connect: Connect | None) -> Iterator[Problem]:
     if connect is None or connect.state == "connecting":
         return
     if connect.state == "down":
-        heard = [worker.answered_at_ms for worker in connect.workers if worker.answered_at_ms is not None]
+        answered_at_ms = [
+            worker.answered_at_ms for worker in connect.workers if worker.answered_at_ms is not None
+        ]
         cause = next((worker.error for worker in connect.workers if worker.error), "no worker answers")
-        since_ms = max(heard, default=None)
+        since_ms = max(answered_at_ms, default=None)
         yield Problem(Level.unknown, "Kafka Connect", "", "UNKNOWN", cause, since_ms, "/connect")
         return
     for each in connect.connectors:

@@ -104,7 +104,7 @@ class Collector:
     rows: Mapping[str, int] = field(default_factory=dict)
     subscribers: Mapping[str, int] = field(default_factory=dict)
     store_error: str | None = None
-    store_heard: bool = False
+    store_answered: bool = False
     store_at_ms: int | None = None  # time of the last complete answer
     readings: dict[str, dict[str, LagReading]] = field(default_factory=dict)  # by view and topic
     committed: dict[str, deque[BatchSummary]] = field(default_factory=dict)
@@ -141,13 +141,13 @@ class Collector:
 
     def _ask_kafka(self, everything: bool) -> None:
         try:
-            asked_ms = self.now_ms()
-            if self.answered_at_ms is not None and asked_ms < self.answered_at_ms - SET_BACK_MS:
+            polled_ms = self.now_ms()
+            if self.answered_at_ms is not None and polled_ms < self.answered_at_ms - SET_BACK_MS:
                 self._begin_anew()
-            if self.topics_at_ms is None or asked_ms - self.topics_at_ms >= TOPICS_EVERY_S * 1000:
-                self._know_topics(self.cluster.topics(), asked_ms)
-                asked_ms = self.now_ms()
-            ends = self._ends(everything, asked_ms)
+            if self.topics_at_ms is None or polled_ms - self.topics_at_ms >= TOPICS_EVERY_S * 1000:
+                self._know_topics(self.cluster.topics(), polled_ms)
+                polled_ms = self.now_ms()
+            ends = self._ends(everything, polled_ms)
         except HubError as error:
             if self.kafka_error is None:
                 log.warning("%s", error.message)
@@ -164,7 +164,7 @@ class Collector:
         with self.lock:
             for tp, end in ends:
                 rings = self.rings.setdefault(tp.topic, {})
-                rings[tp.partition] = observed(rings.get(tp.partition, ()), end, asked_ms, answered_ms, most)
+                rings[tp.partition] = observed(rings.get(tp.partition, ()), end, polled_ms, answered_ms, most)
         self.kafka_error, self.answered_at_ms = None, answered_ms
         self._draw(answered_ms)
 
@@ -228,7 +228,7 @@ class Collector:
             self.records = records
             self.reports, self.rows, self.subscribers = reports, rows, subscribers
             self._sample(self.now_ms())
-        self.store_error, self.store_heard, self.store_at_ms = None, True, self.now_ms()
+        self.store_error, self.store_answered, self.store_at_ms = None, True, self.now_ms()
 
     def _sample(self, now_ms: int) -> None:
         self.committed = {
@@ -318,7 +318,7 @@ class Collector:
                     for report in reports
                 ),
                 self.connect(),
-                self.store_heard,
+                self.store_answered,
                 self.cut_off(),
             )
 

@@ -38,9 +38,9 @@ def is_cut_off(process: CutOff, cut_off_s: float = CUT_OFF_S) -> bool:
     return process.seconds is None or process.seconds >= cut_off_s
 
 
-def in_words(process: CutOff) -> str:
+def message_of(process: CutOff) -> str:
     """
-    >>> in_words(CutOff("applier", 420.0, "reader at kafka:9092: all of its connections are down"))
+    >>> message_of(CutOff("applier", 420.0, "reader at kafka:9092: all of its connections are down"))
     'applier: no answer for 7 min (reader at kafka:9092: all of its connections are down)'
     """
     if process.seconds is None:
@@ -62,8 +62,8 @@ def observe_contact(
             return Observation(about, Verdict.UNKNOWN, detail=process.why)
         if process.seconds < cut_off_s:
             return Observation(about, Verdict.GOOD, value=process.seconds)
-        words = f"Kafka has not answered {process.process} for {format.seconds(process.seconds)}"
-        return Observation(about, Verdict.BAD, words, process.seconds, detail=process.why)
+        message = f"Kafka has not answered {process.process} for {format.seconds(process.seconds)}"
+        return Observation(about, Verdict.BAD, message, process.seconds, detail=process.why)
 
     return [RuleObservations(changes.rule("kafka-cut-off"), tuple(observed(worst(note)) for note in notes))]
 

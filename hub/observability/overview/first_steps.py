@@ -19,7 +19,12 @@ class FirstStep:
 
 def first_steps(overview: Overview) -> tuple[FirstStep, ...]:
     """Return the steps of a hub without a view; () of one that has views, and while that is not known."""
-    if overview.views or not overview.views_heard or overview.error is not None or not overview.was_heard:
+    if (
+        overview.views
+        or not overview.views_heard
+        or overview.error is not None
+        or not overview.kafka_answered
+    ):
         return ()
     if overview.kafka.state != "up":
         return ()

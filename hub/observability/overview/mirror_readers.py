@@ -45,7 +45,7 @@ class MirrorStatuses:
 # Longest interval between two checks of the source's end by a worker that makes progress.
 LOOK_MS = 2_000
 # The clusters are polled every ten seconds, and so is their status: older answers are stale.
-HEARD_S = 30.0
+REPORT_MAX_AGE_S = 30.0
 _STANDS = ("paused", "no worker")
 _BROKEN = ("stopped", "trouble")
 
@@ -78,10 +78,10 @@ def readers_of(mirrored: MirrorStatuses, now_ms: int) -> Iterator[MirrorReader]:
                 if row["state"] != "left":
                     by_topic.setdefault(str(row["topic"]), []).append(row)
             if by_topic:
-                told_ms = mirrored.at_ms or now_ms
-                age_s = max(0, now_ms - told_ms) / 1000
+                reported_ms = mirrored.at_ms or now_ms
+                age_s = max(0, now_ms - reported_ms) / 1000
                 consumer = _consumer(id, status, by_topic, age_s, here=here)
-                yield MirrorReader(consumer, None if here else _ends(by_topic, told_ms))
+                yield MirrorReader(consumer, None if here else _ends(by_topic, reported_ms))
 
 
 def _consumer(
@@ -100,12 +100,12 @@ def _consumer(
     }
     missing = {topic: "nothing of it is mirrored yet" for topic in by_topic if topic not in positions}
     if not here:
-        untold = "no worker has reported the end of its source lately"
-        missing = {**dict.fromkeys(positions, untold), **missing}
+        unreported = "no worker has reported the end of its source lately"
+        missing = {**dict.fromkeys(positions, unreported), **missing}
     stands = status["state"] in _STANDS
     # "No worker" is a known state whatever waits; "paused" is intended and not a failure.
-    said = "stopped" if status["state"] == "no worker" else None
-    reader = ReaderState(said, status["reason"] if stands else None, 0 if stands else status["workers"])
+    state = "stopped" if status["state"] == "no worker" else None
+    reader = ReaderState(state, status["reason"] if stands else None, 0 if stands else status["workers"])
     silent = {
         topic: replace(reader, silent=f"{why} ({status['reason']})" if stands else why)
         for topic, rows in by_topic.items()
@@ -123,10 +123,10 @@ def _consumer(
 def _silent(rows: Sequence[Mapping[str, Any]], age_s: float) -> str:
     """Return how long a topic's partitions have not been reported, as text, once that exceeds the limit; else
     ""."""
-    told_s = max((float(row["seen_s"]) for row in rows if row["seen_s"] is not None), default=0.0)
-    if told_s > MIRROR_SILENT_S:
-        return f"its worker has not reported for {told_s + age_s:.0f} s"
-    return f"its target has not reported for {age_s:.0f} s" if age_s > HEARD_S else ""
+    reported_s = max((float(row["seen_s"]) for row in rows if row["seen_s"] is not None), default=0.0)
+    if reported_s > MIRROR_SILENT_S:
+        return f"its worker has not reported for {reported_s + age_s:.0f} s"
+    return f"its target has not reported for {age_s:.0f} s" if age_s > REPORT_MAX_AGE_S else ""
 
 
 def _unreported(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -136,11 +136,11 @@ def _unreported(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _ends(
-    by_topic: Mapping[str, Sequence[Mapping[str, Any]]], told_ms: int
+    by_topic: Mapping[str, Sequence[Mapping[str, Any]]], reported_ms: int
 ) -> dict[str, dict[int, tuple[int, int]]]:
     return {
         topic: {
-            row["partition"]: (row["source_end"], told_ms - int(age_s * 1000))
+            row["partition"]: (row["source_end"], reported_ms - int(age_s * 1000))
             for row in rows
             if row["source_end"] is not None and (age_s := row.get("source_end_s", row["seen_s"])) is not None
         }

@@ -231,16 +231,16 @@ class Monitor:
 
     def _watch(self, consumer: Consumer, readings: Mapping[str, LagReading], now_ms: int) -> None:
         known = self.topics_of.get(consumer.id, frozenset())
-        said: dict[str | None, str] = {
+        reasons: dict[str | None, str] = {
             topic: "some of its partitions do not answer" if topic in self.topic_ids else "its topic is gone"
             for topic in consumer.positions
         }
-        said.update(consumer.missing.items())
+        reasons.update(consumer.missing.items())
         if consumer.trouble:  # its topics are unknown now, but not gone
-            said = dict.fromkeys(known or [None], consumer.trouble)
-        if not said:
-            said[None] = "it has committed nothing"
-        for topic, why_not in said.items():
+            reasons = dict.fromkeys(known or [None], consumer.trouble)
+        if not reasons:
+            reasons[None] = "it has committed nothing"
+        for topic, why_not in reasons.items():
             if topic is not None and topic.startswith("__"):
                 continue
             key = (consumer.id, topic)
@@ -253,10 +253,10 @@ class Monitor:
                     "its position is past the topic's end: check whether the topic was recreated",
                 )
             self.watched[key] = watch(before, reading, consumer.reader_of(topic), now_ms, self.rules, why_not)
-        for topic in known - said.keys():
+        for topic in known - reasons.keys():
             self.watched.pop((consumer.id, topic), None)
             self.marks.get(consumer.id, {}).pop(topic or "", None)
-        self.topics_of[consumer.id] = frozenset(said)
+        self.topics_of[consumer.id] = frozenset(reasons)
 
     def _past(self, consumer: Consumer, topic: str) -> bool:
         """Return whether the position is past the end for uncommitted readers too, who may be ahead of the

@@ -146,16 +146,16 @@ class Overview:
     cut_off: tuple[CutOff, ...] = ()
 
     @property
-    def was_heard(self) -> bool:
+    def kafka_answered(self) -> bool:
         """True once Kafka has listed its topics since this server started."""
         return self.kafka.answered_at_ms is not None
 
     @property
     def live_views(self) -> int | None:
-        told = [view for view in self.views if view.state != "unknown"]
-        if not told and (self.views or self.error is not None or not self.views_heard):
+        known = [view for view in self.views if view.state != "unknown"]
+        if not known and (self.views or self.error is not None or not self.views_heard):
             return None
-        return sum(view.state in RUNNING for view in told)
+        return sum(view.state in RUNNING for view in known)
 
     @property
     def worst_lag(self) -> SourceLag | None:
@@ -165,7 +165,7 @@ class Overview:
 
     @property
     def events(self) -> int | None:
-        return sum(topic.events for topic in self._published()) if self.was_heard else None
+        return sum(topic.events for topic in self._published()) if self.kafka_answered else None
 
     @property
     def events_per_second(self) -> float | None:
@@ -175,7 +175,7 @@ class Overview:
 
     @property
     def undecodable(self) -> int | None:
-        return sum(topic.undecodable for topic in self._published()) if self.was_heard else None
+        return sum(topic.undecodable for topic in self._published()) if self.kafka_answered else None
 
     @property
     def history(self) -> tuple[float, ...]:

@@ -158,9 +158,9 @@ class PartitionFacts:
         suspects = {tp: suspects[tp] for tp in some}
         for tp in some:
             self._of(*tp).looked_at_ms = now_ms
-        asked = Positions({tp: wait.position for tp, wait in suspects.items()})
+        positions = Positions({tp: wait.position for tp, wait in suspects.items()})
         try:
-            found = self.cluster.next_records(asked, PROBE_S)
+            found = self.cluster.next_records(positions, PROBE_S)
         except HubError as error:
             log.debug("suspects could not be looked at: %s", error.message)
             return

@@ -107,11 +107,11 @@ def reports_of(records: Mapping[str, Mapping[str, Any]]) -> tuple[ViewReport, ..
     )
 
 
-def _report_or_why_not(view: str, *said: Mapping[str, Any]) -> ViewReport:
+def _report_or_why_not(view: str, *records: Mapping[str, Any]) -> ViewReport:
     """Return one view's report, or a report in state "unknown" when its records are malformed, so that other
     views stay visible."""
     try:
-        return _report(view, *said)
+        return _report(view, *records)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         return ViewReport(
             view, "unknown", f"its records in _hub.progress are not understood: {error!r}"[:300]
@@ -122,18 +122,18 @@ def _report(
     view: str,
     state: Mapping[str, Any],
     progress: Mapping[str, Any],
-    seen: Mapping[str, Any],
+    observed: Mapping[str, Any],
     applied: Mapping[str, Any],
-    told: Mapping[str, Any],
+    reported: Mapping[str, Any],
 ) -> ViewReport:
     positions = _positions(progress["sources"]) if "sources" in progress else None
     committed_at_ms = progress.get("committed_at_ms")
     if state.get("state") == "realtime" and positions is not None:
-        positions = positions.advanced(_positions(seen.get("sources", {})))
-        committed_at_ms = max(committed_at_ms or 0, seen.get("at_ms", 0))
-    unapplied = (told.get("committed_at_ms") or 0) > (committed_at_ms or 0)
+        positions = positions.advanced(_positions(observed.get("sources", {})))
+        committed_at_ms = max(committed_at_ms or 0, observed.get("at_ms", 0))
+    unapplied = (reported.get("committed_at_ms") or 0) > (committed_at_ms or 0)
     if unapplied:
-        committed_at_ms = told["committed_at_ms"]
+        committed_at_ms = reported["committed_at_ms"]
     return ViewReport(
         view,
         state.get("state") or progress.get("mode") or "starting",

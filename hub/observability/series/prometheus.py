@@ -62,19 +62,19 @@ class PrometheusSeries:
             at_s, points = self._cache.get((query, window), (now_s - CACHED_S, []))
         if now_s - at_s < CACHED_S:
             return points
-        points = self._asked(query, window, deadline_s)
+        points = self._query(query, window, deadline_s)
         with self._cache_lock:
             self._cache[query, window] = (now_s, points)
             while len(self._cache) > CACHED:
                 self._cache.popitem(last=False)
         return points
 
-    def _asked(self, query: str, window: Window, deadline_s: float) -> Points:
+    def _query(self, query: str, window: Window, deadline_s: float) -> Points:
         left_s = deadline_s - self.now_s()
         if left_s <= 0:
             raise self._trouble(f"no answer within {self.timeout_s:g} s")
         # A point stands for the bucket that begins there, so it is evaluated at the bucket's end.
-        asked: dict[str, str | float] = {
+        parameters: dict[str, str | float] = {
             "query": query,
             "start": (window.start_ms + window.step_ms) / 1000,
             "end": window.end_ms / 1000,
@@ -83,15 +83,15 @@ class PrometheusSeries:
         try:
             body = bytearray()
             address = f"{self.url.rstrip('/')}/api/v1/query_range"
-            with httpx2.stream("GET", address, params=asked, timeout=left_s) as answer:
+            with httpx2.stream("GET", address, params=parameters, timeout=left_s) as answer:
                 for part in answer.iter_bytes():
                     body += part
                     if len(body) > MOST_BYTES or self.now_s() > deadline_s:
                         raise self._trouble(f"its answer is over {MOST_BYTES} bytes or {self.timeout_s:g} s")
-            told = orjson.loads(body)
-            if told.get("status") != "success":
-                raise self._trouble(f"HTTP {answer.status_code} ({str(told.get('error'))[:200]})")
-            return _parsed(told["data"]["result"], window)
+            answer_body = orjson.loads(body)
+            if answer_body.get("status") != "success":
+                raise self._trouble(f"HTTP {answer.status_code} ({str(answer_body.get('error'))[:200]})")
+            return _parsed(answer_body["data"]["result"], window)
         except httpx2.TimeoutException:
             raise self._trouble(f"no answer within {self.timeout_s:g} s") from None
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:

@@ -92,7 +92,7 @@ class SeriesReader:
     ) -> SeriesAnswer:
         """Return the series. Raises CallerError, Forbidden, PeerError."""
         for about in objects:
-            require_seen(about)
+            require_visible(about)
         chosen = checked_metrics(objects, metrics)
         names = [(about, name) for about in objects for name in chosen if name in METRICS[about.kind]]
         window = window_of(wanted, self.now_ms(), self.sample_ms)
@@ -182,7 +182,7 @@ def sees(about: SeriesObject) -> bool:
             return may(Action.read, HUB_ITSELF)
 
 
-def require_seen(about: SeriesObject) -> None:
+def require_visible(about: SeriesObject) -> None:
     """Raise Forbidden with the missing grant, or Unauthenticated, unless the caller sees the object."""
     for needed in _grants(about):
         require(*needed)

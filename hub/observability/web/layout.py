@@ -238,8 +238,8 @@ def range_links(path: str, parameters: Mapping[str, object]) -> tuple[RangeLink,
 def address(path: str, parameters: Mapping[str, object], /, **changes: object) -> str:
     """Return the path with its parameters, some of them changed. Empty ones are omitted; multiple values
     are repeated."""
-    said = {**parameters, **changes}
+    merged = {**parameters, **changes}
     text = urlencode(
-        {name: value for name, value in said.items() if value not in ("", None, 0, ())}, doseq=True
+        {name: value for name, value in merged.items() if value not in ("", None, 0, ())}, doseq=True
     )
     return f"{path}?{text}" if text else path

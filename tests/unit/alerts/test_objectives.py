@@ -371,7 +371,7 @@ def test_each_rule_is_judged_by_what_the_server_asks(tmp_path: Path) -> None:
     """A rule without a source would be listed and have a runbook, but never fire."""
     memory: Any = SimpleNamespace(
         store_trouble=lambda: None,
-        store_heard=True,
+        store_answered=True,
         rows=tuple,
         round_s=1.0,
         error=None,

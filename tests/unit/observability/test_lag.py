@@ -126,9 +126,9 @@ def test_a_week_of_anchors_stays_small_and_a_tenth_fine() -> None:
     ring: Ring = ()
     for poll in range(60 * 60 * 24 * 7 // 10):
         ring = observed(ring, poll + 1, NOW + poll * 10_000, NOW + poll * 10_000)
-    now = ring[-1].seen_ms
+    now = ring[-1].observed_ms
     assert len(ring) <= LIMIT
-    assert ring[0].seen_ms < NOW + 86_400_000
+    assert ring[0].observed_ms < NOW + 86_400_000
     for position in range(ring[0].end, ring[-1].end, 97):
         lag = lag_of(ring, position, now)
         assert lag.error_s is not None
@@ -140,7 +140,7 @@ def test_a_clock_of_ours_that_is_set_back_makes_nothing_older_or_younger_than_it
     ring = observed(ring, 20, NOW - 3_600_000, NOW - 3_599_990)  # an hour back, and ten came
     ring = observed(ring, 20, NOW - 3_500_000, NOW - 3_499_990)
     assert [each.end for each in ring] == [10, 20]
-    assert all(a.seen_ms <= b.seen_ms and a.still_ms <= b.still_ms for a, b in pairwise(ring))
+    assert all(a.observed_ms <= b.observed_ms and a.still_ms <= b.still_ms for a, b in pairwise(ring))
     found = arrival(ring, 15)
     assert found.after_ms is not None and found.until_ms is not None and found.after_ms <= found.until_ms
     low_s, high_s, _ = found.waited(15, NOW - 3_400_000)
@@ -169,7 +169,7 @@ def test_what_came_evenly_is_placed_where_it_came() -> None:
     for poll in range(30):
         ring = observed(ring, poll * 100, NOW + poll * 10_000, NOW + poll * 10_000)
     for position in range(2_900):
-        lag = lag_of(ring, position, ring[-1].seen_ms)
+        lag = lag_of(ring, position, ring[-1].observed_ms)
         truth = (2_900 - position - 0.5) / 10
         assert lag.high_s is not None and lag.error_s is not None
         assert lag.high_s - lag.low_s == 10

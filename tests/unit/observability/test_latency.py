@@ -57,14 +57,14 @@ def readable(rows: Sequence[LatencyRow], store: str = "serving") -> LatencyRow:
 
 def test_a_row_tells_of_the_last_minutes_only() -> None:
     tracks = Tracks()
-    tracks.hear({"latency:serving": told([9.0] * 5, NOW + 1_000)}, NOW + 1_000)
+    tracks.take_reports({"latency:serving": told([9.0] * 5, NOW + 1_000)}, NOW + 1_000)
     first = readable(rows_of(tracks, ["v"], [], NOW + 1_000))
     assert (first.events, first.within) == (5, 0.0)  # it began a second ago: all of it is of now
     spans = [9.0] * 5
     for step in range(1, 60):
         spans = [*spans, 1.0]
         at_ms = NOW + step * 10_000
-        tracks.hear({"latency:serving": told(spans, at_ms)}, at_ms)
+        tracks.take_reports({"latency:serving": told(spans, at_ms)}, at_ms)
     last = readable(rows_of(tracks, ["v"], [], NOW + 590_000))
     assert last.within == 1.0
     assert last.total == 64
@@ -74,10 +74,12 @@ def test_a_row_tells_of_the_last_minutes_only() -> None:
 
 def test_counts_of_hours_before_the_server_started_are_not_of_now() -> None:
     tracks = Tracks()
-    tracks.hear({"latency:serving": told([9.0] * 1_000, NOW, since_ms=NOW - 86_400_000)}, NOW)
+    tracks.take_reports({"latency:serving": told([9.0] * 1_000, NOW, since_ms=NOW - 86_400_000)}, NOW)
     assert readable(rows_of(tracks, ["v"], [], NOW)).events == 0
     # Another applier since: whatever it has counted is new, were it more than before.
-    tracks.hear({"latency:serving": told([1.0] * 1_200, NOW + 5_000, since_ms=NOW + 1_000)}, NOW + 5_000)
+    tracks.take_reports(
+        {"latency:serving": told([1.0] * 1_200, NOW + 5_000, since_ms=NOW + 1_000)}, NOW + 5_000
+    )
     row = readable(rows_of(tracks, ["v"], [], NOW + 5_000))
     assert (row.events, row.within) == (1_200, 1.0)
 
@@ -88,7 +90,7 @@ def test_not_measured_is_not_zero_and_a_dead_view_is_not_healthy() -> None:
     assert unknown.events is unknown.p50_s is unknown.freshness_s is None
     assert unknown.state == LagState.UNKNOWN
     assert line(json.loads(json.dumps(shown(unknown))))["events"] == "–"
-    tracks.hear({"latency:serving": told([0.1] * 100, NOW)}, NOW)
+    tracks.take_reports({"latency:serving": told([0.1] * 100, NOW)}, NOW)
     lags = [lag("applier", LagState.OK, 0.0), lag("view", LagState.STOPPED, 400.0)]
     row = readable(rows_of(tracks, ["v"], lags, NOW + 1_000))
     assert row.p99_s is not None and row.p99_s < 0.2  # its past is fine
@@ -105,14 +107,14 @@ def shown(row: LatencyRow) -> dict[str, Any]:
 
 def test_a_quantile_beyond_the_last_bucket_is_shown_as_more() -> None:
     tracks = Tracks()
-    tracks.hear({"latency:serving": told([math.inf] * 3, NOW)}, NOW)
+    tracks.take_reports({"latency:serving": told([math.inf] * 3, NOW)}, NOW)
     row = readable(rows_of(tracks, ["v"], [], NOW))
     assert line(shown(row))["p50"] == "> 30 min"
 
 
 def test_what_is_no_record_of_ours_is_left_out() -> None:
     tracks = Tracks()
-    tracks.hear({"latency:serving": {"views": 3}, "latency:x": {}, "state:v": {}}, NOW)
+    tracks.take_reports({"latency:serving": {"views": 3}, "latency:x": {}, "state:v": {}}, NOW)
     assert tracks.series == {}
 
 
@@ -203,10 +205,10 @@ def at(offset: int) -> Positions:
 def test_a_push_of_rows_that_name_no_events_is_measured_by_the_sampled_ones() -> None:
     facts = Facts()
     made = board(facts)
-    made.told("v", 1, at(5), at(9))  # not reported yet that its rows name no events
+    made.record_progress("v", 1, at(5), at(9))  # not reported yet that its rows name no events
     facts.records = {"latency:serving": told([0.3], NOW, sampled=True)}
     made.step()
-    made.told("v", 1, at(9), at(12))
+    made.record_progress("v", 1, at(9), at(12))
     named = [["t", 0, 8, NOW - 9_000], ["t", 0, 11, NOW - 700], ["t", 0, 20, NOW - 400]]
     facts.records = {"latency:serving": told([0.3], NOW, sampled=True, named=named)}
     made.step()
@@ -215,7 +217,7 @@ def test_a_push_of_rows_that_name_no_events_is_measured_by_the_sampled_ones() ->
     # Offset 8 was pushed before the view was followed, 20 was not pushed yet.
     assert (rows["pushed"].total, rows["pushed"].sampled) == (1, True)
     assert made.counted[Series("v", "pushed", "", "live")].within(1.0) == 1.0
-    made.told("v", 1, at(12), at(30))
+    made.record_progress("v", 1, at(12), at(30))
     made.step()
     made.step()
     assert {row.stage: row for row in made.rows()}["pushed"].total == 2
@@ -225,21 +227,21 @@ def test_each_subscriber_counts_and_a_slow_one_is_waited_for() -> None:
     pushes, place = Pushes(), TopicPartition("t", 0)
     pushes.named("v", place, 3, 100, 1_000)  # no subscriber yet
     for subscriber in range(MOST_SUBSCRIBERS + 1):
-        pushes.told("v", subscriber, CoveredUpTo(at(0), at(2), 1_000))
+        pushes.record_progress("v", subscriber, CoveredUpTo(at(0), at(2), 1_000))
     pushes.named("v", place, 3, 100, 1_000)
     pushes.named("v", place, 3, 100, 1_000)
     assert pushes.met(1_000) == []
     for subscriber in range(MOST_SUBSCRIBERS + 1):
-        pushes.told("v", subscriber, CoveredUpTo(at(2), at(4), 1_000 + subscriber))
-    pushes.told("v", 0, CoveredUpTo(at(4), at(9), 2_000))
+        pushes.record_progress("v", subscriber, CoveredUpTo(at(2), at(4), 1_000 + subscriber))
+    pushes.record_progress("v", 0, CoveredUpTo(at(4), at(9), 2_000))
     met = pushes.met(2_000)
     assert met == [Pushed("v", 100, 1_000 + each) for each in range(MOST_SUBSCRIBERS)]
     assert pushes.met(2_000) == []
     # Those of before have left: one that comes now is followed.
     late = 3_000 + PATIENCE_MS
-    pushes.told("v", 99, CoveredUpTo(at(2), at(9), late))
+    pushes.record_progress("v", 99, CoveredUpTo(at(2), at(9), late))
     assert pushes.met(late) == [Pushed("v", 100, late)]
-    pushes.told("v", 98, CoveredUpTo(at(2), at(9), late))
+    pushes.record_progress("v", 98, CoveredUpTo(at(2), at(9), late))
     assert pushes.met(late) == []  # the event was named too long ago
     pushes.forget(["other"])
     assert pushes.views == {}
@@ -247,7 +249,7 @@ def test_each_subscriber_counts_and_a_slow_one_is_waited_for() -> None:
 
 def test_what_lay_in_a_partition_before_it_was_covered_is_no_push() -> None:
     pushes, place = Pushes(), TopicPartition("t", 1)
-    pushes.told("v", 1, CoveredUpTo(at(0), Positions.of([("t", 0, 4), ("t", 1, 10)]), 1_000))
+    pushes.record_progress("v", 1, CoveredUpTo(at(0), Positions.of([("t", 0, 4), ("t", 1, 10)]), 1_000))
     pushes.named("v", place, 3, 100, 1_000)
     assert pushes.met(1_000) == []
 
@@ -334,12 +336,14 @@ def test_a_traced_event_is_the_exemplar_of_its_series_and_of_its_bucket() -> Non
 def test_who_is_silent_is_told_by_our_clock_alone() -> None:
     tracks = Tracks()
     for tick in range(4):  # its clock is an hour behind
-        tracks.hear({"latency:serving": told([0.1], NOW - 3_600_000 + tick * 5_000)}, NOW + tick * 5_000)
+        tracks.take_reports(
+            {"latency:serving": told([0.1], NOW - 3_600_000 + tick * 5_000)}, NOW + tick * 5_000
+        )
     assert not readable(rows_of(tracks, ["v"], [], NOW + 15_000)).silent
     tracks = Tracks()
     ahead = {"latency:serving": told([0.1], NOW + 3_600_000)}
     for tick in range(60):  # and of a dead one, an hour ahead
-        tracks.hear(ahead, NOW + tick * 5_000)
+        tracks.take_reports(ahead, NOW + tick * 5_000)
     assert readable(rows_of(tracks, ["v"], [], NOW + 300_000)).silent
 
 

@@ -317,7 +317,7 @@ def test_a_store_that_cannot_be_read_is_an_alert_and_a_series_of_its_own(stage: 
 
     def seen() -> list[tuple[str, str]]:
         collector = stage.collector
-        (found,) = observe_store(collector.store_trouble(), RuleChanges(), heard=collector.store_heard)
+        (found,) = observe_store(collector.store_trouble(), RuleChanges(), answered=collector.store_answered)
         return [(each.verdict.name, each.detail) for each in found.observations]
 
     def series() -> list[float]:

@@ -240,20 +240,20 @@ def _summary(
     count: int,
 ) -> str:
     """Describe a chart: the newest, smallest and largest value of each line, and the unknown share."""
-    said = []
+    sentences = []
     for title, found in lines:
         known = [value for value in found.values if value is not None]
         if known:
             newest, low, high = (
                 labeled(value, metric.unit) for value in (_newest(found.values), min(known), max(known))
             )
-            said.append(f"{title} {newest} now, from {low} to {high}")
+            sentences.append(f"{title} {newest} now, from {low} to {high}")
         else:
-            said.append(f"{title} is not known")
+            sentences.append(f"{title} is not known")
     missing = sum(after - first for first, after in _shown_gaps(unknown, count))
     if missing:
-        said.append(f"{round(100 * missing / count)} % of the time is not known")
-    return f"{panel.title}: {'; '.join(said) or 'nothing is known'}."
+        sentences.append(f"{round(100 * missing / count)} % of the time is not known")
+    return f"{panel.title}: {'; '.join(sentences) or 'nothing is known'}."
 
 
 def _data(

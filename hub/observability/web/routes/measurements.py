@@ -86,8 +86,10 @@ def chart_routes(sources: PageSources) -> APIRouter:
             charts = charts_of(objects, answer, lambda kind: _all_of(sources.series, kind, range))
         except HubError as error:
             return html("charts/charts.html", error=error)
-        asked, count = {"of": of, "range": range}, len(answer.window.times)
-        return html("charts/charts.html", error=None, answer=answer, charts=charts, asked=asked, count=count)
+        parameters, count = {"of": of, "range": range}, len(answer.window.times)
+        return html(
+            "charts/charts.html", error=None, answer=answer, charts=charts, asked=parameters, count=count
+        )
 
     @router.get("/ui/charts/numbers", include_in_schema=False)
     def numbers_part(of: Of, range: Text = "") -> Response:

@@ -129,5 +129,5 @@ def _summary(wanted: MessageQuery, found: FoundMessages, bounds: BrowseBounds, n
 
 def _ranges(scanned: Sequence[ScannedOffsets]) -> str:
     some = [each for each in scanned if each.next > each.first]
-    told = ", ".join(f"partition {each.partition}: {each.first}–{each.next - 1}" for each in some[:4])
-    return told + (f" and {len(some) - 4} partitions more" if len(some) > 4 else "") or "no offsets"
+    ranges = ", ".join(f"partition {each.partition}: {each.first}–{each.next - 1}" for each in some[:4])
+    return ranges + (f" and {len(some) - 4} partitions more" if len(some) > 4 else "") or "no offsets"

@@ -58,8 +58,17 @@ class SchemaDraft:
             "references": [each.as_json() for each in self.references],
         }
         url = f"http://localhost:8080/subjects/{self.subject}/versions"
-        words = ["curl", "-X", "POST", url, "-H", "content-type: application/json", "-d", json.dumps(body)]
-        return shlex.join(words)
+        arguments = [
+            "curl",
+            "-X",
+            "POST",
+            url,
+            "-H",
+            "content-type: application/json",
+            "-d",
+            json.dumps(body),
+        ]
+        return shlex.join(arguments)
 
 
 @dataclass(frozen=True, slots=True)

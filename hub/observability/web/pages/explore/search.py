@@ -53,7 +53,7 @@ def search_page(
     words = q.lower().split()[:20]
     if not words:
         return SearchPage(q, 0, (), missing)
-    if not overview.was_heard:
+    if not overview.kafka_answered:
         missing += ("topics: Kafka has not listed them yet",)
     if overview.error is not None:
         missing += (f"views: {overview.error}",)
@@ -93,9 +93,9 @@ def _subject(match: Match) -> Hit:
 
 
 def _topics(words: Sequence[str], overview: Overview, tree: Mapping[str, TopicSpec]) -> list[Hit]:
-    seen = {line.name for line in overview.topics}
+    existing = {line.name for line in overview.topics}
     found = []
-    for name in sorted(seen | tree.keys()):
+    for name in sorted(existing | tree.keys()):
         spec = tree.get(name)
         texts = [("name", name)]
         if spec is not None:
@@ -103,7 +103,7 @@ def _topics(words: Sequence[str], overview: Overview, tree: Mapping[str, TopicSp
         hit = _hit(
             "topic", name, f"/topics/{quote(name)}", texts, words, spec.doc if spec is not None else ""
         )
-        if hit is not None and name in seen:
+        if hit is not None and name in existing:
             found.append(hit)
     return sorted(found, key=lambda hit: (-hit.score, hit.name))
 

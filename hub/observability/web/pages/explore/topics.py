@@ -148,7 +148,7 @@ def listing(
         pager,
         tuple(owners[:_MOST_CHOICES]),
         tuple(sorted({tag for spec in tree.values() for tag in spec.tags})[:_MOST_CHOICES]),
-        asked=overview.was_heard,
+        asked=overview.kafka_answered,
     )
 
 

@@ -38,5 +38,5 @@ def workbench_page(overview: Overview, q: str, sql: str, chosen: Sequence[str]) 
         q,
         sql,
         tuple(first),
-        overview.was_heard,
+        overview.kafka_answered,
     )

@@ -77,7 +77,7 @@ def cluster_page(
 ) -> ClusterPage:
     """Return the page's values. ``sees``: whether a topic's name may be shown; other topics are only
     counted."""
-    heard = health.answered_at_ms is not None
+    answered = health.answered_at_ms is not None
     sizes = [size for each in health.brokers if (size := each.bytes) is not None]
     troubles = tuple(each for each in health.troubles if sees(each.topic))[:MOST_TROUBLES]
     return ClusterPage(
@@ -85,10 +85,10 @@ def cluster_page(
         health.error,
         health.answered_at_ms,
         bootstrap,
-        health.topics if heard else None,
-        health.partitions if heard else None,
-        health.offline if heard else None,
-        health.under_replicated if heard else None,
+        health.topics if answered else None,
+        health.partitions if answered else None,
+        health.offline if answered else None,
+        health.under_replicated if answered else None,
         health.away,
         sum(sizes) if sizes else None,
         health.brokers[:MOST_BROKERS],

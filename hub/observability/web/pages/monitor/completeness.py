@@ -275,8 +275,8 @@ def row_of(audited: TopicCountsRow, heat: MinuteGrid | None, columns: Sequence[i
             elif state_of(stretch)[0] in (CellState.GAP, CellState.DUPLICATES):
                 elsewhere = max(at_ms, elsewhere or 0)
     cells = tuple(cell_of(heat, by_column.get(at_ms, ()), at_ms, step_ms) for at_ms in columns)
-    seen = any(each.state in (CellState.GAP, CellState.DUPLICATES) for each in cells)
-    timeless = audited.state in _TROUBLE and not seen and elsewhere is None
+    has_trouble = any(each.state in (CellState.GAP, CellState.DUPLICATES) for each in cells)
+    timeless = audited.state in _TROUBLE and not has_trouble and elsewhere is None
     return GridRow(
         audited.topic,
         branch,
@@ -284,7 +284,7 @@ def row_of(audited: TopicCountsRow, heat: MinuteGrid | None, columns: Sequence[i
         audited.state,
         audited.cause,
         cells,
-        None if seen else elsewhere,
+        None if has_trouble else elsewhere,
         "" if elsewhere is None or elsewhere + step_ms > _LATEST_MS else minute(elsewhere + step_ms),
         audited.cause if timeless else "",
     )

@@ -144,8 +144,8 @@ def state_of(stretch: MinuteRange) -> tuple[CellState, str]:
         return CellState.DUPLICATES, f"{_records(stretch.repeated)} in the log already"
     for side in stretch.sides:
         if side.state in ("UNKNOWN", "OPEN"):
-            said = side.why or f"{_records(side.waiting)} not compared yet"
-            return CellState.UNKNOWN, f"{side.kind} {side.instance}: {said}"
+            cause = side.why or f"{_records(side.waiting)} not compared yet"
+            return CellState.UNKNOWN, f"{side.kind} {side.instance}: {cause}"
     if not stretch.sides and stretch.records:
         return CellState.UNKNOWN, "counted in the log, with nothing to compare"
     holes = [

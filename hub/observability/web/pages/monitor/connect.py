@@ -48,7 +48,7 @@ def connect_page(connect: Connect | None, q: str, state: str, number: int = 1) -
     fit = [one for one in named if state in ("", one.state)]
     pager = paged(len(fit), number, PAGE)
     counts = tuple((each.value, sum(one.state is each for one in named)) for each in ConnectState)
-    heard = connect is not None and connect.connectors_by_state is not None
+    answered = connect is not None and connect.connectors_by_state is not None
     return ConnectPage(
         None if connect is None else ConnectFacts(connect.state, connect.workers),
         q,
@@ -56,7 +56,7 @@ def connect_page(connect: Connect | None, q: str, state: str, number: int = 1) -
         tuple(fit[pager.first : pager.last]),
         tuple(each for each in counts if each[1]),
         len(fit),
-        len(every) if heard else None,
+        len(every) if answered else None,
         pager,
     )
 

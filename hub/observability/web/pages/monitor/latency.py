@@ -43,9 +43,9 @@ class LatencyPage:
 
 def checked(wanted: LatencyFilter) -> LatencyFilter:
     """Return the filter. Raises CallerError for an unknown stage or origin."""
-    for what, said, known in (("stage", wanted.stage, STAGES), ("origin", wanted.origin, ORIGINS)):
-        if said and said not in known:
-            raise CallerError(f'"{said[:30]}" is not a valid {what}', hint=f"one of: {', '.join(known)}")
+    for what, value, values in (("stage", wanted.stage, STAGES), ("origin", wanted.origin, ORIGINS)):
+        if value and value not in values:
+            raise CallerError(f'"{value[:30]}" is not a valid {what}', hint=f"one of: {', '.join(values)}")
     return wanted
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from hub.observability.format import count, seconds
 
 SILENT_S = 10.0
-HEARD_S = 60.0  # the source's ends are read every few seconds
+REPORT_MAX_AGE_S = 60.0  # the source's ends are read every few seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +71,10 @@ def _lacking(status: Mapping[str, Any]) -> ChecklistItem:
         )
     if not ends_of_now(status):
         return _unknown("The target has all that was seen at the source; what came since is not known")
-    heard_s = status.get("source_heard_s")
-    if heard_s is not None and heard_s > HEARD_S:
+    reported_s = status.get("source_heard_s")
+    if reported_s is not None and reported_s > REPORT_MAX_AGE_S:
         return _unknown(
-            f"The target has all records that the source had {seconds(heard_s)} ago; the source "
+            f"The target has all records that the source had {seconds(reported_s)} ago; the source "
             "has not reported since"
         )
     return _ok("The target has every record of the source")

@@ -130,8 +130,8 @@ def left_behind_lines(status: Mapping[str, Any], most: int | None = None) -> Ite
     if most is not None and len(rows) > most:
         yield f"{len(rows) - most} partitions more: hub mirror status {status['mirror']}"
     if not known:
-        heard = status.get("lost_heard_at_ms")
-        when = "never reported" if heard is None else f"last reported at {_clock(heard)}"
+        reported_ms = status.get("lost_heard_at_ms")
+        when = "never reported" if reported_ms is None else f"last reported at {_clock(reported_ms)}"
         yield (
             f"how much stayed at {source} is unknown: it did not answer and {when}. Start it again: "
             "hub mirror status then"

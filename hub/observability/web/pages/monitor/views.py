@@ -139,7 +139,7 @@ def view_page(
             hint=f'did you mean "{guess}"?' if guess else "all that there are: /views",
         )
     served = versions.get("served")
-    told = tuple(versions.get("versions", ()))
+    versions_shown = tuple(versions.get("versions", ()))
     return ViewPage(
         line,
         tuple(about.get("fields", ())),
@@ -148,10 +148,10 @@ def view_page(
         str(about.get("positions", "")),
         tuple(about.get("stores", ())),
         about.get("cut"),
-        tuple({key: value for key, value in each.items() if key != "text"} for each in told),
+        tuple({key: value for key, value in each.items() if key != "text"} for each in versions_shown),
         served,
         versions.get("refusal"),
-        next((str(each["text"]) for each in told if each["number"] == served), ""),
+        next((str(each["text"]) for each in versions_shown if each["number"] == served), ""),
         ways(
             name,
             tuple(about.get("indexes", ())),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hub.observability.overview.mirror_readers import MIRRORS_STALE_MS
-from hub.observability.web.pages.monitor.mirror_checks import HEARD_S, ends_of_now, handed_over
+from hub.observability.web.pages.monitor.mirror_checks import REPORT_MAX_AGE_S, ends_of_now, handed_over
 from hub.observability.web.pages.monitor.mirrors import MirrorFacts
 
 Status = Mapping[str, Any]
@@ -151,7 +151,7 @@ def _region(name: str, known: MirrorFacts, why: str) -> Region:
     acting = {
         str(home): str(at) for each in known.mirrors for home, at in each.get("acting", {}).items() if not why
     }
-    state, reason = ("unknown", why) if why else _heard(name, known.mirrors)
+    state, reason = ("unknown", why) if why else _reported_state(name, known.mirrors)
     served_by = acting.get(name, "")
     return Region(
         name,
@@ -163,7 +163,7 @@ def _region(name: str, known: MirrorFacts, why: str) -> Region:
     )
 
 
-def _heard(name: str, statuses: Sequence[Status]) -> tuple[str, str]:
+def _reported_state(name: str, statuses: Sequence[Status]) -> tuple[str, str]:
     """Return state and reason of a cluster. Its answer to anybody counts."""
     to = [each for each in statuses if each.get("target") == name]
     ages = [
@@ -171,11 +171,11 @@ def _heard(name: str, statuses: Sequence[Status]) -> tuple[str, str]:
         for each in statuses
         if each.get("source") == name and "workers" in each
     ]
-    heard_s = min((age for age in ages if age is not None), default=None)
-    if any("workers" in each for each in to) or (heard_s is not None and heard_s <= HEARD_S):
+    reported_s = min((age for age in ages if age is not None), default=None)
+    if any("workers" in each for each in to) or (reported_s is not None and reported_s <= REPORT_MAX_AGE_S):
         return "answers", ""
     if to:
         return "silent", str(to[0].get("reason", ""))
-    if heard_s is not None:
-        return "silent", f"its last report was {heard_s:.0f} s ago"
+    if reported_s is not None:
+        return "silent", f"its last report was {reported_s:.0f} s ago"
     return "unknown", "nothing was heard of it"

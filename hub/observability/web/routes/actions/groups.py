@@ -40,7 +40,7 @@ def group_routes(sources: PageSources) -> APIRouter:
             raise NotFound("this server resets no groups", hint="hub group --help")
         return sources.groups
 
-    def asked(group: str, topics: list[str] | None, to: str) -> ResetRequest:
+    def checked_request(group: str, topics: list[str] | None, to: str) -> ResetRequest:
         return reset_request(group, topics or (), to, sources.now_ms())
 
     @pages.page("/groups/{group:path}/offsets", "monitor/group.html")
@@ -48,13 +48,13 @@ def group_routes(sources: PageSources) -> APIRouter:
         """Positions of a consumer group; with ``to`` the plan of their reset. Changes nothing. ``topic``:
         TOPIC or TOPIC:0,2, repeated; separated by blanks too."""
         named = [word for each in topic or () for word in each.split()]
-        return groups().plan(asked(group, named, to))
+        return groups().plan(checked_request(group, named, to))
 
     @pages.routes.post("/api/groups/{group:path}/offsets", tags=["pages"], response_model=None)
     def reset_group(group: str, body: GroupReset) -> ResetPlan:
         """Reset the positions of a group without members, and return the plan that was carried out. With
         ``dry_run`` return the plan alone."""
-        request = asked(group, body.topics, body.to)
+        request = checked_request(group, body.topics, body.to)
         if body.dry_run:
             return groups().plan(request)
         return groups().reset(request, body.plan or None)
@@ -62,7 +62,7 @@ def group_routes(sources: PageSources) -> APIRouter:
     @pages.routes.post("/groups/{group:path}/offsets", include_in_schema=False)
     async def reset(request: Request, group: str) -> Response:
         def act(values: PostedForm) -> None:
-            wanted = asked(group, values.get("topic", "").split(), values.get("to", ""))
+            wanted = checked_request(group, values.get("topic", "").split(), values.get("to", ""))
             groups().reset(wanted, values.get("plan", ""))
 
         return await pages.carried_out(request, act, f"/groups/{quote(group, safe='')}/offsets?done=1")

@@ -52,7 +52,7 @@ def schema_editor_routes(sources: PageSources) -> APIRouter:
     @pages.page("/schema-editor/{subject:path}", _TEMPLATE)
     def edit(request: Request, subject: str) -> editor.SchemaEditor:
         """Editor of a subject: its newest version as a draft. Changes nothing."""
-        _require_seen(subject, ())
+        _require_visible(subject, ())
         return ask(sources.registry, lambda registry: editor.opened(registry, subject))
 
     @pages.routes.post("/api/schema-editor/{subject:path}", tags=["pages"], response_model=None)
@@ -92,7 +92,7 @@ def _node(sources: PageSources) -> RegistersSchemas:
     return sources.schemas
 
 
-def _require_seen(subject: str, references: tuple[Reference, ...]) -> None:
+def _require_visible(subject: str, references: tuple[Reference, ...]) -> None:
     """Raise Forbidden for a subject that the caller may not write, or a reference that they may not see."""
     require(Action.write, Resource(Kind.subject, subject))
     for each in references:
@@ -101,7 +101,7 @@ def _require_seen(subject: str, references: tuple[Reference, ...]) -> None:
 
 def _checked(sources: PageSources, draft: editor.SchemaDraft) -> editor.SchemaEditor:
     """Return the page with the check of a draft, and with who reads its topic."""
-    _require_seen(draft.subject, draft.references)
+    _require_visible(draft.subject, draft.references)
     check = editor.checked(_node(sources), draft)
     page = ask(sources.registry, lambda registry: editor.opened(registry, draft.subject, draft))
     impact = schemas.impact_of(
@@ -117,7 +117,7 @@ def _checked(sources: PageSources, draft: editor.SchemaDraft) -> editor.SchemaEd
 
 def _registered(sources: PageSources, draft: editor.SchemaDraft, digest: str | None) -> editor.SchemaEditor:
     """Register a draft, and return the page with its version. Raises Conflict, RequestRefused, PeerError."""
-    _require_seen(draft.subject, draft.references)
+    _require_visible(draft.subject, draft.references)
     node = _node(sources)
     editor.require_checked(editor.checked(node, draft), digest, draft.subject)
     topic = node.read(lambda registry: editor.opened(registry, draft.subject, draft).topic)
