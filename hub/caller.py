@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from hub.errors import CallerError, PeerError
-from hub.masking.shape import OPEN, SeenShape
+from hub.masking.shape import OPEN, Visibility
 
 
 class Action(StrEnum):
@@ -97,7 +97,7 @@ class Caller:
     way: str = ""
     for_others: bool = False
     is_person: bool = False
-    shape: Callable[[Resource], SeenShape] = field(default=lambda _what: OPEN, repr=False)
+    shape: Callable[[Resource], Visibility] = field(default=lambda _what: OPEN, repr=False)
     is_masked: bool = False
 
 
@@ -163,13 +163,13 @@ def reads_all(topics: Iterable[str] = (), views: Iterable[str] = ()) -> None:
         require(Action.read, Resource(Kind.view, view))
 
 
-def seen_topic(name: str) -> SeenShape:
+def topic_visibility(name: str) -> Visibility:
     """Return what the caller sees of a topic's records. Raises PeerError while that is not known."""
     caller = CALLER.get()
     return OPEN if caller is None or not caller.is_masked else caller.shape(Resource(Kind.topic, name))
 
 
-def seen_view(name: str) -> SeenShape:
+def view_visibility(name: str) -> Visibility:
     """Return what the caller sees of a view's rows. Raises PeerError while that is not known."""
     caller = CALLER.get()
     return OPEN if caller is None or not caller.is_masked else caller.shape(Resource(Kind.view, name))
@@ -180,7 +180,7 @@ def shows_keys(view: str) -> bool:
     if not reads_view(view):
         return False
     try:
-        shape = seen_view(view)
+        shape = view_visibility(view)
     except PeerError:
         return False
     return shape.is_open or (shape.key.form == "shown" and not shape.rows and not shape.closed)
@@ -189,7 +189,7 @@ def shows_keys(view: str) -> bool:
 def shows_all(view: str) -> bool:
     """Return whether the caller sees all rows of the view with all fields; False where that is not known."""
     try:
-        return reads_view(view) and seen_view(view).is_open
+        return reads_view(view) and view_visibility(view).is_open
     except PeerError:
         return False
 
@@ -198,7 +198,7 @@ def shows_records(topic: str) -> bool:
     """Return whether the caller sees all records of the topic with all fields; False where that is not
     known."""
     try:
-        return seen_topic(topic).is_open
+        return topic_visibility(topic).is_open
     except PeerError:
         return False
 

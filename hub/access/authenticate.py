@@ -83,8 +83,8 @@ class Proxies:
         '192.0.2.9'
         """
         found = peer
-        for said in reversed(",".join(forwarded).split(",")):
-            address = _without_port(said.strip())
+        for entry in reversed(",".join(forwarded).split(",")):
+            address = _without_port(entry.strip())
             if not self.trusts(found) or len(address) > _MOST_ADDRESS or _parsed(address) is None:
                 break
             found = address
@@ -144,29 +144,30 @@ class Authenticator:
     def __post_init__(self) -> None:
         self.oidc = OidcCallers(self.access, self.key, now_s=lambda: self.now_s())
 
-    async def known(self, asked: AuthRequest, rules: AccessRules) -> AuthenticatedCaller:
+    async def known(self, auth_request: AuthRequest, rules: AccessRules) -> AuthenticatedCaller:
         """Authenticate a request. Raises Unauthenticated, TooManyFailures, PeerError if too many sign-ins are
         in progress.
         """
-        if (name := self._told_by_proxy(asked, rules)) is not None:
+        if (name := self._named_by_proxy(auth_request, rules)) is not None:
             return AuthenticatedCaller(rules.user(name, "proxy"), "proxy")
-        given = asked.headers.get("authorization", ())
+        given = auth_request.headers.get("authorization", ())
         if given:
             if len(given) > 1 or len(given[0]) > _MOST_HEADER:
                 raise Unauthenticated("one Authorization header, please", hint=_HINT)
             scheme, _, value = given[0].strip().partition(" ")
             if scheme.lower() == "bearer" and is_jwt(value.strip()):
-                return await self._by_provider(value.strip(), asked.address, rules)
+                return await self._by_provider(value.strip(), auth_request.address, rules)
             if scheme.lower() == "bearer":
-                return self._by_token(value.strip(), asked.address, rules)
+                return self._by_token(value.strip(), auth_request.address, rules)
             if scheme.lower() == "basic":
-                return await self._by_basic(value.strip(), asked.address, rules)
+                return await self._by_basic(value.strip(), auth_request.address, rules)
             raise Unauthenticated(f'"{scheme[:20]}" is not spoken here: Basic and Bearer are', hint=_HINT)
-        session = asked.cookies.get(COOKIE)
+        session = auth_request.cookies.get(COOKIE)
         if session and (who := self._in_session(session, rules)) is not None:
             return AuthenticatedCaller(who, "session", session)
         name = next(
-            (rules.certificates[each] for each in asked.certificate if each in rules.certificates), None
+            (rules.certificates[each] for each in auth_request.certificate if each in rules.certificates),
+            None,
         )
         if name is not None:
             return AuthenticatedCaller(rules.user(name), "certificate")
@@ -215,14 +216,14 @@ class Authenticator:
 
     # ---- authentication methods
 
-    def _told_by_proxy(self, asked: AuthRequest, rules: AccessRules) -> str | None:
-        if not self.proxies.header or not self.proxies.trusts(asked.peer or asked.address):
+    def _named_by_proxy(self, auth_request: AuthRequest, rules: AccessRules) -> str | None:
+        if not self.proxies.header or not self.proxies.trusts(auth_request.peer or auth_request.address):
             return None
-        told = asked.headers.get(self.proxies.header.lower(), ())
-        if not told:
+        names = auth_request.headers.get(self.proxies.header.lower(), ())
+        if not names:
             return None
-        name = told[0].strip()
-        if len(told) > 1 or not name or len(name) > 100 or name == OWN or name in rules.file.tokens:
+        name = names[0].strip()
+        if len(names) > 1 or not name or len(name) > 100 or name == OWN or name in rules.file.tokens:
             raise Unauthenticated(f"the proxy's header {self.proxies.header} names no user")
         return name
 
@@ -352,16 +353,16 @@ def neighbourhood(address: str) -> str:
     """Return the unit that failures are counted by: the IPv4 address, or the IPv6 /64 network, which one
     customer has.
     """
-    asked = _parsed(address)
-    if isinstance(asked, IPv6Address):
-        return str(ip_network((asked, 64), strict=False))
-    return address if asked is None else str(asked)
+    parsed = _parsed(address)
+    if isinstance(parsed, IPv6Address):
+        return str(ip_network((parsed, 64), strict=False))
+    return address if parsed is None else str(parsed)
 
 
 @lru_cache(maxsize=1_000)
 def _is_among(address: str, networks: tuple[str, ...]) -> bool:
-    asked = _parsed(address)
-    return asked is not None and any(asked in ip_network(each) for each in networks)
+    parsed = _parsed(address)
+    return parsed is not None and any(parsed in ip_network(each) for each in networks)
 
 
 def _without_port(address: str) -> str:
@@ -374,7 +375,7 @@ def _without_port(address: str) -> str:
 def _parsed(address: str) -> IPv4Address | IPv6Address | None:
     """Parse an address; None if invalid. An IPv4-mapped IPv6 address (``::ffff:10.0.0.1``) becomes IPv4."""
     try:
-        asked = ip_address(address)
+        parsed = ip_address(address)
     except ValueError:
         return None
-    return asked.ipv4_mapped or asked if isinstance(asked, IPv6Address) else asked
+    return parsed.ipv4_mapped or parsed if isinstance(parsed, IPv6Address) else parsed

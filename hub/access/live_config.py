@@ -19,7 +19,7 @@ from hub.access.masking.facts import MaskSources
 from hub.caller import Action, Caller, Decision, Resource
 from hub.errors import ConfigError
 from hub.files import Stamp, stamp_if_there
-from hub.masking.shape import SeenShape
+from hub.masking.shape import Visibility
 from hub.quotas.ledger import Ledger
 from hub.quotas.policy import NO_QUOTAS, QuotaPolicy
 from hub.times import epoch_ms
@@ -91,7 +91,7 @@ class AccessRules:
             is_masked=bool(self.masks.rules) and who.kind != "own",
         )
 
-    def shape(self, who: Principal, what: Resource) -> SeenShape:
+    def shape(self, who: Principal, what: Resource) -> Visibility:
         """Return what the principal sees of a topic or view. Raises PeerError while that is not known."""
         sources = self.mask_sources
         return MaskDecision(self.masks, self.policy, who, sources.known(), sources.secret).shape(what)
@@ -219,9 +219,9 @@ class LiveAccess:
             )
 
     def _failed(self, error: ConfigError) -> None:
-        said = str(error) == str(self.error)
+        is_repeated = str(error) == str(self.error)
         self.error = error
-        if said:
+        if is_repeated:
             return
         if self._rules is None:
             self._rules = self._rules_of(AccessFile())

@@ -38,14 +38,14 @@ def visible(tokens: PersonalTokens) -> list[PersonalToken]:
     return [each for each in tokens.all() if _may_see(caller, each)]
 
 
-def make(access: LiveAccess, tokens: PersonalTokens, asked: NewToken) -> tuple[PersonalToken, str]:
+def make(access: LiveAccess, tokens: PersonalTokens, new_token: NewToken) -> tuple[PersonalToken, str]:
     """Make a token. Returns it and its text. Raises CallerError, Forbidden, NotFound, Conflict, PeerError."""
-    owner = _owner(_caller(), asked, access)
-    checked_grants(asked.grants)
+    owner = _owner(_caller(), new_token, access)
+    checked_grants(new_token.grants)
     text, now = token_of(secrets.token_bytes(TOKEN_BYTES)), int(time.time())
-    ends = now + asked.expires_days * _DAY_S
+    ends = now + new_token.expires_days * _DAY_S
     made = PersonalToken(
-        secrets.token_hex(6), asked.name, owner, hash_of_token(text), tuple(asked.grants), now, ends
+        secrets.token_hex(6), new_token.name, owner, hash_of_token(text), tuple(new_token.grants), now, ends
     )
     tokens.add(made)
     return made, text
@@ -70,9 +70,9 @@ def create_router(access: LiveAccess, tokens: PersonalTokens) -> APIRouter:
         return [_shown(each) for each in visible(tokens)]
 
     @router.post("")
-    def make_token(asked: NewToken) -> dict[str, object]:
+    def make_token(new_token: NewToken) -> dict[str, object]:
         """Make a token. The answer has its text, this once."""
-        made, text = make(access, tokens, asked)
+        made, text = make(access, tokens, new_token)
         return {**_shown(made), "token": text}
 
     @router.delete("/{id}")
@@ -94,9 +94,9 @@ def _caller() -> Caller:
     return caller
 
 
-def _owner(caller: Caller, asked: NewToken, access: LiveAccess) -> str:
+def _owner(caller: Caller, new_token: NewToken, access: LiveAccess) -> str:
     """Return who will own the token. Raises Forbidden, NotFound."""
-    owner = asked.owner or caller.name
+    owner = new_token.owner or caller.name
     if not (caller.for_others or (caller.is_person and owner == caller.name)):
         raise Forbidden(
             "a token is made by its owner, who has signed in with a password or by the identity provider",

@@ -82,10 +82,10 @@ def session_of(
     ``nonce`` is hexadecimal; it distinguishes sessions of one user with the same end, of which one may be
     signed out.
     """
-    said = f"{_text(name.encode())}.{ends_at_s}-{nonce}"
+    signed = f"{_text(name.encode())}.{ends_at_s}-{nonce}"
     if groups is not None:
-        said += f".{_text(json.dumps(sorted(groups)).encode())}"
-    return f"{said}.{_signature(said, proof, key)}"
+        signed += f".{_text(json.dumps(sorted(groups)).encode())}"
+    return f"{signed}.{_signature(signed, proof, key)}"
 
 
 def name_in_session(text: str) -> str | None:
@@ -101,9 +101,9 @@ def name_in_session(text: str) -> str | None:
 
 def session_holds(text: str, now_s: float, proof: str, key: bytes) -> bool:
     """Return True if the session has a valid signature and has not expired."""
-    said, _, signature = text.rpartition(".")
-    ends = said.partition(".")[2].partition("-")[0]
-    if not hmac.compare_digest(signature.encode(), _signature(said, proof, key).encode()):
+    signed, _, signature = text.rpartition(".")
+    ends = signed.partition(".")[2].partition("-")[0]
+    if not hmac.compare_digest(signature.encode(), _signature(signed, proof, key).encode()):
         return False
     return ends.isascii() and ends.isdecimal() and now_s < int(ends)
 
@@ -119,8 +119,8 @@ def groups_in_session(session: str) -> frozenset[str] | None:
     return frozenset(json.loads(_bytes(parts[2]))) if len(parts) == 4 else None
 
 
-def _signature(said: str, proof: str, key: bytes) -> str:
-    return _text(hmac.new(key, f"session\n{said}\n{proof}".encode(), hashlib.sha256).digest())
+def _signature(signed: str, proof: str, key: bytes) -> str:
+    return _text(hmac.new(key, f"session\n{signed}\n{proof}".encode(), hashlib.sha256).digest())
 
 
 def _scrypt(password: str, salt: bytes, log2_n: int, r: int, p: int) -> bytes:

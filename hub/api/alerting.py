@@ -108,7 +108,7 @@ class QueryWatch:
         known = self.found.get(alert.alert)
         return known is not None and known[0] != alert
 
-    def seen(self, _changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
+    def observations(self, _changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
         """Return the last results; a query that has not run yet is unknown."""
         return [
             known[1]
@@ -281,7 +281,7 @@ class AlertSources:
         return observe_cluster(self.measurers.health.known(), changes)
 
     def mirrored(self, changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
-        return self.mirrors.seen(self._tree.topics(), changes)
+        return self.mirrors.observations(self._tree.topics(), changes)
 
     def probed(self, changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
         if self.canaries is None:
@@ -300,14 +300,14 @@ class AlertSources:
 def add_alerts(
     app: FastAPI,
     desk: AlertManager,
-    seen: VisibleAlerts,
+    visible: VisibleAlerts,
     ask: Ask,
     sources: Sequence[Source],
     opened: AsyncExitStack,
 ) -> None:
     """Start evaluating alerts, and serve ``/api/alerts``, filtered by what the caller may see."""
     watch = QueryWatch(desk.live, ask)
-    desk.sources = [*sources, watch.seen]
+    desk.sources = [*sources, watch.observations]
     opened.enter_context(watch.running())
     opened.enter_context(desk.running())
-    app.include_router(routes.create_router(seen))
+    app.include_router(routes.create_router(visible))

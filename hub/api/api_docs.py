@@ -53,12 +53,12 @@ def grouped(document: Mapping[str, Any]) -> dict[str, list[ApiOperation]]:
 
 
 def _operation(document: Mapping[str, Any], method: str, path: str, item: Mapping[str, Any]) -> ApiOperation:
-    said = item[method]
+    operation = item[method]
     parameters = [
-        _followed(document, each) for each in (*item.get("parameters", ()), *said.get("parameters", ()))
+        _followed(document, each) for each in (*item.get("parameters", ()), *operation.get("parameters", ()))
     ]
-    summary, description = said.get("summary", ""), said.get("description", "")
-    if description and said.get("operationId", "").startswith(summary.lower().replace(" ", "_")):
+    summary, description = operation.get("summary", ""), operation.get("description", "")
+    if description and operation.get("operationId", "").startswith(summary.lower().replace(" ", "_")):
         # FastAPI's default summary is the function's name.
         summary, _, description = description.partition("\n")
     return ApiOperation(
@@ -76,10 +76,10 @@ def _operation(document: Mapping[str, Any], method: str, path: str, item: Mappin
             )
             for each in parameters
         ),
-        _example(document, said.get("requestBody", {})),
+        _example(document, operation.get("requestBody", {})),
         tuple(
             (status, _followed(document, answer).get("description", ""))
-            for status, answer in sorted(said.get("responses", {}).items())
+            for status, answer in sorted(operation.get("responses", {}).items())
         ),
     )
 

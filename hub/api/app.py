@@ -103,7 +103,12 @@ def create_app(settings: Settings) -> FastAPI:
     proxies = Proxies(settings.proxy_header or "", tuple(settings.proxy_addresses))
     hosts = Hosts.of([*settings.own_names, *settings.allowed_hosts])
     door = AuthenticationContext(
-        access, settings.home, proxies, settings.metrics_open, hosts, hosts_said=bool(settings.allowed_hosts)
+        access,
+        settings.home,
+        proxies,
+        settings.metrics_open,
+        hosts,
+        hosts_configured=bool(settings.allowed_hosts),
     )
     reads = FastReads()
 
@@ -169,13 +174,13 @@ async def compose(
     contact = opened.enter_context(ContactWatch(settings.home, settings.kafka_cut_off_s).running())
     service = await add_queries(app, settings, cluster, registry, watcher, news, opened)
     desk = make_alert_manager(settings, cluster) if settings.alerts else None
-    seen = alerts_for_caller(desk, watcher.store) if desk is not None else None
+    visible_alerts = alerts_for_caller(desk, watcher.store) if desk is not None else None
     mirrors = mirrors_of(settings)
     canaries = await run_in_threadpool(add_canaries, app, settings, cluster, registry, watcher.store, opened)
     parts = HubParts(
         *(watcher.store, watcher, node, contact, mirrors),
         completeness=lambda: counted_topics(ledger),
-        alerts=seen,
+        alerts=visible_alerts,
         canary=lambda: canary_body(canaries),
         newest=news.over,
         counters=results.counters,
@@ -192,11 +197,11 @@ async def compose(
     )
     measurers = add_dashboard(app, settings, parts, opened)
     news.around = around(settings, watcher.store, contact, lambda: measurers.collector.kafka_error)
-    if desk is not None and seen is not None:
+    if desk is not None and visible_alerts is not None:
         probes = None if canaries is None else canaries.rows
         sources = AlertSources(settings, measurers, ledger, mirrors, probes, desk.live, contact)
         asking = partial(query_calls.rows_of, service.queries, service.topics)
-        add_alerts(app, desk, seen, asking, sources.all(), opened)
+        add_alerts(app, desk, visible_alerts, asking, sources.all(), opened)
     return service
 
 

@@ -22,7 +22,7 @@ from hub.api.push_traces import PushTraces
 from hub.api.visibility import VisibleAlerts, VisibleLag, VisibleTopics
 from hub.api.web import HubParts, Measurers, add_pages
 from hub.backup.storage import last_run
-from hub.caller import reads_all, seen_view
+from hub.caller import reads_all, view_visibility
 from hub.completeness.canary import routes as canary_routes
 from hub.completeness.canary.probes import VIEW
 from hub.completeness.canary.runner import Canaries, MirroredTopics, mirrored
@@ -265,7 +265,7 @@ class StoreViews:
 
     def row(self, view: str, key: str) -> Mapping[str, Any] | None:
         reads_all(views=[view])
-        shape = seen_view(view)
+        shape = view_visibility(view)
         shape.require_readable("the card of a row")
         shape.refuse_columns(["key"], "look up by")
         found = self.store.get(view, key)
@@ -277,7 +277,7 @@ class StoreViews:
 
     def recent_keys(self, view: str, limit: int) -> Sequence[str]:
         reads_all(views=[view])
-        shape = seen_view(view)
+        shape = view_visibility(view)
         if shape.closed or shape.key.form != "shown":
             return []
         reached = self.store.positions(self.store.served(view), "changelog")
@@ -290,10 +290,10 @@ class StoreViews:
         return [key for key, values in live if shape.admits({"key": key, **values})][:limit]
 
 
-def _of_served(told: Mapping[str, Any], served: Mapping[str, str]) -> dict[str, Any]:
+def _of_served(report: Mapping[str, Any], served: Mapping[str, str]) -> dict[str, Any]:
     """Return the reports of tables under the names of the views that serve them."""
-    views = {served[table]: each for table, each in told.get("views", {}).items() if table in served}
-    return {**told, "views": views}
+    views = {served[table]: each for table, each in report.get("views", {}).items() if table in served}
+    return {**report, "views": views}
 
 
 def _event_of(sources: Mapping[str, Any] | None) -> int | None:

@@ -68,10 +68,10 @@ class AuthenticationContext:
         metrics_open: bool = False,
         hosts: Hosts | None = None,
         *,
-        hosts_said: bool = False,
+        hosts_configured: bool = False,
     ) -> None:
         self.access, self.metrics_open = access, metrics_open
-        self._hosts, self._hosts_said = hosts, hosts_said
+        self._hosts, self._hosts_configured = hosts, hosts_configured
         self._home, self.proxies = home, proxies
         self.request_log: RequestLog | None = None  # while the server has no access log
         self.tokens = PersonalTokens(home)
@@ -87,7 +87,7 @@ class AuthenticationContext:
         With an access.yaml a page of another name has no session; names are then checked only if the settings
         list some.
         """
-        if self._hosts is not None and (self.access.rules is None or self._hosts_said):
+        if self._hosts is not None and (self.access.rules is None or self._hosts_configured):
             self._hosts.require(host)
 
     @property
@@ -137,20 +137,20 @@ class Guard:
         if rules is None:
             return await self._uncontrolled(scope, receive, send)
         found = self._rule(scope)
-        asked = auth_request_of(scope)
+        auth_request = auth_request_of(scope)
         known = NOBODY
         try:
             if found is None or not found[0].is_open:
-                known = await self.door.authenticator.known(asked, rules)
-            rule, given, template = self._admitted(found, known, scope, asked, rules)
+                known = await self.door.authenticator.known(auth_request, rules)
+            rule, given, template = self._admitted(found, known, scope, auth_request, rules)
         except HubError as error:
-            logged = self._log(found, known, asked, scope)
+            logged = self._log(found, known, auth_request, scope)
             return await self._refuse(error, known, rules, scope, receive, send, logged)
-        logged = self._log(found, known, asked, scope)
+        logged = self._log(found, known, auth_request, scope)
         caller = None if rule.whole else rules.caller(known.who, way=known.way)
         if logged is not None and caller is not None:
             caller = noting(caller, rules)
-        asker = asker_of(known.who, neighbourhood(asked.address))
+        asker = asker_of(known.who, neighbourhood(auth_request.address))
         share, before = ASKER.set(asker), CALLER.set(caller)
         try:
             watched = self._watched(send, rule, given, known, rules, method_of(scope))
@@ -168,19 +168,19 @@ class Guard:
             ASKER.reset(share)
 
     def _log(
-        self, found: MatchedRoute | None, known: AuthenticatedCaller, asked: AuthRequest, scope: Scope
+        self, found: MatchedRoute | None, known: AuthenticatedCaller, auth_request: AuthRequest, scope: Scope
     ) -> LoggedRequest | None:
         log = self.door.active_log
-        return None if log is None else log.request(found, known, asked, scope)
+        return None if log is None else log.request(found, known, auth_request, scope)
 
     async def _uncontrolled(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request without an access.yaml: refuse only forged cross-site requests of browsers."""
-        asked = auth_request_of(scope)
-        logged = self._log(self._rule(scope), NOBODY, asked, scope)
-        share = ASKER.set(asker_of(NOBODY.who, neighbourhood(asked.address)))
+        auth_request = auth_request_of(scope)
+        logged = self._log(self._rule(scope), NOBODY, auth_request, scope)
+        share = ASKER.set(asker_of(NOBODY.who, neighbourhood(auth_request.address)))
         try:
             if method_of(scope) not in _SAFE:
-                _sent_here(asked, NOBODY.way)
+                _sent_here(auth_request, NOBODY.way)
             await answer(self.app, logged, scope, receive, self._until_controlled(send, scope))
         except (Forbidden, NotLogged) as error:
             await self._refuse(error, NOBODY, None, scope, receive, send, logged)
@@ -202,9 +202,9 @@ class Guard:
             rules = self.door.access.rules
             if watched is None and rules is not None:
                 try:
-                    asked = auth_request_of(scope)
-                    known = await self.door.authenticator.known(asked, rules)
-                    rule, given, _ = self._admitted(self._rule(scope), known, scope, asked, rules)
+                    auth_request = auth_request_of(scope)
+                    known = await self.door.authenticator.known(auth_request, rules)
+                    rule, given, _ = self._admitted(self._rule(scope), known, scope, auth_request, rules)
                 except HubError as error:
                     await _revoke(message, send, error)
                 if rules.masks.rules and not rule.is_open:  # it began with everything shown
@@ -222,7 +222,7 @@ class Guard:
         found: MatchedRoute | None,
         known: AuthenticatedCaller,
         scope: Scope,
-        asked: AuthRequest,
+        auth_request: AuthRequest,
         rules: AccessRules,
     ) -> MatchedRoute:
         """Return the rule if it admits the request. Raises Unauthenticated, Forbidden, NotFound."""
@@ -235,7 +235,7 @@ class Guard:
             raise NotFound(f'there is nothing at {method} "{scope["path"][:200]}"')
         rule, given, _ = found
         if method not in _SAFE:
-            _sent_here(asked, known.way)
+            _sent_here(auth_request, known.way)
         _granted(rule, given, known.who, rules)
         return found
 
@@ -290,9 +290,9 @@ class Guard:
             await response(scope, receive, send)
 
 
-def _sent_here(asked: AuthRequest, way: str) -> None:
+def _sent_here(auth_request: AuthRequest, way: str) -> None:
     """Raise Forbidden for a request from another site's page."""
-    if not of_this_site(asked, way):
+    if not of_this_site(auth_request, way):
         raise Forbidden(
             "this request was sent from another site's page",
             hint="open the hub's own page and send it there; a proxy in front has to pass on the header Host",

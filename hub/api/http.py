@@ -44,7 +44,7 @@ LOOK_S: Final = 5.0
 # Delay before a connection beyond the limit is aborted: if aborted at once, the client would see a reset, not
 # the 503.
 LINGER_S: Final = 1.0
-_TOLD_EVERY_S: Final = 60.0
+_WARN_EVERY_S: Final = 60.0
 # Other files and connections of a server: stores, Kafka's clients, logs.
 _OTHER_FILES: Final = 500
 
@@ -75,7 +75,7 @@ class BoundedHttp(HttpToolsProtocol):
     """
 
     head_s, body_s, stuck_s, look_s = HEAD_S, BODY_S, STUCK_S, LOOK_S
-    _told_at = float("-inf")  # time of the last warning about too many connections
+    _warned_at = float("-inf")  # time of the last warning about too many connections
 
     _certificate: tuple[str, ...] = ()  # names in the client's certificate, if it sent one
     _unread = 0  # bytes since the parser last had a whole head, a piece of a body or a whole request
@@ -218,8 +218,8 @@ class BoundedHttp(HttpToolsProtocol):
         self._turned_away = True
         self.connections.discard(self)
         now = self.loop.time()
-        if now - BoundedHttp._told_at > _TOLD_EVERY_S:
-            BoundedHttp._told_at = now
+        if now - BoundedHttp._warned_at > _WARN_EVERY_S:
+            BoundedHttp._warned_at = now
             log.warning(
                 "more than %d connections: some are answered 503 (http_connections in hub.yaml)", most
             )
@@ -245,8 +245,8 @@ class BoundedHttp(HttpToolsProtocol):
         self.transport.close()
 
 
-def _answer(status: bytes, said: str) -> bytes:
-    body = said.encode()
+def _answer(status: bytes, text: str) -> bytes:
+    body = text.encode()
     return (
         b"HTTP/1.1 %s\r\n"
         b"content-type: text/plain; charset=utf-8\r\n"

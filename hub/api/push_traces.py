@@ -81,11 +81,11 @@ class PushTraces:
             self.waiting.clear()
         kept: dict[str, list[Push]] = {}
         for view, pushes in taken.items():
-            told = records.get(f"trace:{view}", {}).get("batches", ())
+            batches = records.get(f"trace:{view}", {}).get("batches", ())
             for push in pushes:
-                trace = applied_by(push, told)
+                trace = applied_by(push, batches)
                 if trace is not None:
-                    self._tell(view, push, trace)
+                    self._add_span(view, push, trace)
                 elif abs(now_ns - push.ended_ns) < PATIENCE_S * 1e9:
                     kept.setdefault(view, []).append(push)
         with self.lock:
@@ -93,7 +93,7 @@ class PushTraces:
                 newer = self.waiting.get(view, ())
                 self.waiting[view] = deque([*pushes, *newer][-MOST_WAITING:], MOST_WAITING)
 
-    def _tell(self, view: str, push: Push, trace: Trace) -> None:
+    def _add_span(self, view: str, push: Push, trace: Trace) -> None:
         span = self.spans.start(
             f"push {view}",
             "producer",
@@ -108,10 +108,10 @@ class PushTraces:
         span.end(at_ns=push.ended_ns)
 
 
-def applied_by(push: Push, told: Any) -> Trace | None:
+def applied_by(push: Push, batches: Any) -> Trace | None:
     """Return the context of the batch whose range of the changelog contains the row."""
     place = str(push.partition)
-    for each in told:
+    for each in batches:
         first, end = each["first"].get(place), each["end"].get(place)
         if first is not None and end is not None and first <= push.offset < end:
             return parse(each["traceparent"])

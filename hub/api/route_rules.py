@@ -56,13 +56,13 @@ def _on(action: Action, kind: Kind, named: str) -> RouteRule:
 
 _HUB_READ, _HUB_OPERATED = RouteRule(Action.read), RouteRule(Action.operate)
 _HUB_ADMIN = RouteRule(Action.admin)
-_TOPIC_SEEN = _on(Action.describe, Kind.topic, "topic")
+_TOPIC_DESCRIBED = _on(Action.describe, Kind.topic, "topic")
 _TOPIC_READ = _on(Action.read, Kind.topic, "topic")
 _TOPIC_WRITTEN = _on(Action.write, Kind.topic, "topic")
 _TOPIC_OPERATED = _on(Action.operate, Kind.topic, "topic")
 _TOPIC_ADMINISTERED = _on(Action.admin, Kind.topic, "topic")
 _VIEW_READ = _on(Action.read, Kind.view, "view")
-_SUBJECT_SEEN = _on(Action.describe, Kind.subject, "subject")
+_SUBJECT_DESCRIBED = _on(Action.describe, Kind.subject, "subject")
 _SUBJECT_WRITTEN = _on(Action.write, Kind.subject, "subject")
 _ANY_METHOD = ("GET", "HEAD", "POST", "PUT", "DELETE")
 
@@ -119,7 +119,7 @@ ROUTES: Final[Mapping[str, Mapping[str, RouteRule]]] = {
     "/schemas/{subject:path}": {"GET": LISTED},
     "/schemas/{rest:anything}": dict.fromkeys(_ANY_METHOD, LISTED),
     "/api/schemas": {"GET": LISTED},
-    "/api/schemas/{subject:path}": {"GET": _SUBJECT_SEEN},
+    "/api/schemas/{subject:path}": {"GET": _SUBJECT_DESCRIBED},
     "/schema-editor/{subject:path}": {"GET": _SUBJECT_WRITTEN, "POST": _SUBJECT_WRITTEN},
     "/api/schema-editor/{subject:path}": {"GET": _SUBJECT_WRITTEN, "POST": _SUBJECT_WRITTEN},
     "/api/levels": {"GET": LISTED},
@@ -135,11 +135,11 @@ ROUTES: Final[Mapping[str, Mapping[str, RouteRule]]] = {
     # topics
     "/topics": {"GET": LISTED},
     "/api/topics": {"GET": LISTED},
-    "/topics/{topic}": {"GET": _TOPIC_SEEN},
-    "/api/topics/{topic}": {"GET": _TOPIC_SEEN},
-    "/topics/{topic}/settings": {"GET": _TOPIC_SEEN},
-    "/api/topics/{topic}/settings": {"GET": _TOPIC_SEEN},
-    "/ui/topics/{topic}/settings": {"GET": _TOPIC_SEEN},
+    "/topics/{topic}": {"GET": _TOPIC_DESCRIBED},
+    "/api/topics/{topic}": {"GET": _TOPIC_DESCRIBED},
+    "/topics/{topic}/settings": {"GET": _TOPIC_DESCRIBED},
+    "/api/topics/{topic}/settings": {"GET": _TOPIC_DESCRIBED},
+    "/ui/topics/{topic}/settings": {"GET": _TOPIC_DESCRIBED},
     "/api/topics/{topic}/messages": {"GET": _TOPIC_READ},
     "/ui/topics/{topic}/messages": {"GET": _TOPIC_READ},
     "/api/topics/{topic}/tail": {"GET": _TOPIC_READ},
@@ -185,7 +185,7 @@ ROUTES: Final[Mapping[str, Mapping[str, RouteRule]]] = {
     "/queries/{name}": {"GET": LISTED},
     "/query/changes": {"GET": LISTED, "WEBSOCKET": LISTED},
     "/query/tables": {"GET": LISTED},
-    "/query/topics/{topic}": {"GET": _TOPIC_SEEN},
+    "/query/topics/{topic}": {"GET": _TOPIC_DESCRIBED},
     # A statement requires read of all its sources without masks; saving it, admin over the view.
     "/workbench": {"GET": LISTED},
     "/api/workbench": {"GET": LISTED},

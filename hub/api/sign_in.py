@@ -49,17 +49,17 @@ def create_router(door: AuthenticationContext) -> APIRouter:
         rules = door.access.rules
         if rules is None:
             return RedirectResponse("/", 303)
-        said, name = {}, ""
+        form, name = {}, ""
         try:
-            said = dict(await posted(request))
-            name = said.get("name", "")
+            form = dict(await posted(request))
+            name = form.get("name", "")
             note_subject(name)
             address = request.client.host if request.client else ""
-            session = await door.authenticator.signed_in(name, said.get("password", ""), address, rules)
+            session = await door.authenticator.signed_in(name, form.get("password", ""), address, rules)
             await run_in_threadpool(_note, door, session, name, "password", address)
         except HubError as error:
-            return _page(rules, own_path(said.get("next", "/")), name, error)
-        return _with_session(request, session, SESSION_S, own_path(said.get("next", "/")))
+            return _page(rules, own_path(form.get("next", "/")), name, error)
+        return _with_session(request, session, SESSION_S, own_path(form.get("next", "/")))
 
     @router.post("/sign-out", include_in_schema=False)
     async def sign_out(request: Request) -> Response:
@@ -134,16 +134,16 @@ def _add_tokens(router: APIRouter, door: AuthenticationContext) -> None:
 
     @router.post("/tokens", include_in_schema=False)
     async def create(request: Request) -> Response:
-        said = await posted(request)
+        form = await posted(request)
         try:
-            asked = NewToken.model_validate(
+            new_token = NewToken.model_validate(
                 {
-                    "name": said.get("name", ""),
-                    "expires_days": said.get("days") or 90,
-                    "grants": [grant_of(each) for each in said.get("grants", "").split()],
+                    "name": form.get("name", ""),
+                    "expires_days": form.get("days") or 90,
+                    "grants": [grant_of(each) for each in form.get("grants", "").split()],
                 }
             )
-            _, text = await run_in_threadpool(make, door.access, door.tokens, asked)
+            _, text = await run_in_threadpool(make, door.access, door.tokens, new_token)
         except ValidationError as error:
             first = error.errors()[0]
             return page(CallerError(f"{first['loc'][0]}: {first['msg']}", code="HUB-1707"))
@@ -173,11 +173,11 @@ def _add_tokens(router: APIRouter, door: AuthenticationContext) -> None:
 def _tokens_page(door: AuthenticationContext, error: HubError | None = None, made: str = "") -> Response:
     """Return the page of tokens and sessions, with an error, or with the token ``made``: it is shown once."""
     status = 200 if error is None else 400 if type(error) is CallerError else status_of(error)
-    seen = [] if door.access.rules is None else visible(door.tokens)
+    tokens = [] if door.access.rules is None else visible(door.tokens)
     caller = CALLER.get()
     may_make = caller is not None and caller.is_person
     sessions = visible_sessions(door.sessions, door.ended)
-    rows = [(each, shown_grants(each.grants)) for each in seen]
+    rows = [(each, shown_grants(each.grants)) for each in tokens]
     return html(
         "frame/tokens.html",
         status,

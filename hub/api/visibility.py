@@ -91,12 +91,12 @@ def visible_rows(rows: Sequence[LagRow]) -> Sequence[LagRow]:
     if CALLER.get() is None:
         return rows
 
-    def seen(row: LagRow) -> bool:
+    def is_visible(row: LagRow) -> bool:
         if row.topic is None and row.view is None:
             return may(Action.describe, HUB)
         return (row.topic is None or sees_topic(row.topic)) and (row.view is None or sees_view(row.view))
 
-    return [row for row in rows if seen(row)]
+    return [row for row in rows if is_visible(row)]
 
 
 def visible_tree(tree: Mapping[str, TopicSpec]) -> Mapping[str, TopicSpec]:

@@ -274,7 +274,7 @@ class Mirrors:
         good = self._trouble(now) is None and now.asked_at_ms is not None
         yield from families(now.mirrors if good else (), known=None if now.asked_at_ms is None else good)
 
-    def seen(self, tree: Mapping[str, TopicSpec], changes: RuleChanges) -> list[RuleObservations]:
+    def observations(self, tree: Mapping[str, TopicSpec], changes: RuleChanges) -> list[RuleObservations]:
         """Return the observations of the mirror rules, from the last status; empty without a mirrors.yaml."""
         now = self.known()
         if not now.declared:
@@ -298,7 +298,7 @@ class Mirrors:
 
     def _ask(self) -> None:
         try:
-            self._now = self._heard()
+            self._now = self._statuses()
         except (HubError, OSError) as error:
             message = error.message if isinstance(error, HubError) else str(error)
             self._now = replace(self._now, asked_at_ms=wall_clock_ms(), error=message)
@@ -309,7 +309,7 @@ class Mirrors:
         finally:
             self._asking.release()
 
-    def _heard(self) -> MirrorFacts:
+    def _statuses(self) -> MirrorFacts:
         file = load_mirrors(self.path)
         if file != self._file:
             self._file = None
@@ -364,12 +364,12 @@ class Mirrors:
             short = {"mirror": link.name, "state": "unknown", "reason": error.message, "ok": False}
             ends = {"declared": link.declared, "source": link.source, "target": link.target}
             return {**short, **ends, "topics_known": self._topics.get(link.name, [])}, None
-        asked = SourceEndOffsets()
+        source_ends = SourceEndOffsets()
         if (source := reached.get(link.source)) is not None:
             places, carried = places_of(link, board, progress), progress.of(link.name)
-            asked = self._ends.ask(source, places, places - carried.keys())
+            source_ends = self._ends.ask(source, places, places - carried.keys())
         found = with_losses(
-            summary_of(file, link, board, progress, wall_clock_ms(), asked),
+            summary_of(file, link, board, progress, wall_clock_ms(), source_ends),
             losses_now(file, link, reached, board, progress),
         )
         self._topics[link.name] = sorted({str(row["topic"]) for row in found["partitions"]})

@@ -58,7 +58,7 @@ class WriteGuard(threading.Thread):
         super().__init__(name="hands", daemon=True)
         self.path, self.own, self.access, self.environ, self.timeout_s = path, own, access, environ, timeout_s
         self._place: _OwnCluster | None = None
-        self._heard = False
+        self._caught_up = False
         self._stamp: Stamp | None = None
         self._unplaced: MirrorsFile | None = None
         self._ask_at_s: float | None = None  # None: its clusters were not queried yet
@@ -97,13 +97,13 @@ class WriteGuard(threading.Thread):
             )
         if place is None or home_of(place.file, topic) is None:
             return None
-        if not self._heard:
+        if not self._caught_up:
             # A former owner must not write because the control topic was not read up to its end.
             try:
                 place.listener.catch_up(_CATCH_UP_S)
             except HubError as error:
                 return error
-            self._heard = True
+            self._caught_up = True
         return write_refusal(place.file, place.here, place.listener.control, topic)
 
     # ---- which cluster this is
@@ -157,7 +157,7 @@ class WriteGuard(threading.Thread):
         self._place = _OwnCluster(file, here, listener)
 
     def _leave(self) -> None:
-        place, self._place, self._heard = self._place, None, False
+        place, self._place, self._caught_up = self._place, None, False
         if place is not None:
             place.listener.stop()
             place.listener.join(2.0)

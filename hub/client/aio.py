@@ -74,8 +74,8 @@ class AsyncHub(AbstractAsyncContextManager["AsyncHub"]):
 
         url, token = caller_settings(url, token, os.environ)
         self._wire = AsyncWire(url, headers_of(token))
-        told = None if receipts is None else Receipts(receipts)
-        self._calls = Calls(timeout_s, retry, receipts=told, spans=of_client())
+        receipt_queue = None if receipts is None else Receipts(receipts)
+        self._calls = Calls(timeout_s, retry, receipts=receipt_queue, spans=of_client())
 
     async def produce(self, topic: str, value: Any, **options: Unpack[ProduceOptions]) -> Positions:
         """See ``Hub.produce``."""
@@ -102,8 +102,8 @@ class AsyncHub(AbstractAsyncContextManager["AsyncHub"]):
         """See ``Hub.history``."""
         cursor: str | None = None
         while True:
-            asked = history_request(view, key, options, cursor)
-            page = await self._run(self._calls.ask(asked, history_page, options.get("timeout_s")))
+            request = history_request(view, key, options, cursor)
+            page = await self._run(self._calls.ask(request, history_page, options.get("timeout_s")))
             for change in page.changes:
                 yield change
             if (cursor := page.next) is None:
@@ -232,7 +232,7 @@ class AsyncHub(AbstractAsyncContextManager["AsyncHub"]):
         """Send pending receipts, then close the connections."""
         try:
             if self._calls.receipts is not None:
-                await self._run(self._calls.tell())
+                await self._run(self._calls.send_receipts())
         finally:
             await self._wire.close()
 
@@ -290,8 +290,8 @@ class AsyncChanges(AsyncIterator[Change], AbstractAsyncContextManager["AsyncChan
         while True:
             try:
                 async with self._wire.line(self._listener.request(), self._transport) as events:
-                    async for told in events:
-                        change = self._listener.heard(told)
+                    async for event in events:
+                        change = self._listener.receive(event)
                         if change is not None:
                             yield change
                 raise ConnectionBroken("the line ended")

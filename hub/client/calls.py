@@ -80,7 +80,7 @@ if TYPE_CHECKING:
 
 _LONGEST_WAIT_S = 60.0  # the server's own bound for waiting on a token
 _GRACE_S = 2.0
-_TELL_S = 5.0
+_RECEIPTS_S = 5.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 
 
@@ -114,14 +114,14 @@ class Calls:
 
     def page(self, view: str, options: PageOptions) -> Call[Page]:
         """Return a page of rows."""
-        budget, asked = self.budget(options.get("timeout_s")), page_query(options, options.get("order"))
-        return (yield from self._page(view, options.get("where"), asked, options.get("after"), budget))
+        budget, parameters = self.budget(options.get("timeout_s")), page_query(options, options.get("order"))
+        return (yield from self._page(view, options.get("where"), parameters, options.get("after"), budget))
 
     def search(self, view: str, words: str, options: SearchOptions) -> Call[Page]:
         """Return a page of the rows that a text search finds."""
         budget = self.budget(options.get("timeout_s"))
-        asked = (("q", words), *page_query(options))
-        return (yield from self._page(view, options.get("where"), asked, options.get("after"), budget))
+        parameters = (("q", words), *page_query(options))
+        return (yield from self._page(view, options.get("where"), parameters, options.get("after"), budget))
 
     def covered(self, view: str, token: Token, timeout_s: float | None) -> Call[Positions]:
         """Return the positions that the view covers once it covers the token. Raises NotCovered."""
@@ -132,11 +132,11 @@ class Calls:
         self,
         view: str,
         where: Where | None,
-        asked: tuple[tuple[str, str], ...],
+        parameters: tuple[tuple[str, str], ...],
         after: Token | None,
         budget: Budget,
     ) -> Call[Page]:
-        request = Request("GET", view_path(view), query=(*conditions_of(where), *asked))
+        request = Request("GET", view_path(view), query=(*conditions_of(where), *parameters))
         reply = yield from self._read(request, after, budget)
         return page_of(reply)
 
@@ -192,20 +192,20 @@ class Calls:
         cut: bool,
         form: str | None = None,
     ) -> Request:
-        asked: dict[str, Any] = {
+        body: dict[str, Any] = {
             "sql": sql,
             "parameters": {name: _plain(value) for name, value in (parameters or {}).items()},
             "timeout_ms": max(1, round(min(budget.left_s, _LONGEST_WAIT_S) * 1000)),
         }
         if limit is not None:
-            asked["limit"] = limit
+            body["limit"] = limit
         if after:
-            asked["after"] = str(after)
+            body["after"] = str(after)
         if cut:
-            asked["cut"] = "required"
+            body["cut"] = "required"
         if form is not None:
-            asked["format"] = form
-        return Request("POST", "/query", headers=JSON_BODY, body=json_of(asked, "query: a parameter"))
+            body["format"] = form
+        return Request("POST", "/query", headers=JSON_BODY, body=json_of(body, "query: a parameter"))
 
     def ask(self, request: Request, read: Callable[[Any], T], timeout_s: float | None = None) -> Call[T]:
         """Return the body of a reply as ``read`` returns it."""
@@ -287,7 +287,7 @@ class Calls:
             written, total = written.advanced(position), total + count
             reasons.extend(refused)
         if self.receipts is not None and self.now() >= self.receipts.next_s:
-            yield from self.tell()
+            yield from self.send_receipts()
         if reasons:
             first = reasons[0]
             others = f" (record {first.record}; {len(reasons)} of {total} were refused)" if total > 1 else ""
@@ -325,14 +325,16 @@ class Calls:
             yield from self._pause(attempt, budget, Unreachable(str(unknown[0].get("message"))), None)
             attempt += 1
 
-    def tell(self) -> Call[None]:
+    def send_receipts(self) -> Call[None]:
         """Send pending receipts to the server, with one try; receipts that it does not accept count as
         dropped.
         """
         assert self.receipts is not None
         self.receipts.next_s = self.now() + EVERY_S
         while (body := self.receipts.due(epoch_ms())) is not None:
-            request = Request("POST", "/api/audit/receipts", headers=JSON_BODY, body=body, timeout_s=_TELL_S)
+            request = Request(
+                "POST", "/api/audit/receipts", headers=JSON_BODY, body=body, timeout_s=_RECEIPTS_S
+            )
             try:
                 reply: Reply = yield request
             except ConnectionBroken:

@@ -133,12 +133,12 @@ class SseDecoder:
         self._parts = [lines.pop()]
         for line in lines:
             try:
-                told = self._line(line.removesuffix(b"\r").decode())
+                event = self._line(line.removesuffix(b"\r").decode())
             except UnicodeDecodeError as error:
                 raise ConnectionBroken(f"an event is not UTF-8: {error}") from None
-            if told is not None:
+            if event is not None:
                 self._size = 0
-                yield told
+                yield event
 
     def _line(self, line: str) -> StreamEvent | None:
         if not line:
@@ -170,15 +170,15 @@ def stream_event_of(text: str | bytes) -> StreamEvent:
         raise ConnectionBroken(f"a message is not an event: {error}") from None
 
 
-def change_of(told: StreamEvent) -> Change | None:
+def change_of(event: StreamEvent) -> Change | None:
     """Return the typed change; None for events that are not for the caller. Raises ConnectionBroken if a
     field is missing.
     """
-    make = _MAKE.get(told.name)
+    make = _MAKE.get(event.name)
     try:
-        return None if make is None else make(told.data)
+        return None if make is None else make(event.data)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ConnectionBroken(f"event {told.name} lacks {error}") from None
+        raise ConnectionBroken(f"event {event.name} lacks {error}") from None
 
 
 _MAKE: Mapping[str, Callable[[Any], Change]] = {
@@ -213,9 +213,9 @@ class Listener:
         self.last_id = last_id
         self._path = f"/views/{quote(view, safe='')}/changes"
         options = (("snapshot", snapshot is False), ("covered", covered is True))
-        said = {"snapshot": "false", "covered": "true"}
+        values = {"snapshot": "false", "covered": "true"}
         only = () if key is None else (("key", key),)
-        self._query = (*only, *conditions_of(where), *((name, said[name]) for name, on in options if on))
+        self._query = (*only, *conditions_of(where), *((name, values[name]) for name, on in options if on))
         self._on_disconnect = on_disconnect
         self._end_s = None if patience_s is None else now() + patience_s
         self._now, self._chance = now, chance
@@ -229,22 +229,22 @@ class Listener:
         headers = () if self.last_id is None else (header("Last-Event-ID", self.last_id),)
         return Request("GET", self._path, self._query, headers, timeout_s=SILENCE_S)
 
-    def heard(self, told: StreamEvent) -> Change | None:
+    def receive(self, event: StreamEvent) -> Change | None:
         """Return the change for the caller, or None. Raises ConnectionBroken for an invalid event, or for the
         last event of a connection.
         """
-        if told.name == "closing":
-            raise ConnectionBroken(str((told.data or {}).get("reason", "the server closes the line")))
-        change = change_of(told)
+        if event.name == "closing":
+            raise ConnectionBroken(str((event.data or {}).get("reason", "the server closes the line")))
+        change = change_of(event)
         self._reached, self._quiet, self._failures = True, False, 0
         again = False
         if isinstance(change, Upsert | Delete):
             state = (type(change), change.version)
             again = self._unmarked.get(change.key) == state
             self._unmarked[change.key] = state
-        if told.mark is not None:
-            self.last_id = told.mark
-        if told.mark is not None or isinstance(change, Reset):
+        if event.mark is not None:
+            self.last_id = event.mark
+        if event.mark is not None or isinstance(change, Reset):
             self._unmarked.clear()
         if isinstance(change, Reset):
             self.last_id = None

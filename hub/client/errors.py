@@ -113,33 +113,33 @@ def error_body(body: bytes) -> Mapping[str, Any]:
 
 def error_of(status: int, body: bytes) -> HubError:
     """Convert an answer of the server to an error."""
-    told = error_body(body)
-    message, hint = str(told.get("message") or f"the hub answers HTTP {status}"), told.get("hint")
+    answer = error_body(body)
+    message, hint = str(answer.get("message") or f"the hub answers HTTP {status}"), answer.get("hint")
     # The gateway's errors have the shape of REST Proxy's: a number as error_code, and the hub's code in
     # `code`.
-    named = told.get("code") or told.get("error_code")
+    named = answer.get("code") or answer.get("error_code")
     code = named if isinstance(named, str) else None
     if status == 404:
         return NotFound(message, hint=hint, code=code)
     if status == 410:
         return Gone(message, hint=hint, code=code)
     if status == 409 and code == VersionConflict.code:
-        return VersionConflict(message, str(told.get("version")), hint)
+        return VersionConflict(message, str(answer.get("version")), hint)
     if status == 409:
         return Conflict(message, hint=hint, code=code)
     if code == _NOT_COVERED:
-        position, missing = (str(told.get(name) or "") for name in ("position", "missing"))
+        position, missing = (str(answer.get(name) or "") for name in ("position", "missing"))
         return NotCovered(message, Positions.parse(position), Positions.parse(missing), hint)
     if status >= 500 or status == 429:
         return Unreachable(message, hint=hint, code=code)
-    return Refused(message, hint=hint, code=code, reasons=[reason_of(0, told)] if told else ())
+    return Refused(message, hint=hint, code=code, reasons=[reason_of(0, answer)] if answer else ())
 
 
-def reason_of(record: int, told: Mapping[str, Any]) -> Reason:
+def reason_of(record: int, line: Mapping[str, Any]) -> Reason:
     """Why a record was refused, of its line in an answer."""
-    message = str(told.get("message"))
+    message = str(line.get("message"))
     found = _FIELD.search(message)
-    code = told.get("code") or told.get("error_code")
+    code = line.get("code") or line.get("error_code")
     return Reason(
-        record, message, found and found.group(1), told.get("hint"), None if code is None else str(code)
+        record, message, found and found.group(1), line.get("hint"), None if code is None else str(code)
     )

@@ -104,8 +104,8 @@ class HistoryOptions(TypedDict, total=False):
 def history_request(view: str, key: str, options: HistoryOptions, cursor: str | None) -> Request:
     """Return the request for a page of changes. ``cursor``: ``next`` of the page before."""
     times = {"from": options.get("since"), "to": options.get("until")}
-    asked = {**times, "limit": str(options.get("page_changes", 20)), "after": cursor}
-    return Request("GET", below_row_path(view, key, "history"), named_times(**asked))
+    parameters = {**times, "limit": str(options.get("page_changes", 20)), "after": cursor}
+    return Request("GET", below_row_path(view, key, "history"), named_times(**parameters))
 
 
 def diff_request(view: str, key: str, since: Moment, until: Moment | None) -> Request:

@@ -238,9 +238,9 @@ def version_request(topic: str, key: str) -> Request:
 
 
 def translation(mirror: str, topic: str, partition: int, offset: int, back: bool) -> Request:
-    asked = (("topic", topic), ("partition", str(partition)), ("offset", str(offset)))
+    query = (("topic", topic), ("partition", str(partition)), ("offset", str(offset)))
     path = f"/api/mirrors/{quote(mirror, safe='')}/translate"
-    return Request("GET", path, (*asked, ("back", "true")) if back else asked)
+    return Request("GET", path, (*query, ("back", "true")) if back else query)
 
 
 def text_of(value: Any) -> str:

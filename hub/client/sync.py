@@ -80,8 +80,8 @@ class Hub(AbstractContextManager["Hub"]):
 
         self._url, self._token = caller_settings(url, token, os.environ)
         self._wire = Wire(self._url, headers_of(self._token))
-        told = None if receipts is None else Receipts(receipts)
-        self._calls = Calls(timeout_s, retry, receipts=told, spans=of_client())
+        receipt_queue = None if receipts is None else Receipts(receipts)
+        self._calls = Calls(timeout_s, retry, receipts=receipt_queue, spans=of_client())
         self._sleep = sleep
 
     def produce(self, topic: str, value: Any, **options: Unpack[ProduceOptions]) -> Positions:
@@ -135,8 +135,8 @@ class Hub(AbstractContextManager["Hub"]):
         """
         cursor: str | None = None
         while True:
-            asked = history_request(view, key, options, cursor)
-            page = self._run(self._calls.ask(asked, history_page, options.get("timeout_s")))
+            request = history_request(view, key, options, cursor)
+            page = self._run(self._calls.ask(request, history_page, options.get("timeout_s")))
             yield from page.changes
             if (cursor := page.next) is None:
                 return
@@ -302,7 +302,7 @@ class Hub(AbstractContextManager["Hub"]):
         """Send pending receipts, then close the connections."""
         try:
             if self._calls.receipts is not None:
-                self._run(self._calls.tell())
+                self._run(self._calls.send_receipts())
         finally:
             self._wire.close()
 
@@ -358,8 +358,8 @@ class Changes(Iterator[Change], AbstractContextManager["Changes"]):
         while True:
             try:
                 with self._wire.line(self._listener.request(), self._transport) as events:
-                    for told in events:
-                        change = self._listener.heard(told)
+                    for event in events:
+                        change = self._listener.receive(event)
                         if change is not None:
                             yield change
                 raise ConnectionBroken("the line ended")

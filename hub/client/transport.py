@@ -54,7 +54,7 @@ class Wire:
                     raise Denied(_reply(answer))
                 _check_line(self.url, answer)
                 decoder = SseDecoder()
-                yield (told for chunk in answer.iter_bytes() for told in decoder.feed(chunk))
+                yield (event for chunk in answer.iter_bytes() for event in decoder.feed(chunk))
             finally:
                 answer.close()
         except httpx.HTTPError as error:
@@ -121,7 +121,7 @@ class AsyncWire:
                     raise Denied(_reply(answer))
                 _check_line(self.url, answer)
                 decoder = SseDecoder()
-                yield (told async for chunk in answer.aiter_bytes() for told in decoder.feed(chunk))
+                yield (event async for chunk in answer.aiter_bytes() for event in decoder.feed(chunk))
             finally:
                 await answer.aclose()
         except httpx.HTTPError as error:
@@ -199,5 +199,5 @@ def _ws_url(url: str, request: Request) -> str:
 
 
 def _broken(url: str, error: Exception) -> ConnectionBroken:
-    said = f": {error}" if str(error) else ""
-    return ConnectionBroken(f"{url} ({type(error).__name__}{said})")
+    detail = f": {error}" if str(error) else ""
+    return ConnectionBroken(f"{url} ({type(error).__name__}{detail})")

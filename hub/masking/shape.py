@@ -54,7 +54,7 @@ class RowCondition:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenShape:
+class Visibility:
     """Everything that a way out needs. ``name``: the object, for messages. ``closed``: why nothing of it
     is shown.
 
@@ -186,7 +186,7 @@ class SeenShape:
                 )
 
 
-OPEN: Final = SeenShape("")
+OPEN: Final = Visibility("")
 
 _EXPLAIN = "hub access explain shows what is seen and why"
 _Wanted = Sequence[tuple[FieldPath, MaskedField]]

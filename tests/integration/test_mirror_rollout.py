@@ -210,7 +210,7 @@ def test_a_worker_that_stands_still_does_not_freeze_its_lag(
     mirrors = Mirrors(world.path, 10.0, world.clusters["lon"])
 
     def asked() -> Mapping[str, Any]:
-        (status,) = mirrors._heard().mirrors
+        (status,) = mirrors._statuses().mirrors
         return status
 
     assert asked()["state"] == "mirroring"
@@ -228,7 +228,7 @@ def test_a_worker_that_stands_still_does_not_freeze_its_lag(
         assert world.status()["lag_records"] == 100
         assert world.process("status", world.name, ok=1)
         # The same for pages, series, alerts and `hub lag`.
-        known = mirrors._heard()
+        known = mirrors._statuses()
         (status,) = known.mirrors
         assert (status["state"], status["lag_records"]) == ("no worker", 100)
         series = {

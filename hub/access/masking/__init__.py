@@ -3,7 +3,7 @@
 ::
 
     access.yaml masks: ─▶ nodes.py ─▶ MaskRule ┐
-    principal, view or topic ──────────────────┼─▶ decision.py ─▶ hub.masking.SeenShape ─▶ every way out
+    principal, view or topic ──────────────────┼─▶ decision.py ─▶ hub.masking.Visibility ─▶ every way out
     fields with their tags, made of what ──────┘   (facts.py, from registry and views)
 
 rules.py     [core]  a rule: what it covers, and the treatment of a principal

@@ -1,4 +1,4 @@
-"""[core] Decide what a principal sees of a view or topic: rules and facts in, one SeenShape out.
+"""[core] Decide what a principal sees of a view or topic: rules and facts in, one Visibility out.
 
 Of several rules on a field the strictest holds. A mask on a topic's field follows into the columns of
 views that
@@ -21,7 +21,7 @@ from hub.masking.shape import (
     FieldPath,
     MaskedField,
     RowCondition,
-    SeenShape,
+    Visibility,
     normal,
 )
 from hub.masking.values import SHOWN, Treatment, strictest
@@ -72,12 +72,12 @@ class MaskDecision:
     facts: MaskFacts
     secret: bytes
 
-    def shape(self, what: Resource) -> SeenShape:
+    def shape(self, what: Resource) -> Visibility:
         """Return what the principal sees of a topic or view. Raises PeerError while the facts are not
         known."""
         return self._shape(what, ())
 
-    def _shape(self, what: Resource, within: tuple[str, ...]) -> SeenShape:
+    def _shape(self, what: Resource, within: tuple[str, ...]) -> Visibility:
         plain = MaskedPrincipal(self.who.name, self.who.groups)
         if self.who.kind == "own" or not any(rule.may_hide_from(plain) for rule in self.masks.rules):
             return OPEN
@@ -90,11 +90,11 @@ class MaskDecision:
         made = self._of_topic(owner)
         return made if owner == what else self._beside(what, made)
 
-    def _beside(self, what: Resource, owner: SeenShape) -> SeenShape:
+    def _beside(self, what: Resource, owner: Visibility) -> Visibility:
         """Return the shape of a topic that belongs to another object: its records may have any form."""
         if owner.is_open:
             return owner
-        return SeenShape(str(what), closed=f"its records are those of {owner.name}, in other forms")
+        return Visibility(str(what), closed=f"its records are those of {owner.name}, in other forms")
 
     def _rules(self, what: Resource) -> list[tuple[MaskRule, MaskedPrincipal]]:
         who = self.masks.principal(self.who, self.policy, what)
@@ -102,9 +102,9 @@ class MaskDecision:
 
     # ---- topics
 
-    def _of_topic(self, what: Resource) -> SeenShape:
+    def _of_topic(self, what: Resource) -> Visibility:
         if is_own(what.name):
-            return SeenShape(str(what), closed="it may hold records of other topics")
+            return Visibility(str(what), closed="it may hold records of other topics")
         found: dict[FieldPath, Treatment] = {}
         keys, rows = [], list[RowCondition]()
         about = self._rules(what)
@@ -119,13 +119,13 @@ class MaskDecision:
             rows += rule.conditions(who)
         key = strictest([*keys, _topic_key(facts, found)])
         fields = tuple(MaskedField(path, how) for path, how in sorted(found.items()))
-        return SeenShape(str(what), fields, tuple(rows), key, secret=self.secret)
+        return Visibility(str(what), fields, tuple(rows), key, secret=self.secret)
 
     # ---- views
 
-    def _of_view(self, what: Resource, within: tuple[str, ...]) -> SeenShape:
+    def _of_view(self, what: Resource, within: tuple[str, ...]) -> Visibility:
         if what.name in within or len(within) >= _MOST_VIEWS:
-            return SeenShape(str(what), closed="views read one another in a circle, or too many levels deep")
+            return Visibility(str(what), closed="views read one another in a circle, or too many levels deep")
         facts = self.facts.view(what.name)
         sources = {topic: self._source(topic, (*within, what.name)) for topic in facts.sources}
         about = self._rules(what)
@@ -136,7 +136,7 @@ class MaskDecision:
         columns[KEY] += [each for name in facts.key_columns for each in columns.get(name, ()) if name != KEY]
         made = {column: strictest(how) for column, how in columns.items() if how}
         rows = tuple(each for rule, who in about for each in rule.conditions(who))
-        return SeenShape(
+        return Visibility(
             str(what),
             tuple(MaskedField((column,), how) for column, how in sorted(made.items()) if column != KEY),
             rows,
@@ -146,7 +146,7 @@ class MaskDecision:
             frozenset(facts.columns),
         )
 
-    def _source(self, topic: str, within: tuple[str, ...]) -> SeenShape:
+    def _source(self, topic: str, within: tuple[str, ...]) -> Visibility:
         what = Resource(Kind.topic, topic)
         owner = list(granted_as(what))[-1]
         return self._of_view(owner, within) if owner.kind is Kind.view else self._of_topic(owner)
@@ -155,7 +155,7 @@ class MaskDecision:
         self,
         column: str,
         facts: ViewFacts,
-        sources: Mapping[str, SeenShape],
+        sources: Mapping[str, Visibility],
         about: Sequence[tuple[MaskRule, MaskedPrincipal]],
     ) -> list[Treatment]:
         """Return the treatments that hold for a column, from the view's own rules and those of its
@@ -171,7 +171,7 @@ class MaskDecision:
             found += _from_source(topic, shape, origins, self._holds_any(topic, shape, column, facts))
         return found
 
-    def _holds_any(self, topic: str, shape: SeenShape, column: str, facts: ViewFacts) -> bool:
+    def _holds_any(self, topic: str, shape: Visibility, column: str, facts: ViewFacts) -> bool:
         """Return whether a nested column may hold any masked field, because no schema describes it."""
         return column in facts.nested and bool(shape.fields) and not self._facts_of(topic).fields
 
@@ -223,7 +223,7 @@ def _topic_key(facts: TopicFacts, masked: Mapping[FieldPath, Treatment]) -> Trea
 
 
 def _from_source(
-    topic: str, shape: SeenShape, origins: Iterable[Origin] | None, holds_any: bool
+    topic: str, shape: Visibility, origins: Iterable[Origin] | None, holds_any: bool
 ) -> list[Treatment]:
     """Return the treatments of a source's fields that a column may hold."""
     if shape.closed:
@@ -259,7 +259,7 @@ def related(masked: FieldPath, read: FieldPath) -> bool:
     return one[:shorter] == other[:shorter] or names(tuple(masked), tuple(read))
 
 
-def _unfiltered(about: Sequence[tuple[MaskRule, MaskedPrincipal]], sources: Mapping[str, SeenShape]) -> str:
+def _unfiltered(about: Sequence[tuple[MaskRule, MaskedPrincipal]], sources: Mapping[str, Visibility]) -> str:
     """Return why a view is closed: rows of a source are filtered, and no rule filters those of the view."""
     if any(rule.filters_rows for rule, _ in about):
         return ""

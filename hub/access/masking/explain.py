@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hub.masking.shape import FieldPath, SeenShape, normal
+from hub.masking.shape import FieldPath, Visibility, normal
 from hub.masking.values import SHOWN, strictest
 
 _NO_RULE = "no rule of masks is about it"
 
 
-def explained(shape: SeenShape, fields: Iterable[FieldPath]) -> list[dict[str, str]]:
+def explained(shape: Visibility, fields: Iterable[FieldPath]) -> list[dict[str, str]]:
     """Return one row for each field, the key and the rows. ``fields``: those of the view or topic, shown
     ones too."""
     if shape.closed:
@@ -26,7 +26,7 @@ def explained(shape: SeenShape, fields: Iterable[FieldPath]) -> list[dict[str, s
     return rows
 
 
-def _of_field(path: FieldPath, shape: SeenShape) -> dict[str, str]:
+def _of_field(path: FieldPath, shape: Visibility) -> dict[str, str]:
     how = SHOWN
     for each in shape.fields:
         if tuple(map(normal, each.path)) == tuple(map(normal, path)):
@@ -34,5 +34,5 @@ def _of_field(path: FieldPath, shape: SeenShape) -> dict[str, str]:
     return _row(".".join(path), str(how), how.why or _NO_RULE)
 
 
-def _row(what: str, seen: str, why: str) -> dict[str, str]:
-    return {"what": what, "seen": seen, "why": why}
+def _row(what: str, shown: str, why: str) -> dict[str, str]:
+    return {"what": what, "seen": shown, "why": why}

@@ -84,13 +84,13 @@ class MaskRule:
         rule's."""
         own = self.users.get(who.name) if who.name else None
         if own is not None:
-            return self._said(own, f"user {who.name}")
+            return self._with_reason(own, f"user {who.name}")
         named = [(self.groups[each], f"group {each}") for each in sorted(who.groups) if each in self.groups]
         named += [(self.roles[each], f"role {each}") for each in sorted(who.roles) if each in self.roles]
         best = most_open(treatment for treatment, _ in named)
         if best is None:
-            return self._said(self.treatment, "everybody else")
-        return self._said(best, next(whom for treatment, whom in named if treatment == best))
+            return self._with_reason(self.treatment, "everybody else")
+        return self._with_reason(best, next(whom for treatment, whom in named if treatment == best))
 
     def may_hide_from(self, who: MaskedPrincipal) -> bool:
         """Return whether the principal may see less than everything, whatever its roles over an object
@@ -111,7 +111,7 @@ class MaskRule:
             for each in self.rows
         )
 
-    def _said(self, treatment: Treatment, whom: str) -> Treatment:
+    def _with_reason(self, treatment: Treatment, whom: str) -> Treatment:
         return Treatment(treatment.form, treatment.last, f"masks {self.number}: {treatment} for {whom}")
 
 

@@ -40,8 +40,8 @@ def check_claims(claims: Claims, oidc: OidcNode, audience: Collection[str], now_
     """Check issuer, audience and times. Returns the token's end, epoch seconds. Raises RefusedToken."""
     if claims.get("iss") != oidc.issuer:
         raise RefusedToken("it is from another issuer")
-    said = claims.get("aud")
-    audiences = [said] if isinstance(said, str) else said
+    audience_claim = claims.get("aud")
+    audiences = [audience_claim] if isinstance(audience_claim, str) else audience_claim
     if not isinstance(audiences, list) or not any(each in audience for each in audiences):
         raise RefusedToken("it is for another audience")
     if "events" in claims or claims.get("typ", "JWT") not in _KINDS:
@@ -52,10 +52,10 @@ def check_claims(claims: Claims, oidc: OidcNode, audience: Collection[str], now_
     skew = oidc.clock_skew_s
     if now_s >= ends_at_s + skew:
         raise RefusedToken("it has expired")
-    for name, words in (("nbf", "it is not valid yet"), ("iat", "it was issued in the future")):
+    for name, message in (("nbf", "it is not valid yet"), ("iat", "it was issued in the future")):
         begins = _time(claims, name)
         if begins is not None and begins > now_s + skew:
-            raise RefusedToken(f"{words}; compare the clocks")
+            raise RefusedToken(f"{message}; compare the clocks")
     return ends_at_s + skew
 
 
@@ -84,9 +84,15 @@ def identity_of(claims: Claims, oidc: OidcNode, known: Collection[str], ends_at_
 
 def groups_of(claims: Claims, oidc: OidcNode, known: Collection[str]) -> frozenset[str]:
     """Return the groups of access.yaml that the claims name; none for an absent claim."""
-    said = _at(claims, oidc.groups_claim)
-    values = [said] if isinstance(said, str) else said if isinstance(said, list) else []
-    if said is None and _is_overage(claims):
+    groups_claim = _at(claims, oidc.groups_claim)
+    values = (
+        [groups_claim]
+        if isinstance(groups_claim, str)
+        else groups_claim
+        if isinstance(groups_claim, list)
+        else []
+    )
+    if groups_claim is None and _is_overage(claims):
         log.warning(
             "the provider has left out the groups of %.100r, who is in too many: let it send only the groups "
             "of this application, or app roles (docs/how-to/sign-in-with-oidc.md)",

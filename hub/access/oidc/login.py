@@ -87,8 +87,8 @@ def code_in(answer: Mapping[str, str], attempt: LoginAttempt, oidc: OidcNode) ->
     if answer.get("iss", oidc.issuer) != oidc.issuer:
         raise LoginFailed("this answer is from another identity provider")
     if error := answer.get("error"):
-        told = error if error.isprintable() else "an error"
-        raise LoginFailed(f"the identity provider refuses the login: {told[:100]}")
+        reason = error if error.isprintable() else "an error"
+        raise LoginFailed(f"the identity provider refuses the login: {reason[:100]}")
     code = answer.get("code", "")
     if not code or len(code) > 4_000:
         raise LoginFailed("the identity provider's answer has no code")

@@ -25,7 +25,7 @@ from hub.api.auditing.route_actions import LoggedRoute, logged_route, object_nam
 from hub.api.route_rules import RouteRule
 from hub.caller import Caller, Resource
 from hub.errors import HubError
-from hub.masking.shape import SeenShape
+from hub.masking.shape import Visibility
 from hub.times import epoch_ms
 
 Scope = MutableMapping[str, Any]
@@ -44,16 +44,16 @@ _SIGN_IN_WAYS = ("password", "certificate", "proxy")
 class FirstUses:
     """Remembers which principals used a token, or signed in with each request, in the last ten minutes."""
 
-    seen: dict[tuple[str, str, str], float] = field(default_factory=dict)
+    until_s: dict[tuple[str, str, str], float] = field(default_factory=dict)
 
     def is_first(self, key: tuple[str, str, str], now_s: float) -> bool:
         """Return whether the key was not seen for ten minutes. ``now_s``: a monotonic time."""
-        until = self.seen.get(key, 0.0)
+        until = self.until_s.get(key, 0.0)
         if now_s < until:
             return False
-        if len(self.seen) >= _MOST_USES:
-            self.seen.clear()
-        self.seen[key] = now_s + _USE_EVERY_S
+        if len(self.until_s) >= _MOST_USES:
+            self.until_s.clear()
+        self.until_s[key] = now_s + _USE_EVERY_S
         return True
 
 
@@ -68,20 +68,20 @@ class RequestLog:
         self,
         found: tuple[RouteRule, Mapping[str, str], str] | None,
         known: AuthenticatedCaller,
-        asked: AuthRequest,
+        auth_request: AuthRequest,
         scope: Scope,
     ) -> LoggedRequest:
         """Return the log of one request. ``found``: its rule, path parameters and template."""
         method, path = str(scope.get("method", "WEBSOCKET")), str(scope["path"])
         if found is None:
-            return LoggedRequest(self, None, "hub", "", "", method, known, asked)
+            return LoggedRequest(self, None, "hub", "", "", method, known, auth_request)
         rule, given, template = found
         route = logged_route(template, method, path)
         if route is not None:
             kind, name = route.kind, object_name(route, path, given)
         else:
             kind, name = str(rule.kind), given.get(rule.named, "")
-        return LoggedRequest(self, route, kind, name, template, method, known, asked)
+        return LoggedRequest(self, route, kind, name, template, method, known, auth_request)
 
 
 @dataclass(slots=True)
@@ -95,7 +95,7 @@ class LoggedRequest:
     template: str
     method: str
     known: AuthenticatedCaller
-    asked: AuthRequest
+    auth_request: AuthRequest
     notes: RequestNotes = field(default_factory=RequestNotes)
     _id: str = ""
     _started: Entry | None = None
@@ -145,10 +145,10 @@ class LoggedRequest:
         if self._started is not None:
             self.owner.log.result(self._started.then(result, epoch_ms(), **detail))
             return
-        wrong = status == 401 and bool(self.asked.headers.get("authorization"))
+        wrong = status == 401 and bool(self.auth_request.headers.get("authorization"))
         action = self.route.action if self.route is not None else LoggedAction.request
         if wrong:
-            action, detail["claimed"] = LoggedAction.sign_in, claimed_name(self.asked)
+            action, detail["claimed"] = LoggedAction.sign_in, claimed_name(self.auth_request)
             result = Result.failed
         self.owner.log.note(self._entry(action, result, self.kind, self.name, **detail))
 
@@ -161,8 +161,8 @@ class LoggedRequest:
         for text, tables in self.notes.sql:
             detail = {"statement": text, "tables": list(tables), "status": status}
             found.append(self._entry(LoggedAction.sql, result, "hub", "", **detail))
-        for kind, name, seen in sorted(self.notes.masked):
-            found.append(self._entry(LoggedAction.masked_read, result, kind, name, seen=seen))
+        for kind, name, part in sorted(self.notes.masked):
+            found.append(self._entry(LoggedAction.masked_read, result, kind, name, seen=part))
         if route is None:
             if result is Result.denied and not self.notes.sql:
                 found.append(self._entry(LoggedAction.request, result, self.kind, self.name, status=status))
@@ -175,7 +175,7 @@ class LoggedRequest:
     def uses(self) -> list[Entry]:
         """Return the use of a token, or the sign-in by a password in each request; once in ten minutes."""
         who, way = self.known.who, self.known.way
-        key = (way, self.known.token_id or who.name, self.asked.address)
+        key = (way, self.known.token_id or who.name, self.auth_request.address)
         if not who.name or way == "session" or not self.owner.uses.is_first(key, time.monotonic()):
             return []
         if way in _SIGN_IN_WAYS:
@@ -191,10 +191,10 @@ class LoggedRequest:
 
     def _entry(self, action: LoggedAction, result: Result, kind: str, name: str, **detail: Any) -> Entry:
         self._id = self._id or new_id()
-        who = Who(self.known.who.name, self.known.way, self.asked.address)
+        who = Who(self.known.who.name, self.known.way, self.auth_request.address)
         about = {"method": self.method, "route": self.template, **detail}
         # The hub's own processes are trusted to name the account that runs a command.
-        if self.known.who.kind == "own" and (named := self.asked.headers.get(ACCOUNT_HEADER.lower())):
+        if self.known.who.kind == "own" and (named := self.auth_request.headers.get(ACCOUNT_HEADER.lower())):
             about["account"] = named[0][:200]
         return Entry(action, result, who, epoch_ms(), kind, name, self._id, about)
 
@@ -219,13 +219,13 @@ def noting(caller: Caller, rules: AccessRules) -> Caller:
     if not caller.is_masked:
         return caller
 
-    def shape(what: Resource) -> SeenShape:
-        seen = caller.shape(what)
+    def shape(what: Resource) -> Visibility:
+        visibility = caller.shape(what)
         notes = NOTES.get()
         # An object that hides nothing from nobody has no masks.
-        if notes is not None and not (seen.is_open and rules.shape(ANONYMOUS, what).is_open):
-            notes.masked.add((str(what.kind), what.name, "everything" if seen.is_open else "a part"))
-        return seen
+        if notes is not None and not (visibility.is_open and rules.shape(ANONYMOUS, what).is_open):
+            notes.masked.add((str(what.kind), what.name, "everything" if visibility.is_open else "a part"))
+        return visibility
 
     return replace(caller, shape=shape)
 
@@ -238,9 +238,9 @@ async def answer(app: App, logged: LoggedRequest | None, scope: Scope, receive: 
         await logged.run(app, scope, receive, send)
 
 
-def claimed_name(asked: AuthRequest) -> str:
+def claimed_name(auth_request: AuthRequest) -> str:
     """Return the user that a refused Authorization header names; "" if it names none."""
-    scheme, _, value = (asked.headers.get("authorization") or [""])[0].partition(" ")
+    scheme, _, value = (auth_request.headers.get("authorization") or [""])[0].partition(" ")
     if scheme.lower() != "basic":
         return ""
     try:

@@ -40,7 +40,7 @@ _LETTER = LoggedRoute(LoggedAction.dead_letter_change, "topic", "topic")
 _TOKEN = LoggedRoute(LoggedAction.token_create, "token")
 _TOKEN_END = LoggedRoute(LoggedAction.token_revoke, "token", "id")
 _SESSION_END = LoggedRoute(LoggedAction.session_end, "session", "id")
-_ASKED = LoggedRoute(LoggedAction.access_request, "access-request", "id")
+_REQUEST = LoggedRoute(LoggedAction.access_request, "access-request", "id")
 _SILENCE = LoggedRoute(LoggedAction.alert_change, "silence", "id")
 _ERASURE = LoggedRoute(LoggedAction.erase, "erasure", "id")
 _MIRROR = LoggedRoute(LoggedAction.mirror_change, "mirror", "mirror")
@@ -58,14 +58,14 @@ ROUTES_LOGGED: Final[Mapping[str, LoggedRoute]] = {
     "/tokens/{id}/revoke": _TOKEN_END,
     "/api/access/tokens": _TOKEN,
     "/api/access/tokens/{id}": _TOKEN_END,
-    "/access-requests": _ASKED,
-    "/access-requests/{id}/approve": _ASKED,
-    "/access-requests/{id}/refuse": _ASKED,
-    "/access-requests/{id}/withdraw": _ASKED,
-    "/api/access/requests": _ASKED,
-    "/api/access/requests/{id}/approve": _ASKED,
-    "/api/access/requests/{id}/refuse": _ASKED,
-    "/api/access/requests/{id}/withdraw": _ASKED,
+    "/access-requests": _REQUEST,
+    "/access-requests/{id}/approve": _REQUEST,
+    "/access-requests/{id}/refuse": _REQUEST,
+    "/access-requests/{id}/withdraw": _REQUEST,
+    "/api/access/requests": _REQUEST,
+    "/api/access/requests/{id}/approve": _REQUEST,
+    "/api/access/requests/{id}/refuse": _REQUEST,
+    "/api/access/requests/{id}/withdraw": _REQUEST,
     "/topics/{topic}/produce": _WRITE,
     "/topics/{topic}/records": _WRITE,
     "/topics/{topic}/events": _WRITE,

@@ -22,19 +22,19 @@ class DatabaseLog:
     def __init__(self, owner: RequestLog) -> None:
         self._owner = owner
 
-    def signed_in(self, known: AuthenticatedCaller, asked: AuthRequest) -> None:
-        for entry in self._request(known, asked).uses():
+    def signed_in(self, known: AuthenticatedCaller, auth_request: AuthRequest) -> None:
+        for entry in self._request(known, auth_request).uses():
             self._owner.log.note(entry)
 
-    def refused(self, asked: AuthRequest, error: HubError) -> None:
-        self._request(NOBODY, asked).refused(error, status_of(error))
+    def refused(self, auth_request: AuthRequest, error: HubError) -> None:
+        self._request(NOBODY, auth_request).refused(error, status_of(error))
 
     def caller(self, caller: Caller, rules: AccessRules) -> Caller:
         return noting(caller, rules)
 
     @contextmanager
-    def statement(self, known: AuthenticatedCaller, asked: AuthRequest) -> Iterator[None]:
-        logged = self._request(known, asked)
+    def statement(self, known: AuthenticatedCaller, auth_request: AuthRequest) -> Iterator[None]:
+        logged = self._request(known, auth_request)
         before = NOTES.set(logged.notes)
         status = 500
         try:
@@ -47,8 +47,8 @@ class DatabaseLog:
             NOTES.reset(before)
             logged.answered(status)
 
-    def _request(self, known: AuthenticatedCaller, asked: AuthRequest) -> LoggedRequest:
-        return LoggedRequest(self._owner, None, "hub", "", "", _METHOD, known, asked)
+    def _request(self, known: AuthenticatedCaller, auth_request: AuthRequest) -> LoggedRequest:
+        return LoggedRequest(self._owner, None, "hub", "", "", _METHOD, known, auth_request)
 
 
 def database_log(log: RequestLog | None) -> DatabaseLog | None:

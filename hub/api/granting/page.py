@@ -32,7 +32,7 @@ def create_router(requests: AccessRequests) -> APIRouter:
 
     @router.post(PATH, include_in_schema=False)
     async def make(request: Request) -> Response:
-        return await _acted(requests, request, "requested", lambda form: requests.make(asked_of(form)))
+        return await _acted(requests, request, "requested", lambda form: requests.make(request_of(form)))
 
     @router.post(f"{PATH}/{{id}}/approve", include_in_schema=False)
     async def approve(request: Request, id: str) -> Response:
@@ -53,10 +53,10 @@ def create_router(requests: AccessRequests) -> APIRouter:
     return router
 
 
-def asked_of(form: PostedForm) -> AskedAccess:
+def request_of(form: PostedForm) -> AskedAccess:
     """Return the request of a form. Raises CallerError.
 
-    >>> asked_of({"what": "read", "object": "view:customers", "reason": "a report", "days": "3"}).view
+    >>> request_of({"what": "read", "object": "view:customers", "reason": "a report", "days": "3"}).view
     'customers'
     """
     what, name = form.get("what", ""), form.get("object", "").strip()

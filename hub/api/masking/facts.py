@@ -54,15 +54,15 @@ class LiveMaskFacts:
             yield from self._of(source).items()
 
     def view(self, name: str) -> ViewFacts:
-        told = self.newest(self.store.progress())
-        record = told.get(f"{PREFIX}{name}")
+        progress = self.newest(self.store.progress())
+        record = progress.get(f"{PREFIX}{name}")
         if record is None:
             raise PeerError(
                 f'view "{name}": what its columns are made of is not known, so they cannot be masked',
                 hint="its materializer has not reported a version yet: try again when it runs",
                 code="HUB-3078",
             )
-        read: set[str] = {*told.get(f"progress:{name}", {}).get("sources", ())}
+        read: set[str] = {*progress.get(f"progress:{name}", {}).get("sources", ())}
         subjects = self.node.read(lambda registry: [*registry.subjects])
         known = {*read, *self.tree.topics(), *(each.removesuffix(_VALUE) for each in subjects)}
 

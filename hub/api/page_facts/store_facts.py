@@ -36,18 +36,18 @@ class StoreFacts:
         return searched_keys(self.store, view, words, after, self.search_timeout_s)
 
     def kept(self) -> Mapping[str, ViewStorage]:
-        told, tables = self.newest(self.store.progress()), self.store.served_tables()
+        progress, tables = self.newest(self.store.progress()), self.store.served_tables()
         found = {}
-        for view in sorted({key.partition(":")[2] for key in told if key.startswith("state:")}):
+        for view in sorted({key.partition(":")[2] for key in progress if key.startswith("state:")}):
             table = tables.get(view, view)
-            found[view] = ViewStorage(changelog_of(table), stores_of(told, table))
+            found[view] = ViewStorage(changelog_of(table), stores_of(progress, table))
         return found
 
     def made_of(self, views: Collection[str]) -> Mapping[str, Columns]:
-        told = self.store.progress()
+        progress = self.store.progress()
         return {
             view: made_of(each["body"])
             for view in views
-            for each in told.get(f"{PREFIX}{view}", {}).get("versions", ())
+            for each in progress.get(f"{PREFIX}{view}", {}).get("versions", ())
             if each["state"] == "served"
         }

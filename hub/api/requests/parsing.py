@@ -62,7 +62,7 @@ def auth_request_of(scope: Scope) -> AuthRequest:
     )
 
 
-def of_this_site(asked: AuthRequest, way: str) -> bool:
+def of_this_site(auth_request: AuthRequest, way: str) -> bool:
     """Return whether a request that changes something was intended: browsers attach credentials to any page's
     requests.
 
@@ -70,7 +70,9 @@ def of_this_site(asked: AuthRequest, way: str) -> bool:
     """
     if way == "token":
         return True
-    site, origin, host = (asked.headers.get(name, [""])[0] for name in ("sec-fetch-site", "origin", "host"))
+    site, origin, host = (
+        auth_request.headers.get(name, [""])[0] for name in ("sec-fetch-site", "origin", "host")
+    )
     if site:
         return site == "same-origin"
     if origin:

@@ -13,7 +13,7 @@ import orjson
 from sqlalchemy import Connection, Engine, FromClause, create_engine, event, select
 from sqlalchemy.pool import NullPool, QueuePool
 
-from hub.masking.shape import OPEN, SeenShape
+from hub.masking.shape import OPEN, Visibility
 from hub.materializers.queries.parser import SqlError
 from hub.materializers.queries.relations import Compiled
 from hub.materializers.queries.running import MOST_BYTES, RunningQuery
@@ -39,7 +39,7 @@ class EventTable:
     hidden: Mapping[str, str]
     rows: Iterable[Sequence[Any]] = ()
     read_as: int | None = None
-    shape: SeenShape = OPEN
+    shape: Visibility = OPEN
     refused: frozenset[str] = frozenset()
     blank: frozenset[str] = frozenset()
     whole: bool = False

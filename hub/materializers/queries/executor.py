@@ -21,7 +21,7 @@ import psycopg
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from hub.caller import reads_all, reads_view, seen_view, sees_view
+from hub.caller import reads_all, reads_view, sees_view, view_visibility
 from hub.errors import HubError, NotFound, PeerError
 from hub.materializers.queries.compiler import compile_query
 from hub.materializers.queries.databases import (
@@ -112,7 +112,7 @@ class _Tables:
                 at = (self._connection, name, at_ms, self._now_ms)
                 self.as_of[name, at_ms] = self._store.history.table_at(*at)
             relation = relation_as_of(self.as_of[name, at_ms], at_ms)
-        return masked_view(relation, seen_view(name), postgres=self._postgres)
+        return masked_view(relation, view_visibility(name), postgres=self._postgres)
 
     @property
     def read_tables(self) -> list[str]:
@@ -180,7 +180,7 @@ class QueryExecutor:
         if not reads_view(relation.name):
             return relation
         try:
-            return masked_view(relation, seen_view(relation.name), postgres=self._postgres)
+            return masked_view(relation, view_visibility(relation.name), postgres=self._postgres)
         except HubError:
             return relation
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from hub.masking.shape import KEY, RowCondition, SeenShape, normal, typed_values
+from hub.masking.shape import KEY, RowCondition, Visibility, normal, typed_values
 from hub.masking.values import HASH_CHARACTERS, HIDDEN_PART, Treatment, pads_of, strictest
 from hub.materializers.queries.databases import EventTable
 from hub.materializers.queries.relations import QueryRelation
@@ -24,7 +24,7 @@ _TEXTS = ("string", "long")
 _FENCE = {True: " OFFSET 0", False: " LIMIT -1 OFFSET 0"}
 
 
-def masked_view(relation: QueryRelation, shape: SeenShape, *, postgres: bool) -> QueryRelation:
+def masked_view(relation: QueryRelation, shape: Visibility, *, postgres: bool) -> QueryRelation:
     """Return a view's relation as seen. Raises MaskRefused for a view of which nothing is shown."""
     if shape.is_open:
         return relation
@@ -106,7 +106,7 @@ def _quoted(name: str, postgres: bool) -> str:
 # ---- topics
 
 
-def masked_events(table: EventTable, shape: SeenShape) -> EventTable:
+def masked_events(table: EventTable, shape: Visibility) -> EventTable:
     """Return a topic's table as seen. Raises MaskRefused for a topic of which nothing is shown.
 
     ``blank``: columns that are empty because their kind has no text to hash or to show a part of.
@@ -128,7 +128,7 @@ def masked_events(table: EventTable, shape: SeenShape) -> EventTable:
     return replace(table, columns=columns, shape=shape, refused=frozenset(refused), blank=frozenset(blank))
 
 
-def topic_column(shape: SeenShape, column: str) -> Treatment:
+def topic_column(shape: Visibility, column: str) -> Treatment:
     """Return the treatment of a whole column of a topic; fields within it are treated in its value."""
     if column == f"_{KEY}":
         return shape.key

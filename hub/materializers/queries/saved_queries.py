@@ -26,7 +26,7 @@ from sqlglot.optimizer.pushdown_projections import pushdown_projections
 from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import traverse_scope
 
-from hub.caller import CALLER, Forbidden, Unauthenticated, reads_all, seen_topic, shows_all
+from hub.caller import CALLER, Forbidden, Unauthenticated, reads_all, shows_all, topic_visibility
 from hub.errors import ConfigError, PeerError
 from hub.files import read_bytes
 from hub.materializers.definition.declared import CHANGELOG_PREFIX
@@ -382,7 +382,7 @@ def shows_all_of(known: Collection[str], sql: str) -> bool:
         named = tables_of(parse(sql))
         views = [each if each in known else each.lower() for each in named]
         return all(
-            shows_all(view) if view in known else seen_topic(name).is_open
+            shows_all(view) if view in known else topic_visibility(name).is_open
             for name, view in zip(named, views, strict=True)
         )
     except (SqlError, PeerError):

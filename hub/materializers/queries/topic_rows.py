@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from hub.caller import seen_topic, sees_schema
+from hub.caller import sees_schema, topic_visibility
 from hub.errors import NotFound, PeerError
 from hub.log import Log
 from hub.materializers.queries.databases import EventTable
@@ -177,7 +177,7 @@ class TopicTables:
             and name not in former
         ]
         table = EventTable(topic, {**dict(own[:_MOST_COLUMNS]), **META}, {VALUE: "json"}, read_as=read_as)
-        return masked_events(table, seen_topic(topic))
+        return masked_events(table, topic_visibility(topic))
 
     def names(self) -> list[str]:
         """Return every topic's name, without Kafka's own. Raises PeerError."""
@@ -238,7 +238,7 @@ class TopicTables:
         """Return the function from a record to its row; its None: the record cannot be decoded; []: the
         caller does not see it. Raises PeerError if the caller sees something else than when the table was
         made."""
-        if seen_topic(table.name) != table.shape:
+        if topic_visibility(table.name) != table.shape:
             raise PeerError(
                 f'topic "{table.name}": what you see of it has changed',
                 hint="ask again",

@@ -8,11 +8,11 @@ from typing import Any
 import anyio.to_thread
 
 from hub.errors import PeerError
-from hub.masking.shape import SeenShape
+from hub.masking.shape import Visibility
 from hub.materializers.stores.store import RowVersion
 
 
-async def require_same(view: str, shape: SeenShape, look: Callable[[], SeenShape] | None) -> None:
+async def require_same(view: str, shape: Visibility, look: Callable[[], Visibility] | None) -> None:
     """Raise PeerError if the subscriber sees something else now than when it began. ``look`` None: it sees
     everything."""
     if look is not None and await anyio.to_thread.run_sync(look) != shape:
@@ -21,7 +21,7 @@ async def require_same(view: str, shape: SeenShape, look: Callable[[], SeenShape
         )
 
 
-def change_body(row: RowVersion, shape: SeenShape) -> dict[str, Any]:
+def change_body(row: RowVersion, shape: Visibility) -> dict[str, Any]:
     """Return the body of a change's event."""
     values = row.values if row.values is None or shape.is_open else shape.row(row.values)
     return {"key": row.key, "row": values, "version": row.version}

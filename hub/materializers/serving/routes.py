@@ -14,9 +14,9 @@ import orjson
 from fastapi import APIRouter, Header, Query, Request, Response, WebSocket
 from starlette.datastructures import QueryParams
 
-from hub.caller import CALLER, seen_view, sees_view, shows_keys
+from hub.caller import CALLER, sees_view, shows_keys, view_visibility
 from hub.errors import CallerError, NotFound, PeerError, nearest
-from hub.masking.shape import OPEN, SeenShape
+from hub.masking.shape import OPEN, Visibility
 from hub.materializers.progress.view_states import Newest
 from hub.materializers.serving.descriptions import describe, known_views, no_rows_yet
 from hub.materializers.serving.history.as_of import as_of_time, no_row, row_as_of, rows_as_of
@@ -150,7 +150,7 @@ class _Routes:
         searched = is_search(table, request.query_params)
         own = (*_OWN, QUERY) if searched else _OWN
         filters = [each.as_tuple() for each in _filters(table, request.query_params, own)]
-        shape = await anyio.to_thread.run_sync(seen_view, view)
+        shape = await anyio.to_thread.run_sync(view_visibility, view)
         limit = limit_of(request.query_params.get("limit"))
         order = order_of(view, request.query_params.get("order"), types, table.indexes)
         fields = fields_of(view, request.query_params.get("fields"), types)
@@ -280,7 +280,7 @@ class _Routes:
 
         The row of the key "changes" is found by ``/views/{view}?key=changes``."""
         only(request.query_params, _OWN_OF_KEY, f"GET /views/{view}/{{key}}")
-        shape = await anyio.to_thread.run_sync(seen_view, view)
+        shape = await anyio.to_thread.run_sync(view_visibility, view)
         shape.require("GET by key")
         shape.refuse_columns(["key"], "look up by")
         token_text = after or hub_position
@@ -320,7 +320,7 @@ async def _counted(
                 yield event
 
 
-def _require_listed(shape: SeenShape, filters: Sequence[str], order: Sequence[str]) -> None:
+def _require_listed(shape: Visibility, filters: Sequence[str], order: Sequence[str]) -> None:
     """Raise MaskRefused if rows are listed by their keys, and these are masked, or by another masked field.
 
     Pages and subscriptions follow the stored values, so their order and extent would tell these.
@@ -335,7 +335,7 @@ def _request(
     table: ViewTable, filters: tuple[Condition, ...], snapshot: bool, covered: bool
 ) -> SubscriptionRequest:
     """Return the request of a subscriber with its shape. Raises MaskRefused, CallerError."""
-    view, shape = table.name, seen_view(table.name)
+    view, shape = table.name, view_visibility(table.name)
     _require_listed(shape, [each.column for each in filters], ())
     shape.refused_columns(table.types)
     rows = tuple(shape.conditions(_types(table)))
@@ -346,7 +346,7 @@ def _request(
             code="HUB-1723",
         )
     caller = CALLER.get()
-    look = partial(seen_view, view) if caller is not None and caller.is_masked else None
+    look = partial(view_visibility, view) if caller is not None and caller.is_masked else None
     return SubscriptionRequest(view, filters, snapshot, covered, shape, rows, look)
 
 
@@ -373,7 +373,9 @@ def _table(store: Store, view: str, newest: Newest = dict) -> ViewTable:
         raise NotFound(error.message, hint=hint, code="HUB-1410") from None
 
 
-def _shown(row: RowVersion, fields: tuple[str, ...] | None = None, shape: SeenShape = OPEN) -> dict[str, Any]:
+def _shown(
+    row: RowVersion, fields: tuple[str, ...] | None = None, shape: Visibility = OPEN
+) -> dict[str, Any]:
     values: Mapping[str, Any] = row.values or {}
     if not shape.is_open:
         values = shape.row(values)
@@ -383,7 +385,7 @@ def _shown(row: RowVersion, fields: tuple[str, ...] | None = None, shape: SeenSh
 
 
 def _found(
-    found: FoundRow, search: Search, fields: tuple[str, ...] | None, shape: SeenShape
+    found: FoundRow, search: Search, fields: tuple[str, ...] | None, shape: Visibility
 ) -> dict[str, Any]:
     """Return a row of a search as shown. Highlights are made of the fields that the search may read."""
     highlights = search.highlights(found.row.values or {})

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from urllib.parse import quote, unquote
 
 from hub.errors import CallerError
-from hub.masking.shape import OPEN, SeenShape
+from hub.masking.shape import OPEN, Visibility
 from hub.materializers.serving.pull_query import Condition
 from hub.materializers.stores.sql.queries import Filter
 from hub.record import Positions
@@ -115,9 +115,9 @@ class SubscriptionRequest:
     filters: tuple[Condition, ...] = ()
     snapshot: bool = True
     covered: bool = False
-    shape: SeenShape = OPEN
+    shape: Visibility = OPEN
     rows: tuple[Filter, ...] = ()
-    look: Callable[[], SeenShape] | None = None
+    look: Callable[[], Visibility] | None = None
     own: str = field(default_factory=lambda: secrets.token_hex(8))
 
     def conditions(self) -> list[Filter]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from hub.caller import seen_topic
+from hub.caller import topic_visibility
 from hub.errors import NotFound
 from hub.materializers.queries.running import RunningQuery
 from hub.materializers.queries.topic_columns import VALUE
@@ -45,7 +45,7 @@ class TopicSample:
 
 def sample(topics: TopicTables, topic: str, most: int) -> TopicSample:
     """Read the newest events of a topic, at most ``most``. Raises NotFound, MaskRefused, PeerError."""
-    seen_topic(topic).require_readable("the workbench")
+    topic_visibility(topic).require_readable("the workbench")
     table = topics.table(topic)
     if table is None:
         raise NotFound(f'topic "{topic}" does not exist', hint="GET /topics lists the topics")

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from hub.caller import CALLER, seen_topic, sees_topic
+from hub.caller import CALLER, sees_topic, topic_visibility
 from hub.errors import CallerError, NotFound, nearest
 from hub.log import Log
-from hub.masking.shape import SeenShape
+from hub.masking.shape import Visibility
 from hub.record import Positions, Record, TopicPartition
 from hub.schema_registry.codecs.values import decoder_of
 from hub.schema_registry.compat.resolved_schema import SchemaSource
@@ -76,7 +76,7 @@ class Browser:
         return self._reach(wanted)[1]
 
     def shown(
-        self, record: Record, shape: SeenShape, words: Sequence[str], most: int = MOST_CHARACTERS
+        self, record: Record, shape: Visibility, words: Sequence[str], most: int = MOST_CHARACTERS
     ) -> Message | None:
         """Render a record with its writer schema, as its reader sees it; None for one that it does not
         see, or that lacks one of the words as seen."""
@@ -142,8 +142,8 @@ def _encrypted(source: SchemaSource) -> tuple[str, ...]:
         return ()
 
 
-def visible_shape(wanted: MessageQuery) -> SeenShape:
+def visible_shape(wanted: MessageQuery) -> Visibility:
     """Return what the caller sees of the topic. Raises MaskRefused if it cannot be shown as messages."""
-    shape = seen_topic(wanted.topic)
+    shape = topic_visibility(wanted.topic)
     shape.require_readable("the list of messages")
     return shape

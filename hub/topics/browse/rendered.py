@@ -17,7 +17,7 @@ from typing import Any, Literal
 import orjson
 
 from hub.errors import NotFound
-from hub.masking.shape import OPEN, MaskRefused, SeenShape
+from hub.masking.shape import OPEN, MaskRefused, Visibility
 from hub.record import Record
 from hub.schema_registry.codecs.avro_validator import BrokenValue
 from hub.schema_registry.codecs.wire_format import Undecodable, unframe
@@ -93,7 +93,7 @@ def message(
     record: Record,
     reading_of: Callable[[int], ReadySchema | None],
     most: int = MOST_CHARACTERS,
-    shape: SeenShape = OPEN,
+    shape: Visibility = OPEN,
 ) -> Message | None:
     """Render a record with texts of at most ``most`` characters. ``reading_of`` returns the schema for an id,
     None if there is none. ``shape``: what the reader sees; None for a record that it does not see.
@@ -114,7 +114,7 @@ def message(
 
 
 def _masked_message(
-    record: Record, reading_of: Callable[[int], ReadySchema | None], most: int, shape: SeenShape
+    record: Record, reading_of: Callable[[int], ReadySchema | None], most: int, shape: Visibility
 ) -> Message | None:
     """Render a record as seen: what cannot be decoded has no fields to mask, so nothing of it is shown."""
     value = _decoded(record.value, reading_of)

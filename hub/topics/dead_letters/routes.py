@@ -14,7 +14,7 @@ import orjson
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from hub.caller import done_by, reads_all, seen_topic, sees_topic
+from hub.caller import done_by, reads_all, sees_topic, topic_visibility
 from hub.errors import CallerError, PeerError
 from hub.topics.dead_letters.event_builder import Repair, sets, whole
 from hub.topics.dead_letters.listing import dead_letter_row, page
@@ -219,7 +219,7 @@ class _DeadLetterRoutes:
 def _require_open(topics: Iterable[str]) -> None:
     """Raise MaskRefused for a topic of which the caller does not see everything."""
     for topic in topics:
-        seen_topic(topic).require_open("the dead-letter pages")
+        topic_visibility(topic).require_open("the dead-letter pages")
 
 
 def _json(body: object) -> Response:

@@ -22,7 +22,7 @@ from hub.api.masking.schema_fields import tagged_fields
 from hub.api.masking.view_origins import combined, origins_of
 from hub.caller import Kind, Resource
 from hub.errors import CallerError, PeerError
-from hub.masking.shape import KEY, MaskRefused, SeenShape
+from hub.masking.shape import KEY, MaskRefused, Visibility
 from hub.masking.values import pads_of, treated
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.load import body_of
@@ -53,13 +53,15 @@ FACTS = KnownFacts({"shop.orders": ORDERS}, {"customers": CUSTOMERS, "top": ON_T
 TAGGED = {"tags": ["PII"], "topics": ["shop.**"], "as": "hashed"}
 
 
-def shape(masks: list[dict[str, Any]], name: str = "ana", *, of: str = "customers", **node: Any) -> SeenShape:
+def shape(
+    masks: list[dict[str, Any]], name: str = "ana", *, of: str = "customers", **node: Any
+) -> Visibility:
     caller = caller_of(rules_of(FACTS, masks, **{name: node}), name)
     kind = Kind.topic if "." in of else Kind.view
     return caller.shape(Resource(kind, of))
 
 
-def seen(found: SeenShape) -> dict[str, str]:
+def seen(found: Visibility) -> dict[str, str]:
     return {each.name: str(each.treatment) for each in found.fields}
 
 

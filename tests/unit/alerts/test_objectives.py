@@ -353,14 +353,14 @@ def test_each_query_runs_when_it_is_due() -> None:
 
     live = Live()
     watch = QueryWatch(live, ask, now_s=lambda: now[0])  # type: ignore[arg-type]
-    assert [(s.whole, s.observations) for s in watch.seen(CHANGES, 0)] == [(False, ()), (False, ())]
+    assert [(s.whole, s.observations) for s in watch.observations(CHANGES, 0)] == [(False, ()), (False, ())]
     for second in (1, 2, 3, 11, 12, 13, 22, 62, 63):
         now[0] = second
         watch.step()
     assert asked == ["A", "B", "A", "A", "A", "B"]
     live.alerts = (query(alert="a", query="A2", every="10s"),)
     watch.step()
-    assert asked[-1] == "A2" and [s.rule.name for s in watch.seen(CHANGES, 0)] == ["a"]
+    assert asked[-1] == "A2" and [s.rule.name for s in watch.observations(CHANGES, 0)] == ["a"]
     assert set(watch.found) == {"a"}
 
 
@@ -382,7 +382,7 @@ def test_each_rule_is_judged_by_what_the_server_asks(tmp_path: Path) -> None:
     )
     others: Any = SimpleNamespace(
         known=Health,
-        seen=lambda tree, changes: [RuleObservations(changes.rule(name)) for name in MIRROR_RULES],
+        observations=lambda tree, changes: [RuleObservations(changes.rule(name)) for name in MIRROR_RULES],
         resting=frozenset,
     )
     ledger: Any = SimpleNamespace(known=lambda: KnownCounts((), None, 0))

@@ -69,16 +69,16 @@ def row(name: str, key: str, version: int, mark: str | None = None) -> StreamEve
 
 def test_what_was_told_after_the_last_id_is_not_told_again() -> None:
     listener = Listener("v", chance=lambda: 1.0)
-    assert listener.heard(StreamEvent("synced", "0", {"positions": ""})) == Synced(Positions())
-    assert listener.heard(row("upsert", "a", 1)) == Upsert("a", {}, 1)
-    assert listener.heard(row("upsert", "b", 1)) == Upsert("b", {}, 1)
+    assert listener.receive(StreamEvent("synced", "0", {"positions": ""})) == Synced(Positions())
+    assert listener.receive(row("upsert", "a", 1)) == Upsert("a", {}, 1)
+    assert listener.receive(row("upsert", "b", 1)) == Upsert("b", {}, 1)
     listener.broken(ConnectionBroken("cut"))
     assert dict(listener.request().headers)["Last-Event-ID"] == "0"
-    assert listener.heard(row("upsert", "a", 1)) is None
-    assert listener.heard(row("delete", "b", 2)) == Delete("b", 2)
-    assert listener.heard(row("upsert", "c", 1, mark="1")) == Upsert("c", {}, 1)
+    assert listener.receive(row("upsert", "a", 1)) is None
+    assert listener.receive(row("delete", "b", 2)) == Delete("b", 2)
+    assert listener.receive(row("upsert", "c", 1, mark="1")) == Upsert("c", {}, 1)
     assert listener.last_id == "1"
-    assert listener.heard(row("upsert", "a", 1)) == Upsert("a", {}, 1)  # behind the id it is new
+    assert listener.receive(row("upsert", "a", 1)) == Upsert("a", {}, 1)  # behind the id it is new
 
 
 def test_pauses_grow_and_start_again_after_a_sign_of_life() -> None:
@@ -87,9 +87,9 @@ def test_pauses_grow_and_start_again_after_a_sign_of_life() -> None:
     assert [listener.broken(ConnectionBroken("x")) for _ in range(7)] == [0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
     assert len(said) == 1
     with pytest.raises(ConnectionBroken, match="too slow"):
-        listener.heard(StreamEvent("closing", None, {"reason": "too slow"}))
+        listener.receive(StreamEvent("closing", None, {"reason": "too slow"}))
     assert listener.broken(ConnectionBroken("x")) == 5.0  # to be closed at once is not a sign of life
-    listener.heard(StreamEvent("alive", None, None))
+    listener.receive(StreamEvent("alive", None, None))
     assert listener.broken(ConnectionBroken("x")) == 0.2
     assert len(said) == 2
 
@@ -102,7 +102,7 @@ def test_refusals_end_it_and_a_server_that_is_away_only_before_the_first_line() 
     with pytest.raises(Unreachable):
         Listener("v", patience_s=0.0).broken(away)
     listener = Listener("v", patience_s=0.0)
-    listener.heard(StreamEvent("alive", None, None))
+    listener.receive(StreamEvent("alive", None, None))
     listener.broken(away)
     with pytest.raises(NotFound):
         listener.broken(denied)
@@ -155,7 +155,7 @@ class Lines:
                 else:
                     found = [] if cut else [stream_event_of(as_message(event))]
                 for told in found:
-                    change = self.listener.heard(told)
+                    change = self.listener.receive(told)
                     if change is not None:
                         self.told.append(change)
                         self.rows.apply(change)

@@ -86,7 +86,7 @@ def test_a_write_tells_now_and_then_and_what_the_server_does_not_take_is_dropped
     assert EVENT_ID in (asked[0].body or b"").decode()
     asked = ask(calls.produce("t", [Event({}, key="k")], None, None), [written])
     assert len(asked) == 1  # not after each write
-    (receipt,) = receipts_of(ask(calls.tell(), [Reply(204, {}, b"")])[0].body)
+    (receipt,) = receipts_of(ask(calls.send_receipts(), [Reply(204, {}, b"")])[0].body)
     assert (receipt["dropped"], receipt["runs"]) == (1, [[3, 1]])
     silent = Calls(10.0)
     assert (
@@ -125,7 +125,7 @@ def test_a_partition_all_of_whose_events_are_beyond_the_bound_says_so(
 
 def test_what_is_being_told_when_the_task_is_cancelled_counts_as_dropped() -> None:
     receipts = Receipts("p")
-    call = Calls(10.0, receipts=receipts).tell()
+    call = Calls(10.0, receipts=receipts).send_receipts()
     receipts.took("t", [replace_id(Event({}), "e")], [line(0)])
     call.send(None)
     call.close()

@@ -17,7 +17,7 @@ from mask_facts import KnownFacts, caller_of, rules_of
 
 from hub.access.masking.facts import ViewFacts
 from hub.api.app import on_hub_error
-from hub.caller import CALLER, seen_view
+from hub.caller import CALLER, view_visibility
 from hub.errors import HubError, PeerError
 from hub.materializers.serving.fast_path import FastPath, FastReads
 from hub.materializers.serving.held_keys import HeldKeys
@@ -125,9 +125,9 @@ def test_rows_of_others_are_as_if_they_were_not_there(bench: Bench, as_ana: Any)
 
 
 def events_of(bench: Bench, count: int, last: str | None, meanwhile: Any) -> list[SubscriptionEvent]:
-    shape = seen_view("v")
+    shape = view_visibility("v")
     rows = tuple(shape.conditions({"city": "string", "points": "long"}))
-    wanted = SubscriptionRequest("v", shape=shape, rows=rows, look=lambda: seen_view("v"))
+    wanted = SubscriptionRequest("v", shape=shape, rows=rows, look=lambda: view_visibility("v"))
 
     async def run() -> list[SubscriptionEvent]:
         found: list[SubscriptionEvent] = []
@@ -170,9 +170,9 @@ def test_a_subscription_sends_masked_rows_of_the_caller_alone(bench: Bench, as_a
 
 def test_a_subscription_ends_when_its_caller_sees_something_else(bench: Bench, as_ana: Any) -> None:
     as_ana(POINTS)
-    shape = seen_view("v")
+    shape = view_visibility("v")
     looks = iter([shape])
-    wanted = SubscriptionRequest("v", shape=shape, look=lambda: next(looks, seen_view("other")))
+    wanted = SubscriptionRequest("v", shape=shape, look=lambda: next(looks, view_visibility("other")))
 
     async def run() -> list[str]:
         found = []

@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 from query_hub import ORDERS, QueryHub
 
 from hub.caller import CALLER, Action, Caller, Decision, Kind, Resource
-from hub.masking.shape import OPEN, RowCondition, SeenShape
+from hub.masking.shape import OPEN, RowCondition, Visibility
 from hub.materializers.definition.load import load_view
 from hub.materializers.definition.sql_view import SqlView
 from hub.materializers.queries.parser import SqlError
@@ -211,7 +211,7 @@ def test_only_who_administers_a_view_and_reads_its_sources_may_create_it(
 def test_a_caller_for_whom_a_source_is_masked_cannot_see_it_whole_by_a_view(
     hub: QueryHub, http: TestClient, table: str
 ) -> None:
-    hidden = SeenShape(f'topic "{ORDERS}"', rows=(RowCondition("id", (), ("o1",)),))
+    hidden = Visibility(f'topic "{ORDERS}"', rows=(RowCondition("id", (), ("o1",)),))
     caller = Caller(
         *("eve", frozenset(), lambda _action, _what: Decision(True, "granted")),
         shape=lambda what: hidden if what.name == ORDERS else OPEN,

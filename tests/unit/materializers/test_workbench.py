@@ -14,7 +14,7 @@ from query_hub import ORDER, ORDERS, QueryHub
 from hub.caller import CALLER, Action, Caller, Decision, Kind, Resource
 from hub.config import Settings
 from hub.errors import CallerError, ConfigError, PeerError
-from hub.masking.shape import OPEN, SeenShape
+from hub.masking.shape import OPEN, Visibility
 from hub.materializers.definition.load import load_view
 from hub.materializers.definition.sql_view import SqlView
 from hub.materializers.golden.cases import Case, GivenEvent, Outcome, load_golden
@@ -194,7 +194,7 @@ def test_what_has_no_preview_says_why(bench: Bench) -> None:
         off.compute(view_of("SELECT id FROM orders"), {}, Case(events=["next batch"], rows={}))
 
 
-def as_caller(*may: tuple[Action, Resource], shape: SeenShape = OPEN) -> Caller:
+def as_caller(*may: tuple[Action, Resource], shape: Visibility = OPEN) -> Caller:
     def decide(action: Action, resource: Resource) -> Decision:
         return Decision((action, resource) in may, f"{action} {resource} is not granted", "ask for it")
 
@@ -219,7 +219,7 @@ def test_a_reader_tries_views_and_only_an_admin_saves_them(bench: Bench) -> None
     assert asked(as_caller(described, subject, reads), "preview", 200)["rows"]
     asked(as_caller(described, subject, reads), "save", 403)
     asked(as_caller(described, (Action.admin, view)), "preview", 403)
-    masked = SeenShape(f'topic "{ORDERS}"', closed="it is masked")
+    masked = Visibility(f'topic "{ORDERS}"', closed="it is masked")
     asked(as_caller(described, subject, reads, shape=masked), "preview", 403)
     asked(as_caller(described, subject, reads, (Action.admin, view)), "save", 200)
     # The present file of a view is shown to those who may read the view.

@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 
 from hub.caller import CALLER, Caller, Decision
 from hub.errors import CallerError
-from hub.masking.shape import MaskedField, SeenShape
+from hub.masking.shape import MaskedField, Visibility
 from hub.masking.values import Treatment
 from hub.observability.web.pages.explore import produce
 from hub.observability.web.pages.explore.produce import ProducePage, TopicSchemas
@@ -188,7 +188,7 @@ def test_a_masked_caller_gets_no_prefilled_values(hub: StagedEstate, client: Tes
     last = len(hub.cluster.logs["crm.customers"][0]) - 1
     again = f"/topics/crm.customers/produce?partition=0&offset={last}"
     assert "a@b.c" in client.get(again, headers=OWN).text
-    masked = SeenShape("crm.customers", (MaskedField(("phone",), Treatment("hashed")),), secret=b"s")
+    masked = Visibility("crm.customers", (MaskedField(("phone",), Treatment("hashed")),), secret=b"s")
     caller = Caller(
         "ana", frozenset(), lambda *_: Decision(True, ""), shape=lambda _what: masked, is_masked=True
     )

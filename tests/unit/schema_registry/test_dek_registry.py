@@ -16,7 +16,7 @@ from hub.caller import CALLER, Action, Caller, Decision, Resource
 from hub.config.kms import KmsKey
 from hub.errors import PeerError
 from hub.log import MemoryCluster
-from hub.masking.shape import OPEN, SeenShape
+from hub.masking.shape import OPEN, Visibility
 from hub.record import NewRecord, Positions
 from hub.schema_registry.dek_registry.bodies import kek_of
 from hub.schema_registry.dek_registry.handlers import DekHandlers
@@ -378,7 +378,7 @@ def test_a_masked_caller_gets_no_key_that_would_show_what_masks_hide(http: Http,
     (tmp_path / "kms.secret").write_text("secret")
     http.ok("POST", "keks", {**KEK, "shared": True})
     http.ok("POST", "keks/pii/deks/orders-value", {})
-    closed = SeenShape("orders", closed="a rule hides it")
+    closed = Visibility("orders", closed="a rule hides it")
     token = CALLER.set(
         Caller("ana", frozenset(), lambda *_: Decision(True, ""), shape=lambda _what: closed, is_masked=True)
     )
@@ -395,8 +395,8 @@ def test_a_masked_caller_gets_no_key_of_a_person_either(http: Http, tmp_path: Pa
     path = f"keks/pii/deks/{person_subject('orders', '0' * 32)}"
     http.ok("POST", path, {})
 
-    def shape(what: Resource) -> SeenShape:
-        return SeenShape("orders", closed="a rule hides it") if what.name == "orders" else OPEN
+    def shape(what: Resource) -> Visibility:
+        return Visibility("orders", closed="a rule hides it") if what.name == "orders" else OPEN
 
     token = CALLER.set(Caller("ana", frozenset(), lambda *_: Decision(True, ""), shape=shape, is_masked=True))
     try:

@@ -105,8 +105,8 @@ def sender_of(
         headers["Authorization"] = f"Bearer {value_of(name, target.bearer, environ)}"
     if target.webhook is not None:
         url = value_of(name, target.webhook, environ)
-        said = {**headers, "Content-Type": _BATCH_TYPE}
-        return lambda entries: post_json(name, url, cloud_events(entries), said, target.timeout_s)
+        sent_headers = {**headers, "Content-Type": _BATCH_TYPE}
+        return lambda entries: post_json(name, url, cloud_events(entries), sent_headers, target.timeout_s)
     address = f"{value_of(name, target.otlp or '', environ).rstrip('/')}/v1/logs"
     return lambda entries: post_json(
         name, address, otlp_logs(entries, socket.gethostname()), headers, target.timeout_s

@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 
 from hub.access_log.request import note_sql
-from hub.caller import reads_all, seen_view, sees_topic, sees_view
+from hub.caller import reads_all, sees_topic, sees_view, view_visibility
 from hub.errors import CallerError, PeerError
 from hub.materializers.queries.executor import QueryExecutor
 from hub.materializers.queries.inspection import no_table
@@ -158,7 +158,7 @@ class PushQueries:
 def _require_keys(view: str) -> None:
     """Raise MaskRefused if the view's keys or some of its rows are hidden: each change names its key, and a
     delete that of a row that may never have been seen."""
-    shape = seen_view(view)
+    shape = view_visibility(view)
     if shape.rows or shape.closed or shape.key.form != "shown":
         shape.require_open("EMIT CHANGES over a view")
 

@@ -22,13 +22,13 @@ from hub.caller import (
     done_by,
     reads_all,
     require,
-    seen_topic,
-    seen_view,
     sees_topic,
+    topic_visibility,
+    view_visibility,
 )
 from hub.errors import ConfigError, Conflict, NotFound, nearest
 from hub.files import read_text, write_text
-from hub.masking.shape import SeenShape
+from hub.masking.shape import Visibility
 from hub.materializers.definition.drafted import draft_sql
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.load import load_view, view_files
@@ -220,10 +220,10 @@ def _require_whole(select: SourcedSelect) -> None:
     reads_all(select.topics, select.views)
     caller = CALLER.get()
     masked = caller is not None and caller.is_masked
-    shapes = [*map(seen_topic, select.topics), *map(seen_view, select.views)]
+    shapes = [*map(topic_visibility, select.topics), *map(view_visibility, select.views)]
     # A pattern covers topics that do not exist yet.
     shapes += [
-        SeenShape(f'topics "{each}"', closed=_PATTERN) for each in select.topics if masked and "*" in each
+        Visibility(f'topics "{each}"', closed=_PATTERN) for each in select.topics if masked and "*" in each
     ]
     for shape in shapes:
         shape.require_open("CREATE MATERIALIZED VIEW")

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hub.caller import reads_all, seen_view
-from hub.masking.shape import SeenShape
+from hub.caller import reads_all, view_visibility
+from hub.masking.shape import Visibility
 from hub.materializers.history.changes import field_changes
 from hub.materializers.history.periods import answerable
 from hub.materializers.history.timeline import Cursor
@@ -94,9 +94,9 @@ class RowsOfThePast:
         return seen_row(key, row_as_of(self.store, view, key, as_of, self.newest), shape)
 
 
-def shape_by_key(view: str) -> SeenShape:
+def shape_by_key(view: str) -> Visibility:
     """Return what the caller sees of a view whose rows are read by their keys. Raises MaskRefused."""
-    shape = seen_view(view)
+    shape = view_visibility(view)
     shape.require("GET by key")
     shape.refuse_columns(["key"], "look up by")
     return shape

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hub.masking.shape import SeenShape
+from hub.masking.shape import Visibility
 from hub.materializers.history.causes import Causes, EventPlace
 from hub.materializers.history.changes import field_changes
 from hub.materializers.history.timeline import RowChange, StoredRow
@@ -24,7 +24,7 @@ _PRECISION = {
 }
 
 
-def seen_row(key: str, row: StoredRow | None, shape: SeenShape) -> dict[str, Any] | None:
+def seen_row(key: str, row: StoredRow | None, shape: Visibility) -> dict[str, Any] | None:
     """Return the fields of a row as the caller sees them; None if it sees no row. Raises MaskRefused for a
     refused field."""
     if row is None or row.values is None:
@@ -36,7 +36,7 @@ def seen_row(key: str, row: StoredRow | None, shape: SeenShape) -> dict[str, Any
     return values if shape.is_open else shape.row(values)
 
 
-def change_body(change: RowChange, key: str, shape: SeenShape, show: Show) -> dict[str, Any] | None:
+def change_body(change: RowChange, key: str, shape: Visibility, show: Show) -> dict[str, Any] | None:
     """Return a change for an answer; None if the caller sees nothing of it. ``show`` returns an event."""
     before, after = (
         seen_row(key, None if each is None else each.row, shape) for each in (change.before, change.after)

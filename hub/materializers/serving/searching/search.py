@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hub.caller import seen_view
+from hub.caller import view_visibility
 from hub.errors import CallerError
-from hub.masking.shape import MaskRefused, SeenShape
+from hub.masking.shape import MaskRefused, Visibility
 from hub.materializers.search.highlights import highlights
 from hub.materializers.search.text_index import TextIndex
 from hub.materializers.search.text_query import TextQueryError, parse_query
@@ -64,7 +64,7 @@ _NOT_OF_A_SEARCH = {
 
 
 def search_of(
-    table: ViewTable, parameters: Mapping[str, str], cursor: str | None, shape: SeenShape
+    table: ViewTable, parameters: Mapping[str, str], cursor: str | None, shape: Visibility
 ) -> Search:
     """Return the search of a request. Raises TextQueryError, MaskRefused when no text field is shown, and
     CallerError (HUB-1484) for a view without a text index."""
@@ -110,7 +110,7 @@ def run_search(
 def searched_keys(store: Store, view: str, words: str, cursor: str, timeout_s: float) -> dict[str, Any]:
     """Return a page of a search as the web page shows it: keys, scores and highlights, and the next
     cursor."""
-    table, shape = store.view(view), seen_view(view)
+    table, shape = store.view(view), view_visibility(view)
     shape.require("a text search")
     shape.refuse_columns([KEY], "list rows by")
     types = {name: plain_type(kind) for name, kind in table.types.items()}
