@@ -203,11 +203,11 @@ def shows_records(topic: str) -> bool:
         return False
 
 
-def done_by(said: str) -> str:
+def done_by(account: str) -> str:
     """Return the name to record for an action: the signed-in name, or without access control the name in the
     request.
     """
     caller = CALLER.get()
     if caller is None or caller.for_others:
-        return said
+        return account
     return caller.name or "anonymous"

@@ -63,16 +63,16 @@ def repeating(
     stopping = threading.Event()
 
     def repeat() -> None:
-        said = ""
+        last_failure = ""
         while not stopping.is_set():
             began_s = time.monotonic()
             try:
                 step()
-                said = ""
+                last_failure = ""
             except Exception as error:
-                if repr(error) != said:
+                if repr(error) != last_failure:
                     log.exception(failed)
-                said = repr(error)
+                last_failure = repr(error)
             stopping.wait(pause_s(time.monotonic() - began_s))
 
     thread = threading.Thread(target=repeat, name=name, daemon=True)

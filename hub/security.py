@@ -149,12 +149,12 @@ class ClusterConnection:
 
     def librdkafka(self) -> dict[str, str]:
         """Return the settings of librdkafka's clients (its CONFIGURATION.md)."""
-        said: dict[str, str | None] = {
+        settings: dict[str, str | None] = {
             "bootstrap.servers": ",".join(self.bootstrap),
             "security.protocol": self.protocol,
         }
         if (tls := self.tls) is not None:
-            said |= {
+            settings |= {
                 "ssl.ca.location": self.file(tls.ca),
                 "ssl.certificate.location": self.file(tls.certificate),
                 "ssl.key.location": self.file(tls.key),
@@ -162,7 +162,7 @@ class ClusterConnection:
                 "ssl.endpoint.identification.algorithm": "https" if tls.verify_hostname else "none",
             }
         if (sasl := self.sasl) is not None:
-            said |= {
+            settings |= {
                 "sasl.mechanism": sasl.mechanism,
                 "sasl.username": sasl.username,
                 "sasl.password": self.secret(sasl.password),
@@ -172,7 +172,7 @@ class ClusterConnection:
                 "sasl.oauthbearer.client.secret": self.secret(sasl.client_secret),
                 "sasl.oauthbearer.scope": sasl.scope,
             }
-        return {key: value for key, value in said.items() if value is not None}
+        return {key: value for key, value in settings.items() if value is not None}
 
 
 def secrets_of(

@@ -102,7 +102,7 @@ class Supervisor:
         if self._wait(running, stop):
             return True
         self.missing.add(child.name)
-        self._say(
+        self._report(
             f"{child.name} is not ready after {child.ready_timeout_s:g} s: {self._last_log_line(child)}; "
             f"the others run without it, and it is tried on; its log: {self.log_of(child.name)}"
         )
@@ -129,7 +129,7 @@ class Supervisor:
                 return False
             if now_s >= progress_at_s:
                 progress_at_s = now_s + PROGRESS_EVERY_S
-                self._say(
+                self._report(
                     f"  {child.name:<13} starting for {now_s - running.first_started_at_s:.0f} s: "
                     f"{self._last_log_line(child)}"
                 )
@@ -142,7 +142,7 @@ class Supervisor:
     def _found(self, name: str) -> None:
         self.missing.discard(name)
         took_s = time.monotonic() - self._running[name].first_started_at_s
-        self._say(f"{name} is ready, after {took_s:.0f} s")
+        self._report(f"{name} is ready, after {took_s:.0f} s")
 
     def step(self) -> None:
         """Check every child once and restart those that ended, after their pause."""
@@ -176,7 +176,7 @@ class Supervisor:
         self.healthy = False
         while self._running:
             name, running = self._running.popitem()
-            self._say(f"stopping {name}")
+            self._report(f"stopping {name}")
             end(running.process, running.child.stop_timeout_s)
         # Emptied, not removed: another supervisor may hold the file open, waiting to lock this very inode.
         self._lock.truncate(0)
@@ -203,7 +203,7 @@ class Supervisor:
             how = describe_exit(ended)
             if ended > 0:  # the process ended by its own decision and logged the reason
                 how += f" ({last_line(self.log_of(name))})"
-            self._say(f"{name} ended with {how}; starting it again in {pause:g} s")
+            self._report(f"{name} ended with {how}; starting it again in {pause:g} s")
         if now < running.restart_at_s:
             return
         running.restart_at_s = None
@@ -212,12 +212,12 @@ class Supervisor:
             running.process = self._spawn(running.child)
         except (HubError, OSError, subprocess.SubprocessError) as error:
             # The cause (a used port, a missing jar) may pass: report it and try again.
-            self._say(f"{name} cannot start: {error}")
+            self._report(f"{name} cannot start: {error}")
             running.restart_at_s = now + running.backoff.next_s()
         with contextlib.suppress(OSError):  # on a full disk, the file's other entries stay valid
             self._write_pids()
 
-    def _say(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         """Report to the terminal; ignore errors such as a full disk or a closed terminal, so that
         supervision continues.
         """

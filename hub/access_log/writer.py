@@ -81,7 +81,7 @@ class AccessLog:
     _writer: Writer | None = None
     _written: int = 0
     _lost: int = 0
-    _lost_told: int = 0
+    _lost_reported: int = 0
     _checkpoint_ms: int = 0
     _trouble: str | None = None
 
@@ -171,7 +171,7 @@ class AccessLog:
             counted += [each for each in notes if self._repeats.take(each) is not None]
             counted += self._repeats.due(now_ms, all=last and not self._notes)
             entries = [each.entry for each in musts] + counted
-            lost = self._lost - self._lost_told
+            lost = self._lost - self._lost_reported
             if lost and entries:
                 detail = {"why": "the queue of the server was full"}
                 entries.append(
@@ -192,7 +192,7 @@ class AccessLog:
                     self._halt.wait(_RETRY_S)
                     self._wake.set()
                 return
-            self._lost_told += lost if entries else 0
+            self._lost_reported += lost if entries else 0
             self._trouble = None
             for each in musts:
                 if each.done is not None:

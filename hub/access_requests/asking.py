@@ -101,31 +101,31 @@ class AccessRequests:
 
     def row(self, id: str) -> dict[str, Any]:
         """Return a request with its difference of the file, for those who may answer. Raises NoRequest."""
-        request, found = self._seen(id)
+        request, found = self._visible(id)
         if found["may_answer"] and request.status == "approved":
             found["diff"] = self._diff(request)
         return found
 
-    def make(self, asked: AskedAccess) -> dict[str, Any]:
+    def make(self, body: AskedAccess) -> dict[str, Any]:
         """Make a request. Raises RequestRefused, NotFound, Unauthenticated, PeerError."""
-        file, by = self._controlled(), done_by(asked.by)
-        kind, grantee = self._grantee(asked, file, by)
+        file, by = self._controlled(), done_by(body.by)
+        kind, grantee = self._grantee(body, file, by)
         now_ms = self.now_ms()
         new = AccessRequest(
             secrets.token_hex(6),
-            asked.role or "",
-            asked.topic or "",
-            asked.view or "",
+            body.role or "",
+            body.topic or "",
+            body.view or "",
             kind,
             grantee,
-            min(asked.days or 7.0, self.most_days),
-            asked.settings,
-            asked.reason,
+            min(body.days or 7.0, self.most_days),
+            body.settings,
+            body.reason,
             by,
             now_ms,
             now_ms + self.open_ms,
         )
-        self._check(new, asked)
+        self._check(new, body)
         return self._shown(self.log.submit(lambda known: checked_request(new, known)))
 
     def approve(self, id: str, answer: str, by: str) -> dict[str, Any]:
@@ -148,7 +148,7 @@ class AccessRequests:
 
     def withdraw(self, id: str, by: str) -> dict[str, Any]:
         """Withdraw the caller's own request. Raises NoRequest, RequestRefused, Forbidden."""
-        request, _ = self._seen(id)
+        request, _ = self._visible(id)
         if CALLER.get() is not None and request.requested_by != done_by(by):
             raise Forbidden(
                 f"access request {id} is of {request.requested_by}, who alone withdraws it",
@@ -168,13 +168,13 @@ class AccessRequests:
             raise Unauthenticated("sign in to ask for access", hint="docs/how-to/control-access.md")
         return rules.file
 
-    def _grantee(self, asked: AskedAccess, file: AccessFile, by: str) -> tuple[Grantee, str]:
+    def _grantee(self, body: AskedAccess, file: AccessFile, by: str) -> tuple[Grantee, str]:
         """Return who gets the grant. Raises NotFound for a name that access.yaml does not have."""
-        if asked.grantee_kind is None:
+        if body.grantee_kind is None:
             caller = CALLER.get()
             name = by if caller is None or caller.for_others else caller.name
             kind: Grantee = "token" if name in file.tokens else "user"
-            if asked.role is not None and caller is not None and caller.for_others and name not in file.users:
+            if body.role is not None and caller is not None and caller.for_others and name not in file.users:
                 raise RequestRefused(
                     f'"{name}" is not a user of access.yaml, so nobody would get the grant',
                     hint="name somebody: --for user:NAME, --for group:NAME or --for token:NAME",
@@ -185,28 +185,28 @@ class AccessRequests:
             "group": file.groups,
             "token": file.tokens,
         }
-        known = every[asked.grantee_kind]
-        named_elsewhere = asked.grantee_kind == "user" and (file.oidc is not None or asked.grantee == by)
-        taken = asked.grantee_kind == "user" and asked.grantee in file.tokens
-        if taken or (asked.grantee not in known and not named_elsewhere):
-            guess = nearest(asked.grantee, known)
+        known = every[body.grantee_kind]
+        named_elsewhere = body.grantee_kind == "user" and (file.oidc is not None or body.grantee == by)
+        taken = body.grantee_kind == "user" and body.grantee in file.tokens
+        if taken or (body.grantee not in known and not named_elsewhere):
+            guess = nearest(body.grantee, known)
             raise NotFound(
-                f'{asked.grantee_kind} "{asked.grantee[:100]}" does not exist',
+                f'{body.grantee_kind} "{body.grantee[:100]}" does not exist',
                 hint=f'did you mean "{guess}"?' if guess else "hub access ls lists them",
                 code="HUB-1714",
             )
-        return asked.grantee_kind, asked.grantee
+        return body.grantee_kind, body.grantee
 
-    def _check(self, new: AccessRequest, asked: AskedAccess) -> None:
+    def _check(self, new: AccessRequest, body: AskedAccess) -> None:
         """Raise RequestRefused if nobody could grant this; a new topic raises the errors of its plan."""
-        if asked.days is not None and asked.days > self.most_days:
+        if body.days is not None and body.days > self.most_days:
             raise RequestRefused(
-                f"{asked.days:g} days are more than the {self.most_days} that a grant may last",
+                f"{body.days:g} days are more than the {self.most_days} that a grant may last",
                 hint="ask for less, or set access_request_most_days in hub.yaml",
             )
-        if new.is_grant and asked.settings:
+        if new.is_grant and body.settings:
             raise RequestRefused(
-                f"{', '.join(asked.settings)} belong to a new topic",
+                f"{', '.join(body.settings)} belong to a new topic",
                 hint="hub access request topic NAME asks for one",
             )
         owned = reserved_for(new.topic) if new.topic else None
@@ -228,7 +228,7 @@ class AccessRequests:
 
     def _answering(self, id: str) -> None:
         """Raise NoRequest, or Forbidden if the caller may not answer the request."""
-        request, row = self._seen(id)
+        request, row = self._visible(id)
         if row["may_answer"]:
             return
         named = " or ".join(row["owners"]) or "an admin"
@@ -237,7 +237,7 @@ class AccessRequests:
             hint=f"its owner answers ({named}), or an admin of the hub",
         )
 
-    def _seen(self, id: str) -> tuple[AccessRequest, dict[str, Any]]:
+    def _visible(self, id: str) -> tuple[AccessRequest, dict[str, Any]]:
         """Return a request and its row. Raises NoRequest, also if the caller does not see it."""
         request = find_request(self.log.all(), id)
         row = self._row(request, self.facts())

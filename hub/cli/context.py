@@ -91,7 +91,7 @@ def running_at(home: Path) -> Mapping[str, str]:
 
 
 def _read(project: Path, given: Mapping[str, Any], running: Mapping[str, str]) -> Settings:
-    _tell_misnamed(project.absolute())
+    _warn_of_misnamed(project.absolute())
     file = project / "hub.yaml"
 
     class InProject(Settings):
@@ -120,7 +120,7 @@ def _read(project: Path, given: Mapping[str, Any], running: Mapping[str, str]) -
 
 
 @cache
-def _tell_misnamed(project: Path) -> None:
+def _warn_of_misnamed(project: Path) -> None:
     """Print once which files are ignored for their suffix. Without this note, a missing definition looks like
     a defect of the hub.
     """

@@ -65,9 +65,9 @@ def extract(folder: Path, revision: str, into: Path, suffixes: frozenset[str], n
 def _followed(top: Path, commit: str, name: str) -> tuple[str, str]:
     """(blob, size) of the file that a link leads to within the revision;
     ("", "0") when it leads to none there."""
-    asked = f"{commit}:{name}\n".encode("utf-8", "surrogateescape")
+    query = f"{commit}:{name}\n".encode("utf-8", "surrogateescape")
     listing = (
-        _git(top, "cat-file", "--batch-check", "--follow-symlinks", given=asked) if "\n" not in name else b""
+        _git(top, "cat-file", "--batch-check", "--follow-symlinks", given=query) if "\n" not in name else b""
     )
     found = listing.decode("utf-8", "replace").split()
     return (found[0], found[2]) if len(found) == 3 and found[1] == "blob" else ("", "0")

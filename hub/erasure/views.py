@@ -43,8 +43,8 @@ def next_step(
     former = [each for each in body["versions"] if each["number"] <= mark]
     if place.kind == "view" and not newer:
         if body["answered"] != own:
-            asked = CommandReceived(own, "erase")
-            return place.now("waiting", "it is asked to be computed again", now_ms), asked
+            command = CommandReceived(own, "erase")
+            return place.now("waiting", "it is asked to be computed again", now_ms), command
         if body["refusal"]:
             return place.now("not erased", str(body["refusal"]), now_ms), None
     if not newer:
@@ -54,8 +54,8 @@ def next_step(
         return place.now("waiting", f"version {newest['number']} is {newest['state']}", now_ms), None
     if former:
         number = int(former[0]["number"])
-        asked = CommandReceived(f"{own}-{number}", "drop", number)
-        return place.now("waiting", f"version {number} is dropped", now_ms), asked
+        command = CommandReceived(f"{own}-{number}", "drop", number)
+        return place.now("waiting", f"version {number} is dropped", now_ms), command
     if body["dropping"]:
         return place.now("waiting", "former changelogs and checkpoints are removed", now_ms), None
     if place.detail != _FILES_GO or place.at_ms is None or now_ms - place.at_ms < DELETED_AFTER_MS:
@@ -81,9 +81,9 @@ class ViewEraser:
         for place in erasure.of_kind("view", "view over views"):
             if place.state in ("planned", "waiting"):
                 body = known.get(f"{PREFIX}{place.name}")
-                made, asked = next_step(place, erasure.id, body, self._now_ms())
-                if asked is not None:
-                    self._send(place.name, asked)
+                made, command = next_step(place, erasure.id, body, self._now_ms())
+                if command is not None:
+                    self._send(place.name, command)
                 found.append(made)
         ended = {each.name for each in erasure.of_kind("view", "view over views") if each.state == "done"}
         for place in erasure.of_kind("store"):
@@ -92,13 +92,13 @@ class ViewEraser:
                 found.append(self._store(place, name, view, known.get(f"{PREFIX}{view}")))
         return found
 
-    def _send(self, view: str, asked: CommandReceived) -> None:
+    def _send(self, view: str, command: CommandReceived) -> None:
         """Send a command once in the life of this process; the materializer carries an id out once."""
-        if asked.id in self._sent:
+        if command.id in self._sent:
             return
         with closing(self._log.writer()) as writer:
-            writer.append([wanted_record(view, asked)])
-        self._sent.add(asked.id)
+            writer.append([wanted_record(view, command)])
+        self._sent.add(command.id)
 
     def _store(self, place: Place, name: str, view: str, body: Mapping[str, Any] | None) -> Place:
         now_ms = self._now_ms()

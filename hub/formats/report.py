@@ -83,7 +83,7 @@ class UpgradeReport:
         return None if any(each.found is None for each in self.states) else True
 
     @property
-    def rollback_in_words(self) -> str:
+    def rollback_text(self) -> str:
         changed = sorted({each.format.name for each in self.states if each.action in ("upgrade", "rebuild")})
         if changed:
             return f"not possible without a backup: {', '.join(changed)} would be written in a newer version"
@@ -97,7 +97,7 @@ class UpgradeReport:
             "formats": [each.as_json() for each in self.states],
             "deprecations": [asdict(each) for each in self.deprecations],
             "unused": [asdict(each) for each in self.unused],
-            "rollback": {"possible": self.rollback, "detail": self.rollback_in_words},
+            "rollback": {"possible": self.rollback, "detail": self.rollback_text},
             "order": list(ORDER),
         }
 

@@ -50,13 +50,13 @@ def flows_of_field(facts: GovernanceFacts, topic: str, path: FieldPath, tags: Ta
     name = ".".join(path)
     start = _Place(topic, path, (f"topic {topic} field {name}",))
     waiting, known = [start], {(topic, path)}
-    seen: set[str] = set()
+    yielded: set[str] = set()
     while waiting:
         at = waiting.pop(0)
         for way in _ways_out(facts, at):
             text, is_sure = str(way), at.is_traced and way.kind != "backup"  # a run chooses its topics
-            if text not in seen:
-                seen.add(text)
+            if text not in yielded:
+                yielded.add(text)
                 yield Flow(name, tuple(sorted(tags)), text, (*at.steps, text), is_sure)
             if way.to_topic:
                 is_same = at.is_traced and way.fields is None

@@ -78,7 +78,7 @@ def open_catalog(settings: Settings) -> Catalog:
     found = properties_of(settings, os.environ)
     if found["uri"].startswith(_SQLITE):
         Path(found["uri"].removeprefix(_SQLITE)).parent.mkdir(parents=True, exist_ok=True)
-    with asked("the catalog"):
+    with catalog_errors("the catalog"):
         return load_catalog("hub", **found)
 
 
@@ -91,7 +91,7 @@ def catalog_exists(settings: Settings) -> bool:
 
 
 @contextmanager
-def asked(what: str) -> Iterator[None]:
+def catalog_errors(what: str) -> Iterator[None]:
     """Translate errors of the catalog and of the storage while the block runs. ``what``: for the message."""
     try:
         yield

@@ -87,12 +87,12 @@ def _reachable(table: Table) -> Iterator[str]:
     yield table.metadata_location
     yield from (each.metadata_file for each in metadata.metadata_log)
     yield from (each.statistics_path for each in metadata.statistics)
-    seen: set[str] = set()
+    yielded: set[str] = set()
     for snapshot in metadata.snapshots:
         yield snapshot.manifest_list
         for manifest in snapshot.manifests(table.io):
-            if manifest.manifest_path not in seen:
-                seen.add(manifest.manifest_path)
+            if manifest.manifest_path not in yielded:
+                yielded.add(manifest.manifest_path)
                 yield manifest.manifest_path
                 entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
                 yield from (entry.data_file.file_path for entry in entries)

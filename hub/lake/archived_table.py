@@ -21,7 +21,7 @@ import pyarrow
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.io.pyarrow import ArrowScan
 
-from hub.iceberg.catalog import asked
+from hub.iceberg.catalog import catalog_errors
 from hub.lake.columns import META, RAW, Column, holds_json
 from hub.lake.evolution import is_retired
 from hub.lake.schemas import SchemaVersion
@@ -76,12 +76,12 @@ class ArchivedTable:
         """Implements ArchivedTopic. One file is in memory at a time, and of it the needed columns alone."""
         fields = {name: of for name, of in self._fields.items() if names is None or of in names}
         chosen = [*(_META - {"_headers"}), *fields]
-        with asked(f'table "{self._name}"'):
+        with catalog_errors(f'table "{self._name}"'):
             scan = self._scan.filter(_filter(wanted))
             projected = scan.table_metadata.schema().select(*chosen)
             tasks = list(scan.plan_files())
         for task in tasks:
-            with asked(f'table "{self._name}"'):
+            with catalog_errors(f'table "{self._name}"'):
                 reader = ArrowScan(scan.table_metadata, scan.io, projected, scan.row_filter)
                 batches = list(reader.to_record_batches([task]))
             for batch in batches:

@@ -56,7 +56,7 @@ def read_batch(
     batch = LakeBatch(positions=dict(starts))
     wanted = {partition: end for partition, end in ends.items() if starts.get(partition, 0) < end}
     reader.assign(Positions({TopicPartition(topic, each): starts[each] for each in wanted}))
-    heard_s = time.monotonic()
+    answered_s = time.monotonic()
     while wanted and batch.rows < MOST_ROWS and batch.bytes < MOST_BYTES and going():
         try:
             records = reader.poll(_POLL, 0.2)
@@ -76,8 +76,8 @@ def read_batch(
             if batch.positions[each] >= wanted[each]:
                 del wanted[each]
         if moved:
-            heard_s = time.monotonic()
-        elif time.monotonic() - heard_s > _SILENT_S:
+            answered_s = time.monotonic()
+        elif time.monotonic() - answered_s > _SILENT_S:
             raise PeerError(f'topic "{topic}" is not read to its end: nothing came for {_SILENT_S:g} s')
     return batch
 

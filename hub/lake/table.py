@@ -26,7 +26,7 @@ from pyiceberg.transforms import DayTransform
 from pyiceberg.types import NestedField
 
 from hub.errors import Conflict
-from hub.iceberg.catalog import Identifier, asked
+from hub.iceberg.catalog import Identifier, catalog_errors
 from hub.iceberg.files import PROPERTIES, ensure_namespaces, expire, sweep, written
 from hub.lake.columns import META, Column
 from hub.lake.evolution import ColumnChange, next_changes
@@ -84,7 +84,7 @@ class LakeTable:
     def evolve(self, versions: Sequence[Sequence[Column]], number: int) -> int:
         """Bring the table to the columns of each version in turn; returns the number of changes."""
         done = 0
-        with asked(f'table "{self.name}"'):
+        with catalog_errors(f'table "{self.name}"'):
             for columns in versions:
                 for _ in range(_MOST_PASSES):
                     changes = next_changes(self.fields, columns)
@@ -103,7 +103,7 @@ class LakeTable:
 
     def append(self, rows: pyarrow.Table, progress: TableProgress) -> None:
         """Append rows and positions in one commit."""
-        with asked(f'table "{self.name}"'):
+        with catalog_errors(f'table "{self.name}"'):
             self._table.append(rows, snapshot_properties=progress.summary())
         self.progress = progress
 
@@ -113,7 +113,7 @@ class LakeTable:
         Each group is a commit of its own, with the positions as they are.
         """
         before = after = 0
-        with asked(f'table "{self.name}"'):
+        with catalog_errors(f'table "{self.name}"'):
             tasks = {task.file.file_path: task for task in self._table.scan().plan_files()}
             files = [
                 SmallFile(path, task.file.partition[0], task.file.file_size_in_bytes, task.file.record_count)
@@ -142,12 +142,12 @@ class LakeTable:
 
     def expire(self, older_than: datetime) -> int:
         """Expire snapshots that were made before a time, never the newest one. Returns their number."""
-        with asked(f'table "{self.name}"'):
+        with catalog_errors(f'table "{self.name}"'):
             return expire(self._table, older_than)
 
     def sweep(self, older_than: datetime) -> int:
         """Delete files that no snapshot has and that are older. Returns their number."""
-        with asked(f'table "{self.name}"'):
+        with catalog_errors(f'table "{self.name}"'):
             return sweep(self._table, older_than)
 
     def _read_progress(self) -> TableProgress:
@@ -170,14 +170,14 @@ class LakeTable:
 def open_table(catalog: Catalog, identifier: Identifier) -> LakeTable:
     """Return the topic's table. Raises NotFound (HUB-1812), PeerError (HUB-3810)."""
     name = ".".join(identifier)
-    with asked(f'table "{name}"'):
+    with catalog_errors(f'table "{name}"'):
         return LakeTable(catalog.load_table(identifier), name)
 
 
 def ensure_table(catalog: Catalog, identifier: Identifier, topic: str) -> LakeTable:
     """Return the topic's table; create it, with the columns of records alone, if it does not exist."""
     name = ".".join(identifier)
-    with asked(f'table "{name}"'):
+    with catalog_errors(f'table "{name}"'):
         try:
             return LakeTable(catalog.load_table(identifier), name)
         except NoSuchTableError:

@@ -112,13 +112,13 @@ def compare_rows(wanted: pyarrow.Table, rows: pyarrow.Table, partition: int, fou
     for offset in sorted(set(log) - set(lake)):
         found.missing += 1
         found.name("is missing", partition, offset)
-    seen: set[int] = set()
+    compared: set[int] = set()
     known = set(log)
     for offset in lake:
-        if offset in seen or offset not in known:
+        if offset in compared or offset not in known:
             found.extra += 1
-            found.name("is there twice" if offset in seen else "is not in the log", partition, offset)
-        seen.add(offset)
+            found.name("is there twice" if offset in compared else "is not in the log", partition, offset)
+        compared.add(offset)
 
 
 def _changed(name: str, names: Sequence[str]) -> bool:

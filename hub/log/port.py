@@ -240,8 +240,8 @@ def tombstones_kept_ms(cluster: Configured, topic: str) -> int | None:
     config = cluster.topic_config([topic])[topic]
     if config.get("cleanup.policy") != "compact":
         return None
-    told = config.get("delete.retention.ms", "")
-    return int(told) if told.isdigit() else DAY_MS
+    retention_ms = config.get("delete.retention.ms", "")
+    return int(retention_ms) if retention_ms.isdigit() else DAY_MS
 
 
 class Cluster(Protocol):

@@ -25,18 +25,18 @@ def up_to(end: Positions, reader: Reader, silent_s: float) -> Iterator[Sequence[
     while the position moves. Also yields empty batches, so that the caller can stop. Raises the errors of
     ``poll``, and PeerError when nothing arrived for ``silent_s``.
     """
-    heard_s = time.monotonic()
+    answered_s = time.monotonic()
     while not (at := reader.position()).covers(end):
         records = reader.poll(_POLL, 0.2)
         came = reader.position() != at  # past marks of transactions, too
-        if not came and time.monotonic() - heard_s > silent_s:
+        if not came and time.monotonic() - answered_s > silent_s:
             names = ", ".join(f'"{name}"' for name in sorted({place.topic for place, _ in at.behind(end)}))
             raise PeerError(
                 f"topic {names} is not read to its end: nothing came for {silent_s:g} s", hint="try again"
             )
         yield records
         if came:
-            heard_s = time.monotonic()
+            answered_s = time.monotonic()
 
 
 def whole(cluster: Log, topic: str, silent_s: float = SILENT_S) -> Iterator[Record]:

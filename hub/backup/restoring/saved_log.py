@@ -86,10 +86,10 @@ class SavedLog:
         self._vault, self._partitions = vault, partitions
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="restore")
         self._loading: dict[str, Future[bytearray]] = {}
-        self._asked: tuple[Sequence[FetchFrom], FetchLimits] | None = None
+        self._fetch: tuple[Sequence[FetchFrom], FetchLimits] | None = None
 
     def close(self) -> None:
-        self._asked = None
+        self._fetch = None
         for each in self._loading.values():
             each.cancel()
         self._loading.clear()
@@ -100,7 +100,7 @@ class SavedLog:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def interrupt(self) -> None:
-        self._asked = None
+        self._fetch = None
 
     # ---- metadata
 
@@ -134,20 +134,20 @@ class SavedLog:
 
     @property
     def fetching(self) -> Collection[int]:
-        return () if self._asked is None else (_NODE,)
+        return () if self._fetch is None else (_NODE,)
 
     def send_fetch(self, node: int, wanted: Sequence[FetchFrom], limits: FetchLimits) -> None:
-        self._asked = wanted, limits
+        self._fetch = wanted, limits
         for each in wanted[:_READ_AHEAD]:
             if (segment := self._partitions[each.tp].segment_at(each.position)) is not None:
                 self._load(segment)
 
     def receive_fetches(self, wait_s: float) -> Sequence[FetchAnswer]:
-        if self._asked is None:
+        if self._fetch is None:
             time.sleep(min(wait_s, _IDLE_S))
             return ()
-        wanted, limits = self._asked
-        self._asked = None
+        wanted, limits = self._fetch
+        self._fetch = None
         try:
             parts = self.fetch(_NODE, wanted, limits)
         except HubError as error:

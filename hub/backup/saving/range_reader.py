@@ -99,7 +99,7 @@ class RangeReader:
         self._waiting = deque(ranges)
         self._topics = frozenset(each.tp.topic for each in ranges)
         self._active: dict[TopicPartition, RangeCursor] = {}
-        self._asked: dict[int, dict[TopicPartition, int]] = {}
+        self._in_flight: dict[int, dict[TopicPartition, int]] = {}
         self._turn = 0
         self._refresh_at_s = 0.0
         self._silent_s = 0.0
@@ -140,7 +140,7 @@ class RangeReader:
         now_s = time.monotonic()
         if self._refresh_at_s <= now_s and not self._leaders():
             self._refresh(now_s)
-        in_flight = {tp for places in self._asked.values() for tp in places}
+        in_flight = {tp for places in self._in_flight.values() for tp in places}
         by_node: dict[int, list[FetchFrom]] = {}
         for tp in self._rotated():
             if tp in in_flight:
@@ -159,7 +159,7 @@ class RangeReader:
             except HubError:
                 self._lost(node)
                 continue
-            self._asked[node] = {each.tp: each.position for each in wanted}
+            self._in_flight[node] = {each.tp: each.position for each in wanted}
 
     def _rotated(self) -> list[TopicPartition]:
         """Return the active partitions, another one first in each turn: brokers fill an answer in order."""
@@ -181,7 +181,7 @@ class RangeReader:
         try:
             refused = self._source.refresh(self._topics)
         except HubError:
-            self._asked.clear()
+            self._in_flight.clear()
             return
         for tp, cursor in list(self._active.items()):
             error = refused.get(tp.topic)
@@ -190,7 +190,7 @@ class RangeReader:
                 self._ended.append(Taken(tp, (), cursor.position, over=True, error=error))
 
     def _lost(self, node: int) -> None:
-        self._asked.pop(node, None)
+        self._in_flight.pop(node, None)
         self._refresh_at_s = time.monotonic() + _PAUSE_S
         for tp in self._active:
             self._source.topics.pop(tp.topic, None)
@@ -198,7 +198,7 @@ class RangeReader:
     # ---- answers
 
     def _answered(self, node: int, parts: Sequence[Fetched], error: HubError | None) -> list[Taken]:
-        places = self._asked.pop(node, {})
+        places = self._in_flight.pop(node, {})
         if error is not None:
             self._lost(node)
             return []

@@ -88,14 +88,14 @@ class FolderStore:
             sync(path.parent)
 
         try:
-            self._asked(write, name)
+            self._call(write, name)
         except HubError:
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
             raise
 
     def get(self, name: str) -> bytes:
-        return self._asked(lambda: read_bytes(self.folder / name), name)
+        return self._call(lambda: read_bytes(self.folder / name), name)
 
     def names(self, under: str) -> list[str]:
         def walk() -> list[str]:
@@ -103,10 +103,10 @@ class FolderStore:
             files = (each for each in found if each.is_file() and not each.name.startswith("."))
             return sorted(each.relative_to(self.folder).as_posix() for each in files)
 
-        return self._asked(walk, under)
+        return self._call(walk, under)
 
     def delete(self, name: str) -> None:
-        self._asked(lambda: (self.folder / name).unlink(missing_ok=True), name)
+        self._call(lambda: (self.folder / name).unlink(missing_ok=True), name)
 
     @contextmanager
     def held(self) -> Iterator[bool]:
@@ -114,7 +114,7 @@ class FolderStore:
             self.folder.mkdir(parents=True, exist_ok=True)
             return os.open(self.folder / ".lock", os.O_CREAT | os.O_RDWR, 0o600)
 
-        file = self._asked(lock, ".lock")
+        file = self._call(lock, ".lock")
         try:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -128,7 +128,7 @@ class FolderStore:
         finally:
             os.close(file)
 
-    def _asked(self, call: Callable[[], T], name: str) -> T:
+    def _call(self, call: Callable[[], T], name: str) -> T:
         try:
             return call()
         except FileNotFoundError:
@@ -167,31 +167,31 @@ class S3Store:
             with self._files.open_output_stream(f"{self._root}/{name}") as stream:
                 stream.write(content)
 
-        self._asked(write, name)
+        self._call(write, name)
 
     def get(self, name: str) -> bytes:
         def read() -> bytes:
             with self._files.open_input_stream(f"{self._root}/{name}") as stream:
                 return bytes(stream.read())
 
-        return self._asked(read, name)
+        return self._call(read, name)
 
     def names(self, under: str) -> list[str]:
         from pyarrow.fs import FileSelector, FileType
 
         selector = FileSelector(f"{self._root}/{under}", allow_not_found=True, recursive=True)
-        found = self._asked(lambda: self._files.get_file_info(selector), under)
+        found = self._call(lambda: self._files.get_file_info(selector), under)
         return sorted(each.path[len(self._root) + 1 :] for each in found if each.type == FileType.File)
 
     def delete(self, name: str) -> None:
         with contextlib.suppress(NotFound):
-            self._asked(lambda: self._files.delete_file(f"{self._root}/{name}"), name)
+            self._call(lambda: self._files.delete_file(f"{self._root}/{name}"), name)
 
     @contextmanager
     def held(self) -> Iterator[bool]:
         yield False
 
-    def _asked(self, call: Callable[[], T], name: str) -> T:
+    def _call(self, call: Callable[[], T], name: str) -> T:
         try:
             return call()
         except FileNotFoundError:

@@ -23,7 +23,7 @@ requests = typer.Typer(
 )
 
 
-class Asked(StrEnum):
+class Requested(StrEnum):
     """Object of a request: a role, or a new topic."""
 
     read = "read"
@@ -37,7 +37,7 @@ ReasonOption = Annotated[str, typer.Option("--reason", help="Why, for the other 
 
 
 def request(
-    what: Annotated[Asked, typer.Argument(help="A role; or topic, for a new topic.")],
+    what: Annotated[Requested, typer.Argument(help="A role; or topic, for a new topic.")],
     name: Annotated[
         str,
         typer.Argument(
@@ -69,7 +69,7 @@ def request(
             hint="write user:ana, group:shop or token:ci",
         )
     body: dict[str, Any] = {
-        "role": None if what is Asked.topic else what,
+        "role": None if what is Requested.topic else what,
         "view" if name.startswith("view:") else "topic": name.removeprefix("view:"),
         "reason": reason,
         "days": days,

@@ -149,10 +149,10 @@ def take_over(
 
             importer = Importer(file, link, clusters, control, source_alias=source_alias, progress=more)
             opened.callback(importer.close)
-            told = importer.told(syncs, checkpoints)
-            importer.watch(told)
-            found = importer.look(told, newest)
-            moved = importer.moved(told, quiet_s)
+            mirror_maker = importer.told(syncs, checkpoints)
+            importer.watch(mirror_maker)
+            found = importer.look(mirror_maker, newest)
+            moved = importer.moved(mirror_maker, quiet_s)
         if moved and not dry_run:
             raise _runs(moved)
         if not dry_run and (found.ready or _commits(found)):
@@ -160,10 +160,10 @@ def take_over(
                 f"import {len(found.ready)} partitions at {link.target} from MirrorMaker 2, which must "
                 "never be started again for this pair"
             )
-            if moved := importer.moved(told, 0.0):
+            if moved := importer.moved(mirror_maker, 0.0):
                 raise _runs(moved)
             write_import(found, link, clusters[link.source], clusters[link.target])
-    _tell(link, clusters, told, found, moved, dry_run, output)
+    _show_import(link, clusters, mirror_maker, found, moved, dry_run, output)
     return not found.refused
 
 
@@ -179,10 +179,10 @@ def _commits(found: MirrorMakerImport) -> bool:
     return any(each.commit is not None for _, carried in found.groups for each in carried)
 
 
-def _tell(
+def _show_import(
     link: Link,
     clusters: Mapping[str, ClusterHandle],
-    told: MirrorMakerState,
+    mirror_maker: MirrorMakerState,
     found: MirrorMakerImport,
     moved: tuple[str, ...],
     dry_run: bool,
@@ -194,15 +194,15 @@ def _tell(
     if output is Output.json:
         head = {"mirror": link.name, "dry_run": dry_run, "still_written": list(moved)}
         topics = {
-            "offset_syncs": f"{told.syncs_topic} at {told.syncs_at}",
-            "checkpoints": told.checkpoints_topic or None,
+            "offset_syncs": f"{mirror_maker.syncs_topic} at {mirror_maker.syncs_at}",
+            "checkpoints": mirror_maker.checkpoints_topic or None,
         }
         show_one({**head, **topics, "partitions": places, "groups": groups}, output)
     else:
         show(places, output, _PLACES)
         if groups:
             show(groups, output, _GROUPS)
-    _note_next(link, told, found, places, moved, dry_run)
+    _note_next(link, mirror_maker, found, places, moved, dry_run)
 
 
 def _place_row(each: ImportedPartition, end: int, dry_run: bool) -> dict[str, Any]:
@@ -239,7 +239,7 @@ def _group_row(each: CarriedPosition) -> dict[str, Any]:
 
 def _note_next(
     link: Link,
-    told: MirrorMakerState,
+    mirror_maker: MirrorMakerState,
     found: MirrorMakerImport,
     places: Sequence[Mapping[str, Any]],
     moved: tuple[str, ...],
@@ -248,7 +248,7 @@ def _note_next(
     for row in places:
         if row["hint"]:
             note(f"✗ {row['topic']} partition {row['partition']}: {row['reason']}\n  Hint: {row['hint']}")
-    if not told.checkpoints_topic:
+    if not mirror_maker.checkpoints_topic:
         note("! MirrorMaker wrote no checkpoints of groups; the mirror carries groups by itself.")
     if moved:
         note(f"! {_runs(moved).message}: nothing is imported until that stops.")

@@ -96,8 +96,8 @@ def _status(world: World, link: Link, asker: SourceEndsReader) -> dict[str, Any]
             "gaps": [],
         }
     places, known = places_of(link, board, progress), progress.of(link.name)
-    asked = asker.ask(world.clusters[link.source], places, places - known.keys())
-    found = summary_of(world.file, link, board, progress, epoch_ms(), asked)
+    source_ends = asker.ask(world.clusters[link.source], places, places - known.keys())
+    found = summary_of(world.file, link, board, progress, epoch_ms(), source_ends)
     return with_losses(found, losses_now(world.file, link, world.clusters, board, progress))
 
 

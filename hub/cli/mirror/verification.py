@@ -60,7 +60,7 @@ def verify(
     verdicts = _verdicts(world, link, every, newest, limit)
     found = summary(verdicts)
     if newest is None:
-        _tell_verified(world.clusters[link.target], name, zip(every, verdicts, strict=True))
+        _record_verified(world.clusters[link.target], name, zip(every, verdicts, strict=True))
     _show_verdicts(name, verdicts, found, limit, output)
     if found["different"] or found["not_compared"]:
         raise typer.Exit(1)
@@ -159,7 +159,7 @@ def _difference(verdict: PartitionVerdict, each: DifferingRecord) -> dict[str, A
     }
 
 
-def _tell_verified(
+def _record_verified(
     target: ClusterHandle, name: str, verdicts: Iterable[tuple[ComparedPartition, PartitionVerdict]]
 ) -> None:
     """Store the verdicts where `hub mirror status` reads them. A user without write access gets a note

@@ -52,12 +52,12 @@ def ls(
 
     Example: hub alert ls --severity page --watch
     """
-    asked = [
+    filters = [
         (key, value) for key, value in (("severity", severity), ("owner", owner), ("name", rule)) if value
     ]
     looked(
-        lambda: http.get("/api/alerts", asked, timeout_s=TIMEOUT_S),
-        lambda body: _print(body, output, dict(asked), past=past, silences=silences),
+        lambda: http.get("/api/alerts", filters, timeout_s=TIMEOUT_S),
+        lambda body: _print(body, output, dict(filters), past=past, silences=silences),
         watch,
         output,
     )
@@ -275,7 +275,7 @@ def line(row: dict[str, Any]) -> dict[str, object]:
 
 
 def _print(
-    body: dict[str, Any], output: Output, asked: dict[str, str], *, past: bool, silences: bool
+    body: dict[str, Any], output: Output, filters: dict[str, str], *, past: bool, silences: bool
 ) -> None:
     if silences:
         rows = body["silences"]
@@ -293,14 +293,14 @@ def _print(
         return
     rows = body["past"] if past else body["alerts"]
     keys = {"severity": "severity", "owner": "owner", "name": "alert"}
-    rows = [row for row in rows if all(row[keys[name]] == value for name, value in asked.items())]
+    rows = [row for row in rows if all(row[keys[name]] == value for name, value in filters.items())]
     if output is Output.json:
         show(rows, output)
     elif rows:
         more = ("until", "why") if past else ()
         show([line(row) for row in rows], output, (*COLUMNS[:5], *more, *COLUMNS[5:]))
     else:
-        note("no past alerts" if past else "nothing fires" + (" that fits" if asked else ""))
+        note("no past alerts" if past else "nothing fires" + (" that fits" if filters else ""))
     if body["error"]:
         note(f"nothing is watched now: {body['error']}")
     for trouble in body["troubles"]:

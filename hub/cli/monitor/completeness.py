@@ -87,13 +87,13 @@ def show_(
     """
     looked(
         lambda: http.get("/api/audit", {"topic": topic} if topic else {}, timeout_s=15.0),
-        lambda found: _tell(found, topic, output),
+        lambda found: _show_topics(found, topic, output),
         watch,
         output,
     )
 
 
-def _tell(found: dict[str, Any], topic: str | None, output: Output) -> None:
+def _show_topics(found: dict[str, Any], topic: str | None, output: Output) -> None:
     if found["error"]:
         note(f"! not up to date: {found['error']}")
     if topic is not None and output is Output.json:

@@ -53,18 +53,23 @@ def lag(
 
     Example: hub lag --state stopped --state falling_behind --topic shop. --watch
     """
-    asked = [("limit", str(limit)), *(("state", each.value) for each in state or ())]
-    asked += [
+    parameters = [("limit", str(limit)), *(("state", each.value) for each in state or ())]
+    parameters += [
         (name, value)
         for name, value in (("name", consumer), ("owner", owner), ("prefix", topic), ("kind", kind))
         if value
     ]
-    looked(lambda: fetch(asked), lambda rows: _print(rows, output, filtered=len(asked) > 1), watch, output)
+    looked(
+        lambda: fetch(parameters),
+        lambda rows: _print(rows, output, filtered=len(parameters) > 1),
+        watch,
+        output,
+    )
 
 
-def fetch(asked: list[tuple[str, str]]) -> list[dict[str, Any]]:
+def fetch(parameters: list[tuple[str, str]]) -> list[dict[str, Any]]:
     """Return the rows of ``/api/lag``. Raises PeerError when no server answers there."""
-    rows: list[dict[str, Any]] = http.get("/api/lag", asked, timeout_s=TIMEOUT_S)
+    rows: list[dict[str, Any]] = http.get("/api/lag", parameters, timeout_s=TIMEOUT_S)
     return rows
 
 

@@ -42,7 +42,7 @@ def latency(
 
     Example: hub latency customer_360 --watch
     """
-    asked = [(name, value) for name, value in (("view", view), ("origin", origin)) if value]
+    parameters = [(name, value) for name, value in (("view", view), ("origin", origin)) if value]
 
     def show_latencies(rows: list[dict[str, Any]]) -> None:
         if not rows and view is not None and not watch:
@@ -62,7 +62,7 @@ def latency(
         else:
             note("no view is running")
 
-    looked(lambda: http.get("/api/latency", asked, timeout_s=TIMEOUT_S), show_latencies, watch, output)
+    looked(lambda: http.get("/api/latency", parameters, timeout_s=TIMEOUT_S), show_latencies, watch, output)
 
 
 def skewed(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:

@@ -59,10 +59,10 @@ def lineage(
             Output.json,
         )
         return
-    asked = [("steps", str(steps)), *([("of", of)] if of else [])]
+    parameters = [("steps", str(steps)), *([("of", of)] if of else [])]
     as_json = output is LineageFormat.json
     looked(
-        lambda: fetch_lineage(asked),
+        lambda: fetch_lineage(parameters),
         lambda found: show_one(found, Output.json) if as_json else _print(found),
         watch,
         Output.json if as_json else Output.table,
@@ -90,13 +90,13 @@ def _print(found: dict[str, Any]) -> None:
             typer.echo(f"{column or '(which rows there are)'} <- {parts}")
 
 
-def fetch_lineage(asked: Sequence[tuple[str, str]]) -> dict[str, Any]:
+def fetch_lineage(parameters: Sequence[tuple[str, str]]) -> dict[str, Any]:
     """Return the server's answer. Waits a few seconds while the server asks the mirrors' clusters for the
     first time.
     """
     until_s = time.monotonic() + MIRRORS_S
     while True:
-        found: dict[str, Any] = http.get("/api/lineage", asked, timeout_s=TIMEOUT_S)
+        found: dict[str, Any] = http.get("/api/lineage", parameters, timeout_s=TIMEOUT_S)
         if ASKING not in found["missing"] or time.monotonic() >= until_s:
             return found
         pause(0.3)

@@ -116,8 +116,8 @@ def explain(
         raise CallerError(
             f"{what} has no rows", hint="name a topic (shop.orders) or view:NAME", code="HUB-1718"
         )
-    asked = [("user", user), (str(what.kind), what.name), *(("group", each) for each in group or ())]
-    found = http.get("/api/access/explain", asked)
+    parameters = [("user", user), (str(what.kind), what.name), *(("group", each) for each in group or ())]
+    found = http.get("/api/access/explain", parameters)
     show(found["sees"], output)
 
 

@@ -195,8 +195,8 @@ def _load(fed: Feeder, events: Iterable[DemoEvent], total: int, what: str, stop:
     """
     from hub.demo.feeder import load
 
-    with _bar(what, total) as say:
-        new = load(fed, takewhile(lambda _: not stop.is_set(), events), say)
+    with _bar(what, total) as advance:
+        new = load(fed, takewhile(lambda _: not stop.is_set(), events), advance)
     if stop.is_set():
         raise KeyboardInterrupt
     note(
@@ -229,7 +229,7 @@ def _first_row(settings: Settings, view: str, stop: threading.Event, step: Calla
 
     url = f"{settings.url}/views/{view}"
     began_s = time.monotonic()
-    tell_at_s = began_s + _PROGRESS_EVERY_S
+    report_at_s = began_s + _PROGRESS_EVERY_S
     with _spinner("Spark computes the view"):
         while not stop.wait(0.2):
             step()
@@ -240,8 +240,8 @@ def _first_row(settings: Settings, view: str, stop: threading.Event, step: Calla
                 found = []
             if found:
                 return str(found[0]["key"])
-            if (now_s := time.monotonic()) >= tell_at_s:
-                tell_at_s = now_s + _PROGRESS_EVERY_S
+            if (now_s := time.monotonic()) >= report_at_s:
+                report_at_s = now_s + _PROGRESS_EVERY_S
                 log = settings.logs / "materializer.log"
                 note(f"  {view} has no row after {now_s - began_s:.0f} s; the materializer: {last_line(log)}")
     raise KeyboardInterrupt

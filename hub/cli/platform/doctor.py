@@ -336,14 +336,14 @@ def _connect(settings: Settings) -> Finding:
     from hub.observability.cluster.connect import ConnectState
     from hub.observability.cluster.connect_workers import ask
 
-    heard = [ask(url) for url in settings.connect_workers]
-    connectors = {one.name: one for each in heard for one in each}
+    answers = [ask(url) for url in settings.connect_workers]
+    connectors = {one.name: one for each in answers for one in each}
     failed = sorted(name for name, one in connectors.items() if one.state is ConnectState.FAILED)
     if failed:
         first = connectors[failed[0]]
         summary = f"{len(failed)} of {len(connectors)} connectors failed, first {first.name}: {first.reason}"
         return Finding("connect", CheckResult.fail, summary, "docs/runbooks/connect-failed.md")
-    return Finding("connect", CheckResult.ok, f"{len(heard)} workers answer, {len(connectors)} connectors")
+    return Finding("connect", CheckResult.ok, f"{len(answers)} workers answer, {len(connectors)} connectors")
 
 
 def _outbox(settings: Settings) -> Finding:

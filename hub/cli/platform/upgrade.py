@@ -53,7 +53,7 @@ def upgrade(
         show([each.as_json() for each in report.states], output, columns)
         for each in report.unused:
             note(f"Unused: {each}")
-        note(f"Rollback after a start of this release: {report.rollback_in_words}.")
+        note(f"Rollback after a start of this release: {report.rollback_text}.")
         note(f"Order on several machines: {', '.join(ORDER)} (docs/how-to/upgrade.md).")
     if report.refused or any(each.found is None for each in states):
         raise typer.Exit(1)

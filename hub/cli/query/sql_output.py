@@ -44,7 +44,7 @@ class ShellOutput:
             self.close()
             raise CallerError(f'file "{stream.name}" cannot be written: {error.strerror}') from None
 
-    def say(self, text: str) -> None:
+    def print_text(self, text: str) -> None:
         self.out.write(f"{text}\n")
         self.out.flush()
 

@@ -55,11 +55,11 @@ class Session:
     def follow(self, sql: str, parameters: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Yield the events of a push query as they arrive. Raises Refused, PeerError."""
         url = base_url()
-        asked = httpx2.QueryParams({**parameters, "sql": sql, "format": "ndjson"})
+        parameters_sent = httpx2.QueryParams({**parameters, "sql": sql, "format": "ndjson"})
         timeout = httpx2.Timeout(_ANSWER_S, read=_SILENCE_S)
         try:
             with httpx2.stream(
-                "GET", f"{url}/query/changes", params=asked, headers=asking(), timeout=timeout
+                "GET", f"{url}/query/changes", params=parameters_sent, headers=asking(), timeout=timeout
             ) as answer:
                 if not answer.is_success:
                     answer.read()

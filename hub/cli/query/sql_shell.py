@@ -80,7 +80,7 @@ class Shell:
             "set": self._set,
             "unset": self._unset,
             "watch": self._watch,
-            "?": lambda _: self.out.say(_HELP.strip("\n")),
+            "?": lambda _: self.out.print_text(_HELP.strip("\n")),
             "q": self._quit,
         }
 
@@ -134,7 +134,7 @@ class Shell:
             input=input_,
             output=output,
         )
-        self.out.say(r'Statements end with ";". \? helps, \d shows what there is, \q leaves.')
+        self.out.print_text(r'Statements end with ";". \? helps, \d shows what there is, \q leaves.')
         while True:
             try:
                 text = prompt.prompt().strip()
@@ -255,7 +255,7 @@ class Shell:
     def _set(self, arguments: list[str]) -> None:
         if not arguments:
             for name, value in self.parameters.items():
-                self.out.say(f"{name} = {cell(value)}")
+                self.out.print_text(f"{name} = {cell(value)}")
             return
         if not arguments[0].isidentifier():
             raise CallerError(
@@ -275,11 +275,11 @@ class Shell:
         except ValueError:
             raise CallerError(f'\\watch: "{arguments[0]}" is not a number of seconds') from None
         while True:
-            self.out.say(f"{time.strftime('%a %H:%M:%S')} (every {seconds:g} s; Ctrl-C ends)")
+            self.out.print_text(f"{time.strftime('%a %H:%M:%S')} (every {seconds:g} s; Ctrl-C ends)")
             self.run(self.last)
             self._sleep(seconds)
 
-    def _quit(self, _words: list[str]) -> None:
+    def _quit(self, _arguments: list[str]) -> None:
         raise SystemExit(0)
 
     def _show(self, error: HubError) -> None:

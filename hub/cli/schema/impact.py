@@ -151,6 +151,6 @@ def _readers(settings: Settings, made: FolderPlan) -> dict[str, Sequence[GroupRe
     except HubError as error:
         note(f"Who reads the topics is not known: {error.message}")
         return {}
-    if found.not_asked:
-        note(f"Not all who read the topics are known: {found.not_asked}.")
+    if found.unread:
+        note(f"Not all who read the topics are known: {found.unread}.")
     return {subject: found.by_topic.get(topic, ()) for subject, topic in topics.items()}

@@ -46,8 +46,8 @@ def history_of_row(
 
     Example: hub view history customer_360 C-00001 --from 2026-01-31T14:00:00Z
     """
-    asked = {"from": since, "to": until, "limit": str(limit), "after": start_after}
-    found = _asked(view, key, "history", **asked)
+    parameters = {"from": since, "to": until, "limit": str(limit), "after": start_after}
+    found = _answer_of(view, key, "history", **parameters)
     if output is not Output.table:
         show_one(found, output)
         return
@@ -67,11 +67,11 @@ def diff_row(
 
     Example: hub view diff customer_360 C-00001 --from 2026-01-31T14:00:00Z --to 2026-01-31T15:00:00Z
     """
-    found = _asked(view, key, "diff", **{"from": since, "to": until})
+    found = _answer_of(view, key, "diff", **{"from": since, "to": until})
     show(found["changes"], output, ("field", "old", "new"))
 
 
-def _asked(view: str, key: str, route: str, **parameters: str | None) -> Any:
+def _answer_of(view: str, key: str, route: str, **parameters: str | None) -> Any:
     """Return the answer of a route below a row."""
     return get(below_row_path(view, key, route), _given(**parameters))
 
@@ -82,7 +82,7 @@ def _given(**parameters: str | None) -> dict[str, str]:
 
 def _line(change: dict[str, Any]) -> dict[str, str]:
     fields = change["changes"]
-    told = "; ".join(f"{each['field']}: {each['old']} → {each['new']}" for each in fields or ())
+    fields_text = "; ".join(f"{each['field']}: {each['old']} → {each['new']}" for each in fields or ())
     events = change["events"] or {"events": [], "precision": ""}
     places = ", ".join(
         f"{each['topic']}:{each['partition']}:{each['offset']}"
@@ -95,6 +95,6 @@ def _line(change: dict[str, Any]) -> dict[str, str]:
     return {
         "at": change["at"],
         "kind": change["kind"],
-        "changes": told,
+        "changes": fields_text,
         "events": f"{precision}: {places}" if precision else "",
     }

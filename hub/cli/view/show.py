@@ -59,8 +59,8 @@ def shown(view: Mapping[str, Any], now_ms: int) -> Iterator[tuple[str, object]]:
         "why": view.get("reason"),
         "rows": view.get("rows"),
         "sources": _lines(f"{name}: {topic}" for name, topic in (view.get("sources") or {}).items()),
-        "columns": in_words(view.get("fields") or ()),
-        "indexes": in_words(view.get("indexes") or ()),
+        "columns": as_text(view.get("fields") or ()),
+        "indexes": as_text(view.get("indexes") or ()),
         "text index": _text_index(view.get("text_index")),
         "rows last for": view.get("ttl"),
         "cut": snapshot_group_summary(view.get("cut")),
@@ -75,7 +75,7 @@ def shown(view: Mapping[str, Any], now_ms: int) -> Iterator[tuple[str, object]]:
 
 
 def _text_index(index: Mapping[str, Any] | None) -> str | None:
-    return None if index is None else f"{in_words(index['fields'])} ({index['language']})"
+    return None if index is None else f"{as_text(index['fields'])} ({index['language']})"
 
 
 def versions_in_short(versions: Sequence[Mapping[str, Any]]) -> str:
@@ -104,17 +104,17 @@ def stores_in_short(stores: Iterable[Mapping[str, Any]]) -> str:
     )
 
 
-def in_words(value: object, width: int = 100) -> object:
+def as_text(value: object, width: int = 100) -> object:
     """Lists and objects as people read them, in lines that a pipe, which has no width, keeps readable too.
 
-    >>> in_words({"topic": "shop.orders", "reads": ["id", "status"]})
+    >>> as_text({"topic": "shop.orders", "reads": ["id", "status"]})
     'topic: shop.orders; reads: id, status'
     """
     match value:
         case Mapping():
-            text = "; ".join(f"{name}: {in_words(each, 10**6)}" for name, each in value.items())
+            text = "; ".join(f"{name}: {as_text(each, 10**6)}" for name, each in value.items())
         case list() | tuple():
-            text = ", ".join(str(in_words(each, 10**6)) for each in value)
+            text = ", ".join(str(as_text(each, 10**6)) for each in value)
         case _:
             return value
     return fill(text, width, break_long_words=False, break_on_hyphens=False)
@@ -188,7 +188,7 @@ def _lines(lines: Iterable[str]) -> str:
 def in_rows(report: Mapping[str, object]) -> dict[str, object]:
     """Return a report's values as words, with a row for each line of a plan or of SQL."""
     rows = dict(row for name, value in report.items() for row in _numbered(name, value))
-    return {name: in_words(value) for name, value in rows.items()}
+    return {name: as_text(value) for name, value in rows.items()}
 
 
 def _numbered(name: str, value: object) -> list[tuple[str, object]]:

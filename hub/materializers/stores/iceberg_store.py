@@ -33,7 +33,7 @@ from pyiceberg.types import NestedField, StringType
 
 from hub.config import Settings
 from hub.errors import Conflict, NotFound, PeerError
-from hub.iceberg.catalog import Identifier, asked, open_catalog
+from hub.iceberg.catalog import Identifier, catalog_errors, open_catalog
 from hub.iceberg.files import PROPERTIES, ago, ensure_namespaces, expire, sweep
 from hub.materializers.stores import iceberg_table
 from hub.materializers.stores.arrow import DoesNotFit, schema_of, stored_rows, table_of
@@ -274,7 +274,7 @@ class IcebergStore:
     @contextmanager
     def _errors(self, name: str) -> Iterator[None]:
         try:
-            with asked(f'table "{".".join((*self.namespace, name))}"'):
+            with catalog_errors(f'table "{".".join((*self.namespace, name))}"'):
                 yield
         except Conflict as error:
             if error.code != "HUB-1813":

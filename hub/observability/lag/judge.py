@@ -89,10 +89,10 @@ def reported(reader: ReaderState) -> LagVerdict | None:
         "retrying": LagState.STALLED,
         "isolated": LagState.STALLED,
     }
-    state = states.get(reader.said or "")
+    state = states.get(reader.state or "")
     if state is None:
         return None
-    return LagVerdict(state, f"{reader.said}: {reader.reason}" if reader.reason else str(reader.said))
+    return LagVerdict(state, f"{reader.state}: {reader.reason}" if reader.reason else str(reader.state))
 
 
 def _silent(reader: ReaderState, last: LagReading) -> LagVerdict | None:

@@ -141,7 +141,7 @@ class LagReading(Bracketed):
 class ReaderState:
     """State of a reader.
 
-    ``said``: state that it reports (``failed``, ``retrying``, …). ``reason``: why, or why nobody reads.
+    ``state``: state that it reports (``failed``, ``retrying``, …). ``reason``: why, or why nobody reads.
     ``members``: connected members, None where they are not counted (``connected``: at least one is).
     ``committed_at_ms``: time of its last commit, if it reports one. ``silent``: how long it has not reported,
     as text, once that exceeds its interval; its previous report is then not used. ``why_stuck``: known reason
@@ -149,7 +149,7 @@ class ReaderState:
     intends; its limits are longer by this.
     """
 
-    said: str | None = None
+    state: str | None = None
     reason: str | None = None
     members: int | None = None
     committed_at_ms: int | None = None

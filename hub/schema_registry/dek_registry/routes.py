@@ -46,7 +46,7 @@ KEY_SERVICE_FAILED: Final = 50070
 _LISTED = (Action.describe, On.listed)
 _OPERATED = (Action.operate, On.hub)
 _ADMIN = (Action.admin, On.hub)
-_SEEN = (Action.describe, On.subject)
+_DESCRIBED = (Action.describe, On.subject)
 _GONE = (Action.admin, On.subject)
 
 # Required action of each path. A KEK decides which key of which KMS is used, so it is the hub's; a DEK
@@ -56,10 +56,10 @@ RULES: Mapping[str, Mapping[str, tuple[Action, On]]] = {
     "keks/": {"GET": _LISTED, "PUT": _OPERATED, "DELETE": _ADMIN},
     "keks//undelete": {"POST": _ADMIN},
     "keks//deks": {"GET": _LISTED, "POST": _LISTED},
-    "keks//deks/": {"GET": _SEEN, "POST": _SEEN, "DELETE": _GONE},
+    "keks//deks/": {"GET": _DESCRIBED, "POST": _DESCRIBED, "DELETE": _GONE},
     "keks//deks//undelete": {"POST": _GONE},
-    "keks//deks//versions": {"GET": _SEEN},
-    "keks//deks//versions/": {"GET": _SEEN, "DELETE": _GONE},
+    "keks//deks//versions": {"GET": _DESCRIBED},
+    "keks//deks//versions/": {"GET": _DESCRIBED, "DELETE": _GONE},
     "keks//deks//versions//undelete": {"POST": _GONE},
 }
 

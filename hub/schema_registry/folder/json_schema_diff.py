@@ -38,7 +38,7 @@ _LIMITS = (
     "const",
 )
 _COMBINED = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else")
-_TOLD = {
+_COMPARED = {
     *_LIMITS, *_COMBINED, "type", "enum", "properties", "required", "items", "additionalProperties",
     "default",
     "title", "description", "$ref", "$schema", "$id", "definitions", "$defs",
@@ -99,7 +99,7 @@ class JsonSchemaDiff:
         yield from self._inner(path, called, old, new)
         for key, word in (("default", "default"), ("title", "title"), ("description", "description")):
             yield from doc_changes(path, called, old.get(key), new.get(key), word)
-        for key in sorted({*old, *new} - _TOLD):
+        for key in sorted({*old, *new} - _COMPARED):
             if not same_json(old.get(key), new.get(key)):
                 yield SchemaChange("keyword", path, f"`{key}` of {called} changed")
 

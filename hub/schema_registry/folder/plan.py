@@ -326,7 +326,7 @@ class _Planner:
                         continue
                 except InvalidSchema:  # another registry accepted it: it differs from this valid one
                     continue
-            if _says_metadata(each, file, subject):
+            if _has_metadata(each, file, subject):
                 return each
         return None
 
@@ -360,12 +360,12 @@ def _beside(
     if references != latest.references:
         moved = ", ".join(f"{each.subject} version {each.version}" for each in references) or "nothing"
         found.append(SchemaChange("references", "", f"it refers to {moved}"))
-    if not _says_metadata(latest, file, subject):
+    if not _has_metadata(latest, file, subject):
         found.append(SchemaChange("metadata", "", "its metadata (owner, tags, properties) is another"))
     return tuple(found) or (SchemaChange("spelling", "", "it has the same meaning with another text"),)
 
 
-def _says_metadata(version: SubjectVersion, file: SchemaFile, subject: SubjectState) -> bool:
+def _has_metadata(version: SubjectVersion, file: SchemaFile, subject: SubjectState) -> bool:
     """Return True if a version has the metadata that the file's results in.
 
     A version number in the metadata is managed by the registry and ignored.

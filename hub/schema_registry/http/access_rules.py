@@ -27,7 +27,7 @@ class On(StrEnum):
 
 
 _LISTED = (Action.describe, On.listed)
-_SEEN = (Action.describe, On.subject)
+_DESCRIBED = (Action.describe, On.subject)
 _SCHEMA = (Action.describe, On.schema)
 _WRITTEN = (Action.write, On.subject)
 _GONE = (Action.admin, On.subject)
@@ -40,12 +40,12 @@ _ALL = {"GET": _LISTED, "PUT": (Action.admin, On.hub), "DELETE": (Action.admin, 
 
 RULES: Mapping[str, Mapping[str, tuple[Action, On]]] = {
     "subjects": {"GET": _LISTED},
-    "subjects//versions": {"GET": _SEEN, "POST": _WRITTEN},
-    "subjects//metadata": {"GET": _SEEN},
-    "subjects/": {"POST": _SEEN, "DELETE": _GONE},
-    "subjects//versions/": {"GET": _SEEN, "DELETE": _GONE},
-    "subjects//versions//schema": {"GET": _SEEN},
-    "subjects//versions//referencedby": {"GET": _SEEN},
+    "subjects//versions": {"GET": _DESCRIBED, "POST": _WRITTEN},
+    "subjects//metadata": {"GET": _DESCRIBED},
+    "subjects/": {"POST": _DESCRIBED, "DELETE": _GONE},
+    "subjects//versions/": {"GET": _DESCRIBED, "DELETE": _GONE},
+    "subjects//versions//schema": {"GET": _DESCRIBED},
+    "subjects//versions//referencedby": {"GET": _DESCRIBED},
     "subjects//versions//tags": {"POST": _WRITTEN},
     "schemas": {"GET": _LISTED},
     "schemas/types": {"GET": _LISTED},
@@ -59,8 +59,8 @@ RULES: Mapping[str, Mapping[str, tuple[Action, On]]] = {
     "config/": _PLACE,
     "mode": _ALL,
     "mode/": _PLACE,
-    "compatibility/subjects//versions": {"POST": _SEEN},
-    "compatibility/subjects//versions/": {"POST": _SEEN},
+    "compatibility/subjects//versions": {"POST": _DESCRIBED},
+    "compatibility/subjects//versions/": {"POST": _DESCRIBED},
     "contexts": {"GET": _LISTED},
     "contexts/": {"DELETE": (Action.admin, On.hub)},
     "v1/metadata/id": {"GET": _LISTED},

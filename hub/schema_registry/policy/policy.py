@@ -32,9 +32,9 @@ from hub.schema_registry.policy.label_patterns import (
 from hub.schema_registry.policy.policy_checks import CheckContext, PolicyViolation, violations
 from hub.schema_registry.policy.policy_rules import (
     NodeModel,
+    Override,
     OverrideAll,
     PolicyFile,
-    Say,
     Value,
     as_strict,
     joined,
@@ -57,14 +57,14 @@ class PolicyNode:
 
     name: str
     declared: Mapping[str, Value]
-    overrides: Mapping[str, Say]
+    overrides: Mapping[str, Override]
     places: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def labels(self) -> Labels:
         return labels_of(self.name)
 
-    def lets(self, key: str) -> Say:
+    def lets(self, key: str) -> Override:
         return self.overrides.get(_governed_by(key), "stricter")
 
     def place(self, key: str) -> str | None:
@@ -266,7 +266,7 @@ def _nodes(file: PolicyFile, where: Mapping[tuple[str, ...], str]) -> list[Polic
 def _node(name: str, model: NodeModel, where: Mapping[tuple[str, ...], str]) -> PolicyNode:
     values = model.declared_values()
     rules = {rule_of(key).name for key in values}
-    overrides: dict[str, Say] = {rule: let for rule, let in model.override if let is not None}
+    overrides: dict[str, Override] = {rule: let for rule, let in model.override if let is not None}
     for rule in overrides:
         if rule not in rules and not isinstance(model.override, OverrideAll):
             raise ConfigError(

@@ -39,7 +39,7 @@ from hub.schema_registry.policy.label_patterns import checked
 Value = str | int | bool | frozenset[str]
 
 SchemaKind = Literal["AVRO", "JSON", "PROTOBUF"]
-Say = Literal["stricter", "any", "none"]
+Override = Literal["stricter", "any", "none"]
 Weight = Literal["warn", "block"]
 
 UNLIMITED = 1 << 31
@@ -201,8 +201,8 @@ def _unlimited(value: object) -> object:
 def _for_all(value: object) -> object:
     if not isinstance(value, str):
         return value
-    if value not in get_args(Say):
-        raise ValueError(f"say one of {', '.join(get_args(Say))}, or one of them for each rule")
+    if value not in get_args(Override):
+        raise ValueError(f"say one of {', '.join(get_args(Override))}, or one of them for each rule")
     return OverrideAll(**dict.fromkeys(Overrides.model_fields, value))
 
 
@@ -253,16 +253,16 @@ class Overrides(BaseModel):
 
     model_config = _Strict
 
-    compatibility: Say | None = None
-    formats: Say | None = None
-    fields: Say | None = None
-    naming: Say | None = None
-    owner: Say | None = None
-    doc: Say | None = None
-    pii: Say | None = None
-    freeze: Say | None = None
-    registrars: Say | None = None
-    max_fields: Say | None = None
+    compatibility: Override | None = None
+    formats: Override | None = None
+    fields: Override | None = None
+    naming: Override | None = None
+    owner: Override | None = None
+    doc: Override | None = None
+    pii: Override | None = None
+    freeze: Override | None = None
+    registrars: Override | None = None
+    max_fields: Override | None = None
 
 
 class OverrideAll(Overrides):

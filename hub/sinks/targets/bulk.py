@@ -22,7 +22,7 @@ from hub.sinks.targets.webhook_answers import FIRST_PAUSE_S, MOST_PAUSE_S
 _LONGEST_ID = 512
 _BUSY = (429, 502, 503, 504)
 _OF_ADDRESS = (401, 403)
-_SAID = 300
+_MOST_REASON = 300
 _VERSION = "hub.version"
 
 
@@ -122,7 +122,7 @@ def _error(result: Mapping[str, Any]) -> str:
     error = result.get("error")
     if isinstance(error, Mapping):
         error = f"{error.get('type')}: {error.get('reason')}"
-    return f"status {result['status']}: {' '.join(str(error or 'no reason given').split())[:_SAID]}"
+    return f"status {result['status']}: {' '.join(str(error or 'no reason given').split())[:_MOST_REASON]}"
 
 
 def is_about_request(status: int | None) -> bool:

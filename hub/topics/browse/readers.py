@@ -59,12 +59,12 @@ class GroupReader:
 
 @dataclass(frozen=True, slots=True)
 class TopicReaders:
-    """Readers by topic, sorted by name. ``not_asked`` describes what is missing because time ran out, or
+    """Readers by topic, sorted by name. ``unread`` describes what is missing because time ran out, or
     "".
     """
 
     by_topic: Mapping[str, tuple[GroupReader, ...]]
-    not_asked: str = ""
+    unread: str = ""
 
 
 def readers_of(cluster: GroupSource, topics: Sequence[str], wait_s: float) -> TopicReaders:

@@ -12,15 +12,15 @@ from hub.topics.browse.rendered import Message
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Messages since the last step: ``seen`` were read, ``messages`` are shown; ``passed_by`` were skipped
+    """Messages since the last step: ``messages`` are shown, of the ``read`` ones; ``passed_by`` were skipped
     unread because they arrive too fast. The totals count from the start.
     """
 
     messages: tuple[Message, ...]
-    seen: int
+    read: int
     passed_by: int
     total_shown: int
-    total_seen: int
+    total_read: int
 
 
 class Tail:

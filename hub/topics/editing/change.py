@@ -99,8 +99,12 @@ def shown(
     topic."""
     before, after = (text.splitlines() for text in texts)
     lines = difflib.unified_diff(before, after, "topics.yaml", "topics.yaml", lineterm="")
-    said = [*map(str, made.steps), *map(str, made.refusals), *sorted(f"{k} {v}" for k, v in facts.items())]
-    digest = plan_digest([request.topic, *texts, *said])
+    facts_text = [
+        *map(str, made.steps),
+        *map(str, made.refusals),
+        *sorted(f"{k} {v}" for k, v in facts.items()),
+    ]
+    digest = plan_digest([request.topic, *texts, *facts_text])
     return TopicChangePlan(
         request,
         not any(step.startswith("+ topic") for step in map(str, made.steps)),

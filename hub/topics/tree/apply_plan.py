@@ -34,7 +34,7 @@ from hub.topics.tree.steps import (
 )
 from hub.topics.tree.tree import TopicTree
 
-_ASKED_FOR_DEFAULTS = 20
+_MOST_DEFAULTS = 20
 # Limits per request. A controller accepts 10,000 records at once; each topic, partition and setting is one
 # record.
 _MOST_TOPICS = 100
@@ -131,7 +131,7 @@ def compare(
     schemas = RegisteredSchemas(registry)
     names = sorted({*(topic.name for topic in tree.topics), *allowed.destroy})
     topics = read_topics(cluster, names)
-    defaults = cluster.default_config(sorted(topics)[:_ASKED_FOR_DEFAULTS])
+    defaults = cluster.default_config(sorted(topics)[:_MOST_DEFAULTS])
     made = plan(tree, Actual(topics, defaults), texts, schemas, allowed)
     subjects = [topic.subject for topic in tree.topics if topic.name in texts or topic.compatibility]
     return PreparedPlan(made, saved_plan.facts(cluster.cluster_id(), names, topics, subjects, schemas))

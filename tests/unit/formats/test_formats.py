@@ -104,7 +104,7 @@ def test_a_report_says_what_happens_and_whether_the_way_back_stays() -> None:
     assert UpgradeReport([same, FoundState(STORE, "s", None, "away")]).rollback is None
     old = FoundState(THIRD, "letters.json", Stamp(2))
     report = UpgradeReport([same, old])
-    assert report.rollback is False and "letters" in report.rollback_in_words
+    assert report.rollback is False and "letters" in report.rollback_text
     assert [each["action"] for each in report.as_json()["formats"]] == ["nothing", "upgrade"]
     require_no_refusal(report.states)
     refused = [FoundState(TOKENS, "t", Stamp(2)), same, FoundState(STORE, "s", Stamp(3))]

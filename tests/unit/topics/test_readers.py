@@ -62,14 +62,14 @@ def test_active_and_last_seen_groups_with_their_clients_and_lag() -> None:
         "group fresh reads it: active now (f)",
         "group old reads it: no member now, 1,004 records behind",
     ]
-    assert found.by_topic["nobody"] == () and found.not_asked == ""
+    assert found.by_topic["nobody"] == () and found.unread == ""
     assert "hub.view.v" not in cluster.asked
 
 
 def test_when_the_time_is_over_it_says_how_many_were_asked() -> None:
     cluster = Groups({f"g{n:03}": (at(("t", 0, 1)), []) for n in range(150)})
     found = readers_of(cluster, ["t"], 0)
-    assert found.by_topic["t"] == () and found.not_asked == "0 of 150 consumer groups were asked"
+    assert found.by_topic["t"] == () and found.unread == "0 of 150 consumer groups were asked"
     assert len(readers_of(cluster, ["t"], 5).by_topic["t"]) == 150
 
 

@@ -168,19 +168,19 @@ class _Lane:
         failed: HubError | None = None  # of a transaction whose outcome is not known yet
         while True:
             try:
-                seen = self._seen(append, after, begins)
+                newest = self._read_version(append, after, begins)
             except PeerError as error:
                 raise error if failed is None else outcome_unknown(failed) from None
             failed = None
-            if seen.repeated is not None:
-                return seen.repeated
-            if not seen.is_expected(append):
+            if newest.repeated is not None:
+                return newest.repeated
+            if not newest.is_expected(append):
                 if begins:
-                    raise seen.refusal(append)
-                after, begins = self._newest(append, seen)
+                    raise newest.refusal(append)
+                after, begins = self._newest(append, newest)
                 continue
             try:
-                end = self._opened().append_if([new], self._check(append, seen.reached))
+                end = self._opened().append_if([new], self._check(append, newest.reached))
                 return Appended(append.place, end.get(append.place) - 1)
             except AppendWithdrawn as withdrawn:
                 after, begins = Positions({append.place: withdrawn.offset + 1}), Positions()
@@ -191,7 +191,7 @@ class _Lane:
                 after, begins = self._decided(append, error), Positions()
             self._pause(append.until_s)
 
-    def _seen(self, append: Append, after: Positions, begins: Positions) -> _Seen:
+    def _read_version(self, append: Append, after: Positions, begins: Positions) -> _ReadVersion:
         """Return the version of the key in the log, with all records committed now and before ``after``."""
         busy = PeerError(
             f'topic "{append.new.topic}": another event of the key is being written; nothing was written now',
@@ -203,13 +203,13 @@ class _Lane:
         try:
             with self._versions.of(append.new.topic).at_end(append.until_s, after) as index:
                 actual, reached = index.version(append.key, begins), index.positions.get(append.place)
-                return _Seen(actual, reached, _repeated(index, append))
+                return _ReadVersion(actual, reached, _repeated(index, append))
         except Late:
             if after:
                 raise busy from None
             raise
 
-    def _newest(self, append: Append, seen: _Seen) -> tuple[Positions, Positions]:
+    def _newest(self, append: Append, newest: _ReadVersion) -> tuple[Positions, Positions]:
         """Return positions that the index must reach before a conflict is certain, and the log's begin.
 
         An event may be confirmed to its writer before it is readable, behind an open transaction of another
@@ -219,7 +219,7 @@ class _Lane:
         end = self._cluster.end_offsets([topic], committed=False).get(place)
         begins = self._cluster.beginning_offsets([topic])
         expected = append.expected
-        if expected is not None and expected.place == place and seen.reached < expected.after <= end:
+        if expected is not None and expected.place == place and newest.reached < expected.after <= end:
             return Positions({place: expected.after}), begins
         until_s = min(append.until_s, time.monotonic() + _SETTLES_S)
         with suppress(PeerError), self._versions.of(topic).at_end(until_s, Positions({place: end})):
@@ -276,7 +276,7 @@ class _Lane:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _ReadVersion:
     """The index's version of a key, read up to ``reached``. ``repeated``: an earlier try wrote the event."""
 
     actual: KeyVersion | None

@@ -64,9 +64,9 @@ def is_expected(expected: KeyVersion | None, actual: KeyVersion | None) -> bool:
 
 def conflict(key: str, expected: KeyVersion | None, actual: KeyVersion | None) -> VersionConflict:
     """Return the error for a key whose version is not the expected one."""
-    asked, found = (NONE if each is None else str(each) for each in (expected, actual))
+    wanted, found = (NONE if each is None else str(each) for each in (expected, actual))
     error = VersionConflict(
-        f'key "{key[:80]}": its version is {found}, not {asked}; nothing was written',
+        f'key "{key[:80]}": its version is {found}, not {wanted}; nothing was written',
         hint="read the key's events again, decide again, and send the new version",
     )
     error.details = {"version": found}
