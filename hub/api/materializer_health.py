@@ -26,15 +26,15 @@ def around(
     return ServerFacts(
         store.served_tables,
         kafka,
-        partial(process_in_words, settings.home, contact, "materializer"),
-        partial(process_in_words, settings.home, contact, "applier"),
+        partial(process_text, settings.home, contact, "materializer"),
+        partial(process_text, settings.home, contact, "applier"),
         lambda: _files(folder),
         folder_of(settings.project),
         {name: shown(url) for name, url in settings.store_urls.items()},
     )
 
 
-def process_in_words(home: Path, contact: ContactWatch, name: str) -> str:
+def process_text(home: Path, contact: ContactWatch, name: str) -> str:
     """Describe whether the named process runs, and whether Kafka answers it, as far as this machine shows
     it."""
     note = next((each for each in contact.known if each.process == name), None)

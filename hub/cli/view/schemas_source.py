@@ -48,7 +48,7 @@ def schemas_of(folder: Path, view: View | SqlView) -> tuple[dict[str, Any], list
             schemas[name] = source.declared
         elif (found := _of_topic(folder, topics, source.topic)) is not None:
             try:
-                schemas[name] = source.seen(found)
+                schemas[name] = source.read_schema(found)
             except NotAnEnvelope as error:
                 raise not_an_envelope(view.name, name, error) from None
     return schemas, [name for name in view.sources if name not in schemas]

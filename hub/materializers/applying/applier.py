@@ -30,8 +30,8 @@ from hub.materializers.applying.followed_view import (
     due_records,
     next_batch,
     note_applied,
+    note_visible_positions,
     report_positions,
-    see_positions,
     stop_record,
     stop_view,
 )
@@ -196,7 +196,7 @@ class Applier:
         taken, self._ahead = self._ahead or self._poll(self.reader, timeout_s), None
         count, reached = taken.count, taken.reached
         for record in taken.records.get(PROGRESS_TOPIC, ()):
-            self._hear(record)
+            self._take_record(record)
         records = self._feed.take(reached)
         self.stirred = self.stirred or any(key.startswith(VERSIONS) for key in records)
         running = [each for each in self.followed.values() if each.stopped is None]
@@ -224,20 +224,20 @@ class Applier:
             self._assign(reached.of_topics([PROGRESS_TOPIC]))
         return count
 
-    def _hear(self, record: Record) -> None:
+    def _take_record(self, record: Record) -> None:
         """Take a record of the progress topic. Progress is also kept until it is covered."""
-        heard = self._feed.hear(record)
-        if heard is None:
+        taken = self._feed.take_record(record)
+        if taken is None:
             return
-        if heard.snapshot is not None:
-            self._gate.hear(heard.name, heard.snapshot, record.offset)
+        if taken.snapshot is not None:
+            self._gate.take_snapshot(taken.name, taken.snapshot, record.offset)
             return
-        if heard.key.startswith(CUT):
-            self._gate.drop(heard.name)
-        changelog = changelog_of(heard.name)
+        if taken.key.startswith(CUT):
+            self._gate.drop(taken.name)
+        changelog = changelog_of(taken.name)
         followed = next((each for each in self.followed.values() if each.view.changelog == changelog), None)
-        if followed is not None and heard.progress is not None:
-            followed.hear(heard.progress)
+        if followed is not None and taken.progress is not None:
+            followed.take_progress(taken.progress)
 
     def _batches(
         self,
@@ -260,7 +260,7 @@ class Applier:
                 if batch is not None:
                     batches.append(batch)
                     if followed.view.mode == "realtime":
-                        see_positions(followed, batch)
+                        note_visible_positions(followed, batch)
             report_positions(followed, records)
             self._tables.note_whole(followed, records)
         return batches
@@ -309,7 +309,7 @@ class Applier:
             self.latencies.covered(followed.view.table, followed.covered, now_ms)
         else:
             self.latencies.applied(followed.view.table, followed.due, now_ms)
-            self.latencies.told(followed.view.table, followed.covered)
+            self.latencies.record_progress(followed.view.table, followed.covered)
 
     def _apply(
         self, batches: Sequence[ViewBatch], records: dict[str, Any], meanwhile: Meanwhile | None

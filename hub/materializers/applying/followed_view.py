@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 MOST_TRACED = 16
 # Interval of reporting the source positions that a real-time view's rows show; between its checkpoints the
 # engine reports none.
-_SEEN_EVERY_MS = 500
+_VISIBLE_EVERY_MS = 500
 # Progress records of a view that wait for their rows.
 _MOST_PROGRESS = 64
 
@@ -46,10 +46,10 @@ class AppliedView:
     generation: int = 0
     swept: int = 0
     waiting: list[Progress] = field(default_factory=list)
-    seen: Positions = field(default_factory=Positions)
-    seen_told: Positions = field(default_factory=Positions)
-    seen_told_ms: int = 0
-    asked_whole_ms: int = 0
+    visible: Positions = field(default_factory=Positions)
+    visible_reported: Positions = field(default_factory=Positions)
+    visible_reported_ms: int = 0
+    whole_noted_ms: int = 0
     stopped: str | None = None
     stopped_at_ms: int = 0
     due: list[ChangedRow] = field(default_factory=list)
@@ -64,7 +64,7 @@ class AppliedView:
     def __post_init__(self) -> None:
         self.read = self.position
 
-    def hear(self, progress: Progress) -> None:
+    def take_progress(self, progress: Progress) -> None:
         """Keep progress until the rows that it describes are applied."""
         self.waiting = [*self.waiting[1 - _MOST_PROGRESS :], progress]
 
@@ -161,7 +161,7 @@ def is_behind(record: Record, end: Positions) -> bool:
     return record.offset >= end.get(record.topic_partition)
 
 
-def see_positions(followed: AppliedView, batch: ViewBatch) -> None:
+def note_visible_positions(followed: AppliedView, batch: ViewBatch) -> None:
     """Advance the source positions that the rows' provenance shows. A lower bound for lag only.
 
     It does not prove that all earlier events are read.
@@ -171,12 +171,15 @@ def see_positions(followed: AppliedView, batch: ViewBatch) -> None:
         for origin in filter(None, (change.sources or {}).values()):
             at = TopicPartition(origin["topic"], origin["partition"])
             shown[at] = max(origin["offset"] + 1, shown.get(at, 0))
-    followed.seen = followed.seen.advanced(Positions(shown))
+    followed.visible = followed.visible.advanced(Positions(shown))
 
 
 def report_positions(followed: AppliedView, records: dict[str, Any]) -> None:
     """Add the source positions that a real-time view's rows show to the store's ``records``, now and then."""
     now = epoch_ms()
-    if followed.seen != followed.seen_told and now - followed.seen_told_ms >= _SEEN_EVERY_MS:
-        followed.seen_told, followed.seen_told_ms = followed.seen, now
-        records[f"seen:{followed.view.table}"] = position_record(followed.seen, now)
+    if (
+        followed.visible != followed.visible_reported
+        and now - followed.visible_reported_ms >= _VISIBLE_EVERY_MS
+    ):
+        followed.visible_reported, followed.visible_reported_ms = followed.visible, now
+        records[f"seen:{followed.view.table}"] = position_record(followed.visible, now)

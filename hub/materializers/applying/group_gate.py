@@ -52,9 +52,9 @@ class GroupGate:
         gone = [self._barriers.pop(name) for name in [*self._barriers] if name not in names]
         return [f"{CUT}{each.name}" for each in gone if each.at is not None or each.why is not None]
 
-    def hear(self, name: str, snapshot: GroupSnapshot, offset: int) -> None:
+    def take_snapshot(self, name: str, snapshot: GroupSnapshot, offset: int) -> None:
         """Take a group's snapshot. ``offset``: of its record."""
-        self._barrier(name).hear(snapshot, offset)
+        self._barrier(name).take_snapshot(snapshot, offset)
 
     def drop(self, name: str) -> None:
         """Note that a group was deleted."""

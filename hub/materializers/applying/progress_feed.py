@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class HeardRecord:
+class ProgressRecord:
     """A record that was parsed. ``body`` None: deleted. ``name``: of its view or group. Has ``snapshot`` (of
     a group) or ``progress`` (of a version) if it is one."""
 
@@ -32,7 +32,7 @@ class HeardRecord:
     snapshot: GroupSnapshot | None = None
 
 
-def parse_heard(record: Record) -> HeardRecord | None:
+def parse_record(record: Record) -> ProgressRecord | None:
     """Parse a record of the topic. None: it is not for stores.
 
     Raises HubFault or ValueError for a record that is malformed.
@@ -47,8 +47,8 @@ def parse_heard(record: Record) -> HeardRecord | None:
     if body is not None and not isinstance(body, dict):
         raise ValueError("no JSON object")
     if key.startswith(CUT) and body is not None:
-        return HeardRecord(key, name, body, snapshot=group_snapshot_of(body))
-    return HeardRecord(key, name, body, progress_of(record, changelog_of(name)))
+        return ProgressRecord(key, name, body, snapshot=group_snapshot_of(body))
+    return ProgressRecord(key, name, body, progress_of(record, changelog_of(name)))
 
 
 class ProgressFeed:
@@ -71,23 +71,23 @@ class ProgressFeed:
         self._ends, self._waiting = self._log.end_offsets([PROGRESS_TOPIC]), {}
         return self._log.beginning_offsets([PROGRESS_TOPIC])
 
-    def hear(self, record: Record) -> HeardRecord | None:
+    def take_record(self, record: Record) -> ProgressRecord | None:
         """Take a record. Return None if it is not for stores, or malformed.
 
         A malformed one concerns one view and holds no rows, so stopping would not help. A group's snapshot is
         not kept: the store notes it once its rows are applied.
         """
         try:
-            heard = parse_heard(record)
+            parsed = parse_record(record)
         except (ValueError, HubFault) as error:
             log.error(
                 'topic "%s" partition %d offset %d: left out: %s',
                 *(record.topic, record.partition, record.offset, error),
             )
             return None
-        if heard is not None and heard.snapshot is None:
-            self._waiting[heard.key] = heard.body
-        return heard
+        if parsed is not None and parsed.snapshot is None:
+            self._waiting[parsed.key] = parsed.body
+        return parsed
 
     def take(self, reached: Positions) -> dict[str, Any]:
         """Return the newest record of each key for the store; {} until everything known before is reread.

@@ -122,18 +122,18 @@ class LatencySampler:
 
     cluster: KafkaCluster
     stores: list[StoreThread]
-    told: dict[str, tuple[int, float]] = field(default_factory=dict)
+    reported: dict[str, tuple[int, float]] = field(default_factory=dict)
     writer: Writer | None = None
 
     def run(self, stop: threading.Event) -> None:
-        sampler, tell_at = Sampler(self.cluster), 0.0
+        sampler, report_at_s = Sampler(self.cluster), 0.0
         try:
             while not stop.wait(_PUBLISH_S):
                 try:
                     sampler.step([each.latencies for each in self.stores])
-                    if time.monotonic() >= tell_at:
-                        tell_at = time.monotonic() + _LATENCY_S
-                        self.tell()
+                    if time.monotonic() >= report_at_s:
+                        report_at_s = time.monotonic() + _LATENCY_S
+                        self.report()
                 except HubError as error:
                     log.debug("latencies were not reported: %s", error.message)
                 except Exception:  # an internal error must not end the thread
@@ -143,7 +143,7 @@ class LatencySampler:
             if self.writer is not None:
                 self.writer.close()
 
-    def tell(self) -> None:
+    def report(self) -> None:
         now_s = time.monotonic()
         due = [each for each in self.stores if self._news(each, now_s)]
         if not due or not self.cluster.partition_counts([PROGRESS_TOPIC]):
@@ -152,10 +152,10 @@ class LatencySampler:
             self.writer = self.cluster.writer()
         counted = {each.name: (each.latencies.counted, now_s) for each in due}
         self.writer.append([each.latencies.record(epoch_ms()) for each in due])
-        self.told |= counted
+        self.reported |= counted
 
     def _news(self, store: StoreThread, now_s: float) -> bool:
-        counted, at_s = self.told.get(store.name, (-1, 0.0))
+        counted, at_s = self.reported.get(store.name, (-1, 0.0))
         return store.latencies.counted != counted or now_s - at_s > _LATENCY_IDLE_S
 
 
@@ -167,7 +167,7 @@ class LagReporter:
     stores: list[StoreThread]
     groups: dict[str, Mapping[str, Positions]] = field(default_factory=dict)
     reaches: dict[str, dict[str, StorePosition]] = field(default_factory=dict)
-    told: dict[str, tuple[StoreReport, float]] = field(default_factory=dict)
+    reported: dict[str, tuple[StoreReport, float]] = field(default_factory=dict)
     """Last report of each store, and when it was written (monotonic seconds)."""
     cleared: bool = False
     writer: Writer | None = None
@@ -206,10 +206,10 @@ class LagReporter:
             for kind in (LATENCY, PROOF)
         ]
         self.writer.append([*(each.record() for each in due), *map(gone, strangers), *forgotten])
-        self.told.update({each.store: (each, now_s) for each in due})
+        self.reported.update({each.store: (each, now_s) for each in due})
 
     def _is_due(self, report: StoreReport, now_s: float) -> bool:
-        last, at_s = self.told.get(report.store, (None, 0.0))
+        last, at_s = self.reported.get(report.store, (None, 0.0))
         return report != last or now_s - at_s >= REPORT_EVERY_S
 
     def _reach(self, store: StoreThread) -> dict[str, StorePosition]:

@@ -95,12 +95,12 @@ class StoreThread:
                 self._drive(log_, stop, backoff)
             except HubError as error:
                 log.warning("store %s: %s: tried again", self.name, error.message)
-                self._say("down", error.message)
+                self._report_state("down", error.message)
             except (
                 Exception
             ) as error:  # an internal error must not end the other stores' threads with the process
                 log.exception("store %s", self.name)
-                self._say("down", f"{type(error).__name__}: {error}")
+                self._report_state("down", f"{type(error).__name__}: {error}")
             finally:
                 self._close()
             stop.wait(backoff.next_s())
@@ -128,18 +128,18 @@ class StoreThread:
                 self.applier.retry_stopped()
             if now >= rescan_at or self.applier.stirred:
                 rescan_at, self.applier.stirred = now + _RESCAN_S, False
-                told = known_versions(self.store.progress())
+                versions = known_versions(self.store.progress())
                 views = [view for view in files.views() if belongs(view, self.name)]
                 self.objectives = objectives(views, tree)
-                self.applier.follow(followed_versions(views, told, every=isinstance(self.store, Store)))
+                self.applier.follow(followed_versions(views, versions, every=isinstance(self.store, Store)))
                 if isinstance(self.store, Store):
-                    self.served = keep_versions(self.store, self.applier, told)
+                    self.served = keep_versions(self.store, self.applier, versions)
             if isinstance(self.store, Store) and now >= prune_at:
                 prune_at = prune_history(self.store, now)
             records = self.applier.step()
             backoff.reset()
             if self.state in ("starting", "down"):
-                self._say("live", None)
+                self._report_state("live", None)
             if records < rhythm.few:
                 stop.wait(rhythm.pause_s)
 
@@ -177,7 +177,7 @@ class StoreThread:
             if table == self.served.get(each.view.name, each.view.name)
         ], ""
 
-    def _say(self, state: StoreState, reason: str | None) -> None:
+    def _report_state(self, state: StoreState, reason: str | None) -> None:
         if (state, reason) != (self.state, self.reason):
             self.state, self.reason, self.since_ms = state, reason, epoch_ms()
 
@@ -223,10 +223,10 @@ def objectives(views: Sequence[View | SqlView], tree: LiveTree) -> dict[str, flo
     return found
 
 
-def known_versions(told: Mapping[str, Any]) -> dict[str, Versions]:
+def known_versions(records: Mapping[str, Any]) -> dict[str, Versions]:
     """Return the versions of views as last read from the log, by view."""
     found = {}
-    for key, body in told.items():
+    for key, body in records.items():
         if key.startswith(VERSIONS):
             try:
                 found[key.removeprefix(VERSIONS)] = versions_of(body)
@@ -236,7 +236,7 @@ def known_versions(told: Mapping[str, Any]) -> dict[str, Versions]:
 
 
 def followed_versions(
-    views: Sequence[View | SqlView], told: Mapping[str, Versions], *, every: bool
+    views: Sequence[View | SqlView], versions: Mapping[str, Versions], *, every: bool
 ) -> list[View | SqlView]:
     """Return the versions of views whose changelogs are applied.
 
@@ -245,7 +245,7 @@ def followed_versions(
     """
     found: list[View | SqlView] = []
     for view in views:
-        known = told.get(view.name)
+        known = versions.get(view.name)
         if known is None:
             found.append(view)
         elif every:
@@ -256,14 +256,14 @@ def followed_versions(
     return found
 
 
-def keep_versions(store: Store, applier: Applier, told: Mapping[str, Versions]) -> dict[str, str]:
+def keep_versions(store: Store, applier: Applier, versions: Mapping[str, Versions]) -> dict[str, str]:
     """Switch readers to the served version once the store has all its rows; drop tables of removed versions.
 
     Returns the table that readers get, by view.
     """
     found = {}
     tables = store.views()
-    for name, known in told.items():
+    for name, known in versions.items():
         wanted = table_of(name, known.served.suffix)
         read = store.served(name)
         followed = applier.followed.get(wanted)

@@ -72,7 +72,7 @@ class PendingDeletes:
     def __init__(self) -> None:
         self._at: dict[ExpiredRow, float] = {}
 
-    def unsaid(self, due: Sequence[ExpiredRow], now_s: float) -> list[ExpiredRow]:
+    def unwritten(self, due: Sequence[ExpiredRow], now_s: float) -> list[ExpiredRow]:
         """Return the rows of a page whose expiry is to be written now.
 
         Rows that left the page are forgotten: they are gone, or had an event since.
@@ -80,7 +80,7 @@ class PendingDeletes:
         self._at = {each: self._at[each] for each in due if each in self._at}
         return [each for each in due if now_s - self._at.get(each, -AGAIN_S) >= AGAIN_S]
 
-    def said(self, due: Iterable[ExpiredRow], now_s: float) -> None:
+    def note_written(self, due: Iterable[ExpiredRow], now_s: float) -> None:
         self._at.update(dict.fromkeys(due, now_s))
 
 

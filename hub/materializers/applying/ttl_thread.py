@@ -58,7 +58,7 @@ class Expirer:
     every_s: float
     page: int
     writer: Writer | None = None
-    said: dict[str, PendingDeletes] = field(default_factory=dict)
+    pending: dict[str, PendingDeletes] = field(default_factory=dict)
     look_at_s: dict[str, float] = field(default_factory=dict)
 
     def run(self, stop: threading.Event) -> None:
@@ -77,7 +77,7 @@ class Expirer:
     def step(self, now_ms: int) -> int:
         """Look at the views that are due. Returns the number of expiries written."""
         views = {each.view.name: each for each in self._kept()}
-        self.said = {name: self.said.get(name, PendingDeletes()) for name in views}
+        self.pending = {name: self.pending.get(name, PendingDeletes()) for name in views}
         self.look_at_s = {name: self.look_at_s.get(name, 0.0) for name in views}
         written = 0
         for name, kept in views.items():
@@ -87,19 +87,19 @@ class Expirer:
             self.look_at_s[name] = began_s + self.every_s  # also when it fails
             due = self._due(kept, now_ms)
             looked_s = time.monotonic() - began_s
-            told = self._tell(kept, due)
-            pause_s = _FULL_PAGE_S if told and len(due) == self.page else self.every_s
+            count = self._write_expiries(kept, due)
+            pause_s = _FULL_PAGE_S if count and len(due) == self.page else self.every_s
             self.look_at_s[name] = time.monotonic() + max(pause_s, _PAUSE_PER_LOOK * looked_s)
-            written += told
+            written += count
         return written
 
     def _kept(self) -> Iterator[StoredView]:
         """Yield each view with a ttl, in the first store that has it."""
-        seen: set[str] = set()
+        names: set[str] = set()
         for keeper in self.keepers:
             for kept in keeper.kept():
-                if kept.view.ttl_ms is not None and kept.view.name not in seen:
-                    seen.add(kept.view.name)
+                if kept.view.ttl_ms is not None and kept.view.name not in names:
+                    names.add(kept.view.name)
                     yield kept
 
     def _due(self, kept: StoredView, now_ms: int) -> list[ExpiredRow]:
@@ -110,15 +110,15 @@ class Expirer:
         with kept.store.cut(kept.table) as cut:
             return among(cut, until_ms, self.page)
 
-    def _tell(self, kept: StoredView, due: Sequence[ExpiredRow]) -> int:
-        said, topic = self.said[kept.view.name], kept.view.expiry_topic
-        fresh = said.unsaid(due, time.monotonic())
+    def _write_expiries(self, kept: StoredView, due: Sequence[ExpiredRow]) -> int:
+        pending, topic = self.pending[kept.view.name], kept.view.expiry_topic
+        fresh = pending.unwritten(due, time.monotonic())
         # The materializer creates the topic; before it reads that topic, an expiry has no effect.
         if not fresh or topic is None or not self.cluster.partition_counts([topic]):
             return 0
         if self.writer is None:
             self.writer = self.cluster.writer()
         self.writer.append([record(topic, each) for each in fresh])
-        said.said(fresh, time.monotonic())
+        pending.note_written(fresh, time.monotonic())
         log.info("view %s: %d rows have had no event for %s", kept.view.name, len(fresh), kept.view.ttl)
         return len(fresh)

@@ -95,9 +95,9 @@ class ViewTables:
     def note_whole(self, followed: AppliedView, records: dict[str, Any]) -> None:
         """Note from time to time that the store has everything, in the store's ``records``."""
         now_ms = epoch_ms()
-        if now_ms - followed.asked_whole_ms < _WHOLE_EVERY_MS:
+        if now_ms - followed.whole_noted_ms < _WHOLE_EVERY_MS:
             return
-        followed.asked_whole_ms = now_ms
+        followed.whole_noted_ms = now_ms
         with suppress(HubError):  # the topic may be gone by now
             if followed.position.covers(self.log.end_offsets([followed.view.changelog])):
                 records[f"{WHOLE}{followed.view.table}"] = {"at_ms": now_ms}

@@ -128,9 +128,9 @@ def _with_sources(record: Record, row: dict[str, Any]) -> dict[str, Any]:
 
 def provenance(record: Record) -> dict[str, Any] | None:
     """Return the events that made or deleted a row, from its header. Raises HubFault for invalid JSON."""
-    told = record.header(SOURCES_HEADER)
+    header = record.header(SOURCES_HEADER)
     try:
-        origins = orjson.loads(told) if told is not None else None
+        origins = orjson.loads(header) if header is not None else None
     except ValueError:
         raise unreadable(record, f"its header {SOURCES_HEADER} is not JSON") from None
     return origins if isinstance(origins, dict) else None
@@ -223,13 +223,13 @@ class _FunctionWriter:
         self.count += 1
         return f"v{self.count}"
 
-    def _say(self, depth: int, *lines: str) -> None:
+    def _emit(self, depth: int, *lines: str) -> None:
         self.lines.extend("    " * depth + line for line in lines)
 
     def _long(self, name: str, depth: int) -> None:
-        self._say(depth, f"{name} = d[p]; p += 1")
-        self._say(depth, f"if {name} > 127: {name}, p = unsigned(d, p - 1)")
-        self._say(depth, f"{name} = ({name} >> 1) ^ -({name} & 1)")
+        self._emit(depth, f"{name} = d[p]; p += 1")
+        self._emit(depth, f"if {name} > 127: {name}, p = unsigned(d, p - 1)")
+        self._emit(depth, f"{name} = ({name} >> 1) ^ -({name} & 1)")
 
     def _primitive(self, avro_type: AvroType, depth: int) -> str:
         name = self._new()
@@ -237,17 +237,17 @@ class _FunctionWriter:
             case "null":
                 return "None"
             case "boolean":
-                self._say(depth, f"{name} = d[p] != 0; p += 1")
+                self._emit(depth, f"{name} = d[p] != 0; p += 1")
             case "int" | "long":
                 self._long(name, depth)
             case "double":
-                self._say(depth, f"{name}, = unpack_d(d, p); p += 8")
+                self._emit(depth, f"{name}, = unpack_d(d, p); p += 8")
             case "float":
-                self._say(depth, f"{name}, = unpack_f(d, p); p += 4")
+                self._emit(depth, f"{name}, = unpack_f(d, p); p += 4")
             case "string" | "bytes":
                 as_text = ".decode()" if avro_type == "string" else ""
-                self._say(depth, "n = d[p]; p += 1", "if n & 129: n, p = length(d, p, n)", "else: n >>= 1")
-                self._say(depth, f"e = p + n; {name} = d[p:e]{as_text}; p = e")
+                self._emit(depth, "n = d[p]; p += 1", "if n & 129: n, p = length(d, p, n)", "else: n >>= 1")
+                self._emit(depth, f"e = p + n; {name} = d[p:e]{as_text}; p = e")
             case _:
                 raise _UnknownType
         return name
@@ -256,12 +256,12 @@ class _FunctionWriter:
         if not 0 < len(branches) <= _MOST_BRANCHES:
             raise _UnknownType
         name = self._new()
-        self._say(depth, "u = d[p]; p += 1")
+        self._emit(depth, "u = d[p]; p += 1")
         for index, branch in enumerate(branches):
-            self._say(depth, f"{'if' if index == 0 else 'elif'} u == {2 * index}:")
+            self._emit(depth, f"{'if' if index == 0 else 'elif'} u == {2 * index}:")
             value = self.read(branch, depth + 1)
-            self._say(depth + 1, f"{name} = {value}")
-        self._say(depth, "else: raise ValueError")
+            self._emit(depth + 1, f"{name} = {value}")
+        self._emit(depth, "else: raise ValueError")
         return name
 
     def _complex(self, avro_type: Mapping[str, Any], depth: int) -> str:
@@ -270,7 +270,7 @@ class _FunctionWriter:
         if logical is not None and isinstance(kind, str):
             self.constants.append((logical, avro_type))
             value, name = self.read(kind, depth), self._new()
-            self._say(depth, f"f, s = constants[{len(self.constants) - 1}]", f"{name} = f({value}, s, None)")
+            self._emit(depth, f"f, s = constants[{len(self.constants) - 1}]", f"{name} = f({value}, s, None)")
             return name
         match kind:
             case "record":
@@ -279,8 +279,8 @@ class _FunctionWriter:
                 name = self._new()
                 self._long(name, depth)
                 self.constants.append(list(avro_type["symbols"]))
-                self._say(depth, f"if {name} < 0: raise ValueError")
-                self._say(depth, f"{name} = constants[{len(self.constants) - 1}][{name}]")
+                self._emit(depth, f"if {name} < 0: raise ValueError")
+                self._emit(depth, f"{name} = constants[{len(self.constants) - 1}][{name}]")
                 return name
             case "array" | "map":
                 return self._blocks(avro_type, depth)
@@ -291,7 +291,7 @@ class _FunctionWriter:
     def _record(self, avro_type: Mapping[str, Any], depth: int) -> str:
         values = [(each["name"], self.read(each["type"], depth)) for each in avro_type["fields"]]
         made = self._new()
-        self._say(depth, f"{made} = {{{', '.join(f'{field!r}: {value}' for field, value in values)}}}")
+        self._emit(depth, f"{made} = {{{', '.join(f'{field!r}: {value}' for field, value in values)}}}")
         return made
 
     def _blocks(self, avro_type: Mapping[str, Any], depth: int) -> str:
@@ -299,14 +299,14 @@ class _FunctionWriter:
         them.
         """
         made, left, is_map = self._new(), self._new(), avro_type["type"] == "map"
-        self._say(depth, f"{made} = {'{}' if is_map else '[]'}", "while True:")
+        self._emit(depth, f"{made} = {'{}' if is_map else '[]'}", "while True:")
         self._long(left, depth + 1)
-        self._say(depth + 1, f"if {left} == 0: break", f"if {left} < 0:")
-        self._say(depth + 2, f"{left} = -{left}")
+        self._emit(depth + 1, f"if {left} == 0: break", f"if {left} < 0:")
+        self._emit(depth + 2, f"{left} = -{left}")
         self._long("n", depth + 2)
         # Items of no bytes (null) would let a few bytes request any number of them.
-        self._say(depth + 1, f"if {left} > len(d): raise ValueError", f"for _ in range({left}):")
+        self._emit(depth + 1, f"if {left} > len(d): raise ValueError", f"for _ in range({left}):")
         key = self.read("string", depth + 2) if is_map else ""
         value = self.read(avro_type["values" if is_map else "items"], depth + 2)
-        self._say(depth + 2, f"{made}[{key}] = {value}" if is_map else f"{made}.append({value})")
+        self._emit(depth + 2, f"{made}[{key}] = {value}" if is_map else f"{made}.append({value})")
         return made

@@ -54,7 +54,7 @@ def _of_sql(view: SqlView) -> MadeOf:
         name: changelog_of(source.view) if source.view is not None else source.topic
         for name, source in view.sources.items()
     }
-    schema = {name: dict.fromkeys(columns, "string") for name, columns in query.seen.items()}
+    schema = {name: dict.fromkeys(columns, "string") for name, columns in query.columns_read.items()}
     found: MadeOf = {}
     named: set[tuple[str, str]] = set()
     (tree,) = trees_of(view.sql)  # ``query_of`` accepts only one statement

@@ -28,7 +28,7 @@ _SAMPLES: Mapping[str, Any] = {
     "date": "2026-01-01",
 }
 _ADDED = ("integer", "floating")
-_SAID_TWICE = re.compile(r"(^|_)(id|key|no|number|code)$")
+_IS_IDENTIFIER = re.compile(r"(^|_)(id|key|no|number|code)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +92,13 @@ def _add(made: _Drafting, source: DraftSource) -> None:
     order = next(
         (name for name in times if name.startswith(("updated", "changed"))), times[0] if times else None
     )
-    said = {"topic": source.topic, "key": made.key} | ({"order": order} if order else {})
+    entry = {"topic": source.topic, "key": made.key} | ({"order": order} if order else {})
     sample = {name: _sample(avro_type) for name, avro_type in columns.items()}
     own_key = source.key or (_own_key(alias, columns) if made.sources else made.key)
     counted = own_key not in (None, made.key) and own_key in columns
     if counted:
-        said["unique_by"] = str(own_key)
-    made.sources[alias] = said
+        entry["unique_by"] = str(own_key)
+    made.sources[alias] = entry
     made.events.append({"source": alias, "value": sample})
     made.no_sample |= any(value is _NONE for value in sample.values())
     found = _counts(alias, columns, str(own_key)) if counted else _latest(alias, columns, made.key, order)
@@ -127,7 +127,7 @@ def _counts(alias: str, columns: Mapping[str, AvroType], own_key: str) -> Iterat
     """Yield the count of distinct events, and the sum of each column with a number."""
     yield alias, f"count({alias}.{own_key})", ""
     for name, avro_type in columns.items():
-        if kind(avro_type) in _ADDED and not _SAID_TWICE.search(name) and name.isidentifier():
+        if kind(avro_type) in _ADDED and not _IS_IDENTIFIER.search(name) and name.isidentifier():
             yield f"{alias}_{name}", f"sum({alias}.{name})", name
 
 
@@ -172,7 +172,7 @@ def draft_sql(
     name: str, sql: str, sources: Mapping[str, Mapping[str, Any]], key: Sequence[str], more: Mapping[str, Any]
 ) -> str:
     """Return the text of a SQL view's file. ``more``: other keys of the file, such as ``doc``."""
-    head = _yaml({"view": name, **more, "sources": {each: dict(said) for each, said in sources.items()}})
+    head = _yaml({"view": name, **more, "sources": {each: dict(entry) for each, entry in sources.items()}})
     tail = _yaml({"key": list(key)}) if key else ""
     lines = "\n".join(f"  {line}".rstrip() for line in dedent(sql).strip().splitlines())
     text = f"{head}sql: |\n{lines}\n{tail}"

@@ -110,7 +110,7 @@ class View(ViewDeclaration):
         topic = self.expiry_topic
         if topic is None:
             return dict(self.sources)
-        said = EntitySource.model_validate(
+        expiry = EntitySource.model_validate(
             {"topic": topic, "key": "_key", "format": "json", "schema": {"cutoff": "timestamp"}}
         )
-        return {**self.sources, EXPIRY: said}
+        return {**self.sources, EXPIRY: expiry}

@@ -71,9 +71,9 @@ def functions(text: str, file: str) -> tuple[Function, ...]:
         tree = ast.parse(text, file)
     except (SyntaxError, ValueError, RecursionError) as error:
         line = getattr(error, "lineno", None)
-        said = getattr(error, "msg", None) or str(error)
+        problem = getattr(error, "msg", None) or str(error)
         raise ConfigError(
-            f"no valid Python: {said}", where=f"{file}:{line}" if line else file, code=_WRONG
+            f"no valid Python: {problem}", where=f"{file}:{line}" if line else file, code=_WRONG
         ) from None
     found: dict[str, Function] = {}
     for node in tree.body:
@@ -130,7 +130,7 @@ def _keyed(node: ast.ClassDef, methods: Mapping[str, ast.FunctionDef], file: str
         if required != expected or any(each is None for each in arguments.kw_defaults):
             raise _wrong(file, given, f"of {node.name} has other parameters", _SIGNATURES)
     if row.returns is None:
-        raise _wrong(file, row, f"of {node.name} has no return annotation", _SAY)
+        raise _wrong(file, row, f"of {node.name} has no return annotation", _HINT)
     returns = _given(row, row.returns, file)
     return Function(node.name.lower(), node.lineno, ("events",), returns, True, node.name)
 
@@ -163,7 +163,7 @@ def _function(node: ast.FunctionDef, file: str) -> Function:
             f"it is a function of 1 to {_MOST_PARAMETERS} columns",
         )
     if node.returns is None:
-        raise _wrong(file, node, "has no type of its result", _SAY)
+        raise _wrong(file, node, "has no type of its result", _HINT)
     arrays = [_is_array(each.annotation) for each in parameters]
     bare = next((each.arg for each in parameters if each.annotation is None), None)
     if bare is not None:
@@ -183,7 +183,7 @@ def _function(node: ast.FunctionDef, file: str) -> Function:
     )
 
 
-_SAY = 'a value: -> str; of a batch: -> Annotated[pa.Array, "string"], with the type as Spark writes it'
+_HINT = 'a value: -> str; of a batch: -> Annotated[pa.Array, "string"], with the type as Spark writes it'
 
 
 def _is_array(annotation: ast.expr | None) -> bool:
@@ -213,13 +213,13 @@ def _given(node: ast.FunctionDef, annotation: ast.expr, file: str) -> str:
     elif isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value).split(".")[-1] == "Optional":
         return _given(node, annotation.slice, file)
     else:
-        said = _annotation_text(annotation)
-        if said in _VALUES:
-            return _VALUES[said]
+        annotated = _annotation_text(annotation)
+        if annotated in _VALUES:
+            return _VALUES[annotated]
         if isinstance(annotation, ast.Constant):
-            written = said
+            written = annotated
     if written is None:
-        raise _wrong(file, node, f"gives `{ast.unparse(annotation)}`, which has no type in SQL", _SAY)
+        raise _wrong(file, node, f"gives `{ast.unparse(annotation)}`, which has no type in SQL", _HINT)
     try:
         of_ddl(written)
     except UnknownType as error:

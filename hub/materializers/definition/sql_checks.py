@@ -83,16 +83,16 @@ def _read(view: SqlView, schemas: Mapping[str, AvroType]) -> Query:
     tokens, tree = parsed_select(view)
     query = Query(view, view.sql, tokens, tree)
     query.used = {name: {} for name in view.sources}
-    query.seen = {name: {} for name in view.sources}
+    query.columns_read = {name: {} for name in view.sources}
     query.micros = frozenset(
         SourceColumn(name, column)
         for name, of in types.items()
         for column, each in of.items()
         if has_micros(each)
     )
-    said = misused(tree, view.functions)
-    if said is not None:
-        raise wrong(view, *said, None, "HUB-2151")
+    misuse = misused(tree, view.functions)
+    if misuse is not None:
+        raise wrong(view, *misuse, None, "HUB-2151")
     _check_repeatable(query)
     problem = problem_in(tree, [each.name for each in view.functions], kinds(types))
     if problem is not None:

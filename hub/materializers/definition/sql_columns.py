@@ -238,7 +238,7 @@ class ColumnResolver:
                     column,
                     "HUB-2101",
                 )
-            self.query.seen[relation.source][name] = None
+            self.query.columns_read[relation.source][name] = None
             if name not in META:
                 self.query.used[relation.source][name] = None
         elif relation.columns is not None and name not in relation.columns:

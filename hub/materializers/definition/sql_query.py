@@ -46,9 +46,9 @@ class Scope:
 class Query:
     """A view's SQL, parsed.
 
-    ``used``: by source, the event columns that are read. ``seen``: by source, the columns that the SQL itself
-    reads, including META. ``micros``: columns with times finer than milliseconds, for sources whose schema is
-    known.
+    ``used``: by source, the event columns that are read. ``columns_read``: by source, the columns that the
+    SQL itself reads, including META. ``micros``: columns with times finer than milliseconds, for sources
+    whose schema is known.
     """
 
     view: SqlView
@@ -57,7 +57,7 @@ class Query:
     tree: exp.Query
     columns: tuple[str, ...] = ()
     used: dict[str, dict[str, None]] = field(default_factory=dict)
-    seen: dict[str, dict[str, None]] = field(default_factory=dict)
+    columns_read: dict[str, dict[str, None]] = field(default_factory=dict)
     scopes: dict[int, Scope] = field(default_factory=dict)
     ctes: dict[int, exp.Query] = field(default_factory=dict)
     micros: frozenset[SourceColumn] = frozenset()

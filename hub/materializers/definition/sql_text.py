@@ -114,8 +114,8 @@ def parsed_select(view: SqlView) -> tuple[list[Token], exp.Query]:
     except ParseError as error:
         first = error.errors[0] if error.errors else {}
         at = _offset(view.sql, first.get("line"), first.get("col"), first.get("highlight") or "")
-        said = re.sub(r" ?(for )?<class '[^']*'>", "", str(first.get("description", "no SQL"))).rstrip(".")
-        raise wrong(view, said, "a view's SQL is one SELECT in Spark SQL", at, "HUB-2110") from None
+        message = re.sub(r" ?(for )?<class '[^']*'>", "", str(first.get("description", "no SQL"))).rstrip(".")
+        raise wrong(view, message, "a view's SQL is one SELECT in Spark SQL", at, "HUB-2110") from None
     except SqlglotError as error:
         raise wrong(view, f"no SQL: {error}"[:200], "a view's SQL is one SELECT", None, "HUB-2110") from None
     if len(trees) != 1:
@@ -143,9 +143,9 @@ def _one_select(view: SqlView, tokens: Sequence[Token], tree: exp.Expr) -> exp.Q
             "HUB-2111",
         )
     for node in tree.walk():
-        for place_, (said, hint) in _NEVER.items():
+        for place_, (message, hint) in _NEVER.items():
             if isinstance(node, place_):
-                raise wrong(view, said, hint, start_of(node) or start_of(node.parent), "HUB-2112")
+                raise wrong(view, message, hint, start_of(node) or start_of(node.parent), "HUB-2112")
     selects = [token for token in tokens if token.token_type == TokenType.SELECT]
     if len(selects) != len(list(tree.find_all(exp.Select))):
         raise wrong(

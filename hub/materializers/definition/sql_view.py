@@ -84,8 +84,8 @@ class SqlSource(EventFormat):
     def _says_its_key(cls, given: Any) -> Any:
         if isinstance(given, str | list):
             names = ", ".join([given] if isinstance(given, str) else [str(each) for each in given])
-            said = names if isinstance(given, str) else f"[{names}]"
-            raise ValueError(f"write table: {{key: {said}}}")  # noqa: TRY004 - pydantic wants it
+            example = names if isinstance(given, str) else f"[{names}]"
+            raise ValueError(f"write table: {{key: {example}}}")  # noqa: TRY004 - pydantic wants it
         return {} if given is True else given
 
     @model_validator(mode="before")
@@ -152,7 +152,7 @@ class SqlView(ViewDeclaration):
 
     @field_validator("ttl")
     @classmethod
-    def _lasts_as_said(cls, ttl: str | None) -> str | None:
+    def _parses_ttl(cls, ttl: str | None) -> str | None:
         if ttl is not None:
             raise ValueError(
                 "the rows of a SQL view follow from its SELECT only, so none expires by itself; set the "

@@ -18,7 +18,7 @@ from hub.errors import PeerError
 
 # With fewer free bytes, a disk counts as full.
 _FEW_BYTES = 1 << 20
-_SAID = re.compile(
+_MESSAGE = re.compile(
     r"no space left on device|disk quota exceeded|not enough space|\benospc\b|\bedquot\b", re.IGNORECASE
 )
 _NUMBERS = (errno.ENOSPC, errno.EDQUOT)
@@ -30,8 +30,8 @@ def full_disk(view: str, error: BaseException | str, folders: Mapping[str, Path]
     ``folders``: the folders that the engine writes to, by description. If several are full, the first is
     named.
     """
-    said = isinstance(error, OSError) and error.errno in _NUMBERS
-    if not said and not _SAID.search(str(error)):
+    is_full = isinstance(error, OSError) and error.errno in _NUMBERS
+    if not is_full and not _MESSAGE.search(str(error)):
         return None
     where = next((each for each in folders.items() if _is_full(each[1])), next(iter(folders.items())))
     what, folder = where

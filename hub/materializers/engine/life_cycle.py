@@ -142,8 +142,8 @@ def warms_up(life: ViewLife, standing: Standing) -> bool:
 
 
 def _plan(life: ViewLife, *, quietly: bool = False) -> Step:
-    said: tuple[LifeAction, ...] = () if quietly else (ReportState("starting"),)
-    return replace(life, phase="waiting" if quietly else "starting"), (*said, MakePlan())
+    reports: tuple[LifeAction, ...] = () if quietly else (ReportState("starting"),)
+    return replace(life, phase="waiting" if quietly else "starting"), (*reports, MakePlan())
 
 
 def _plan_again(life: ViewLife) -> Step:
@@ -151,7 +151,7 @@ def _plan_again(life: ViewLife) -> Step:
 
 
 def _planned(life: ViewLife, event: PlanMade) -> Step:
-    said: tuple[LifeAction, ...] = () if life.blocked is None else (ReportState("starting"),)
+    reports: tuple[LifeAction, ...] = () if life.blocked is None else (ReportState("starting"),)
     same = event.generation == life.generation
     life = replace(
         life,
@@ -162,15 +162,15 @@ def _planned(life: ViewLife, event: PlanMade) -> Step:
         blocked=None,
     )
     if not life.caught_up:
-        return life, (*said, CountUnread())
+        return life, (*reports, CountUnread())
     life, actions = _run(life, event.standing, bulk=False)
-    return life, (*said, *actions)
+    return life, (*reports, *actions)
 
 
 def _blocked(life: ViewLife, reason: str) -> Step:
-    said: tuple[LifeAction, ...] = () if life.blocked == reason else (ReportState("retrying", reason),)
+    reports: tuple[LifeAction, ...] = () if life.blocked == reason else (ReportState("retrying", reason),)
     life = replace(life, phase="waiting", caught_up=False, blocked=reason)
-    return life, (*said, Pause(WAIT_S))
+    return life, (*reports, Pause(WAIT_S))
 
 
 def _run(life: ViewLife, standing: Standing, *, bulk: bool) -> Step:

@@ -171,8 +171,8 @@ class EngineProcess:
         self.reports.set_views(self.folder.names())
         known = [(path, suffix) for path in files for suffix in parts.versions.suffixes(path.stem)]
         wanted = parts.isolation.step(known, parts.versions)
-        for state in parts.isolation.said():
-            parts.progress.say(state)
+        for state in parts.isolation.take_states():
+            parts.progress.report_state(state)
         for key in wanted:
             if key not in self.threads or not self.threads[key].alive:
                 self.threads[key] = ViewThread(parts, VersionName(*key))

@@ -232,9 +232,9 @@ class ViewQuery:
     def _source_progress(self) -> dict[str, Progress]:
         """Return the latest live progress of the views that this one reads, by view name. It was reported by
         this process or by the version's own process."""
-        progress, heard = self._parts.progress, self._parts.versions.reported
+        progress, reported = self._parts.progress, self._parts.versions.reported
         found = {
-            name: progress.live_of(table, heard.get(table))
+            name: progress.live_of(table, reported.get(table))
             for name, table in self._planner.read_versions().items()
         }
         return {name: each for name, each in found.items() if each is not None}

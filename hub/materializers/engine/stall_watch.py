@@ -69,10 +69,10 @@ class StallWatch:
 
     def look_at_batch(self, life: Callable[[], object], now_s: float) -> None:
         """Detect a batch that shows no progress. ``life``: see ``StallClock.look``."""
-        seen = self._marks.see(self._table)
-        if seen.at is None:
+        disk_state = self._marks.see(self._table)
+        if disk_state.at is None:
             self._clock.moved(now_s)
-        elif self._clock.look((seen.at, seen.done), life, now_s):
+        elif self._clock.look((disk_state.at, disk_state.done), life, now_s):
             self.stalled = f"did not move for {self._clock.limit_s:g} s"
 
 

@@ -68,8 +68,8 @@ log = logging.getLogger(__name__)
 class ViewThread:
     """The thread of one version. ``start`` and ``stop`` are called only from the process's main loop.
 
-    ``undecided``: the shared process must decide about its view's versions. ``said``: its last state, and the
-    reason.
+    ``undecided``: the shared process must decide about its view's versions. ``reported``: its last state,
+    and the reason.
     """
 
     def __init__(self, parts: EngineParts, name: VersionName) -> None:
@@ -87,7 +87,7 @@ class ViewThread:
         self._thread = threading.Thread(target=self._run, name=f"view-{name.table}", daemon=True)
         self.life = ViewLife()
         self.undecided = False
-        self.said: tuple[str, str | None] = ("starting", None)
+        self.reported: tuple[str, str | None] = ("starting", None)
 
     # ---- what the process and the snapshot groups see
 
@@ -206,7 +206,7 @@ class ViewThread:
     def _do(self, action: LifeAction) -> None:
         match action:
             case ReportState():
-                self._say(action.state, action.reason)
+                self._report_state(action.state, action.reason)
             case MakePlan():
                 self._events.append(self._planned())
             case CountUnread():
@@ -262,7 +262,7 @@ class ViewThread:
             return SlotsTaken()
         return QueryStarted(running_standing(self._parts, self._name, self._planner))
 
-    def _say(self, state: EngineState, reason: str | None) -> None:
+    def _report_state(self, state: EngineState, reason: str | None) -> None:
         """Publish the view's state; that of an isolated version names why it is isolated."""
         if self._replaced:
             return
@@ -270,9 +270,9 @@ class ViewThread:
         if entry is not None:
             now = f"now {state}" + (f": {reason}" if reason else "")
             state, reason = "isolated", isolation_message(entry, now)
-        self.said = (state, reason)
+        self.reported = (state, reason)
         view = self._planner.view
-        self._parts.progress.say(
+        self._parts.progress.report_state(
             ViewState(
                 self.table,
                 state,

@@ -51,8 +51,8 @@ class GivenEvent(BaseModel):
 
     @model_validator(mode="after")
     def _one_content(self) -> GivenEvent:
-        said = {"value", "text", "base64"} & self.model_fields_set
-        if len(said) != 1:
+        contents = {"value", "text", "base64"} & self.model_fields_set
+        if len(contents) != 1:
             raise ValueError("an event has a value (null: a tombstone), a text, or base64")
         return self
 
@@ -225,18 +225,18 @@ class CaseResult:
 
 def differences(case: Case, found: Outcome) -> list[str]:
     """Return the differences between the outcome and the case; [] if there are none."""
-    said = list(_of_rows(case, found))
+    lines = list(_of_rows(case, found))
     dead = dict(found.dead)
     for each in case.dead:
         reason = dead.pop(each.event, None)
         if reason is None:
-            said.append(f"event {each.event}: taken, must be refused")
+            lines.append(f"event {each.event}: taken, must be refused")
         elif each.reason not in reason:
-            said.append(f'event {each.event}: refused as "{reason}", must be as "{each.reason}"')
-    said += [f"event {number}: refused: {reason}" for number, reason in sorted(dead.items())]
+            lines.append(f'event {each.event}: refused as "{reason}", must be as "{each.reason}"')
+    lines += [f"event {number}: refused: {reason}" for number, reason in sorted(dead.items())]
     if case.late != found.late:
-        said.append(f"late: {found.late} events, must be {case.late}")
-    return said
+        lines.append(f"late: {found.late} events, must be {case.late}")
+    return lines
 
 
 def _of_rows(case: Case, found: Outcome) -> Iterator[str]:

@@ -88,7 +88,7 @@ def count_late(
     return late
 
 
-def whole_row(said: Any, schema: AvroType, version: int) -> Any:
+def whole_row(given: Any, schema: AvroType, version: int) -> Any:
     """Return a row of another view with the columns that the hub adds."""
     fields = {field["name"]: field["type"] for field in schema["fields"]}
     added: dict[str, Any] = {}
@@ -98,7 +98,7 @@ def whole_row(said: Any, schema: AvroType, version: int) -> Any:
     if isinstance(sources, dict):
         added["_sources"] = {field["name"]: None for field in sources["fields"]}
     missing = {name: None for name in fields if name not in added}
-    return {**missing, **added, **said}
+    return {**missing, **added, **given}
 
 
 def write_batches(folder: Path, batches: Sequence[Sequence[Any]]) -> None:

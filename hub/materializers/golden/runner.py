@@ -126,22 +126,22 @@ class GoldenRunner:
             failed = failure(str(error), view)
             if failed is not None:
                 raise failed from None
-            said = str(error).strip().split("\n")[0]
-            raise ConfigError(f'view "{view}": Spark refuses it: {said[:500]}', code="HUB-2105") from None
+            message = str(error).strip().split("\n")[0]
+            raise ConfigError(f'view "{view}": Spark refuses it: {message[:500]}', code="HUB-2105") from None
 
     # ---- plan
 
-    def _ready(self, name: str, asked: tuple[str, ...]) -> PreparedView:
-        """Return the view's plan, made once. ``asked``: the chain of views that read this one."""
+    def _ready(self, name: str, readers: tuple[str, ...]) -> PreparedView:
+        """Return the view's plan, made once. ``readers``: the chain of views that read this one."""
         if name not in self._made:
-            if name in asked:
-                raise ConfigError(f'view "{name}" reads itself: {" -> ".join((*asked, name))}')
-            self._made[name] = self._make(self._views[name], (*asked, name))
+            if name in readers:
+                raise ConfigError(f'view "{name}" reads itself: {" -> ".join((*readers, name))}')
+            self._made[name] = self._make(self._views[name], (*readers, name))
         return self._made[name]
 
-    def _make(self, view: View | SqlView, asked: tuple[str, ...]) -> PreparedView:
+    def _make(self, view: View | SqlView, readers: tuple[str, ...]) -> PreparedView:
         sources = view.all_sources
-        latest = {name: self._schema(view, name, asked) for name in sources}
+        latest = {name: self._schema(view, name, readers) for name in sources}
         numbered = {
             name: (WriterSchema(number, wire_schema(latest[name])),) if sources[name].declared is None else ()
             for number, name in enumerate(sources, 1)
@@ -180,13 +180,13 @@ class GoldenRunner:
             self._sessions[view.name] = own
         return self._sessions[view.name]
 
-    def _schema(self, view: View | SqlView, name: str, asked: tuple[str, ...]) -> AvroType:
+    def _schema(self, view: View | SqlView, name: str, readers: tuple[str, ...]) -> AvroType:
         source = view.all_sources[name]
         if source.declared is not None:
             return source.declared
         other = source.view if isinstance(source, SqlSource) else None
         if other is not None and other in self._views:
-            return self._ready(other, asked).row_schema
+            return self._ready(other, readers).row_schema
         found = self._schemas[view.name].get(name)
         if found is None:
             raise NotFound(
@@ -210,11 +210,11 @@ class GoldenRunner:
         elif given.value is None:
             value = None
         else:
-            said = as_json(given.value)
+            value_json = as_json(given.value)
             if of_view:
-                said = whole_row(said, made.inputs[number - 1].latest, event.number)
+                value_json = whole_row(value_json, made.inputs[number - 1].latest, event.number)
             try:
-                value = made.encoders[event.source](said)
+                value = made.encoders[event.source](value_json)
                 if source.declared is None:
                     value = WriterSchema(number, None).head + value
             except Unfit as unfit:

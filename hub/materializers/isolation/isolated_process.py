@@ -51,7 +51,7 @@ class IsolatedProcess:
         ledger.own = frozenset([self.table.partition("@")[0]] if self._decides else [])
         return [key for key in known if table_of_key(key) == self.table]
 
-    def said(self) -> list[ViewState]:
+    def take_states(self) -> list[ViewState]:
         return []
 
     def in_groups(self, runners: Sequence[RunningVersion]) -> list[RunningVersion]:

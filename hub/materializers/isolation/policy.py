@@ -138,16 +138,16 @@ def death_of(code: int, out_of_memory_kills: int = 0) -> ProcessDeath:
 def after_death(
     journal: Journal,
     death: ProcessDeath,
-    seen: Mapping[str, DiskState],
+    disk_states: Mapping[str, DiskState],
     stamps: Mapping[str, tuple[int, ...]],
     now_ms: int,
 ) -> Journal:
-    """Return the journal after the shared process died. ``seen``: state of its versions.
+    """Return the journal after the shared process died. ``disk_states``: state of its versions.
 
     Isolates at most one version, the one that was started last: a wrongly isolated view is worse off than
     with one more death.
     """
-    suspects = {table: each.at for table, each in seen.items() if each.at is not None}
+    suspects = {table: each.at for table, each in disk_states.items() if each.at is not None}
     suspects = {table: at for table, at in suspects.items() if table not in journal.isolated}
     strikes: dict[str, DeathStreak] = {}
     for table, at in suspects.items():
@@ -158,7 +158,12 @@ def after_death(
     guilty = [table for table, strike in strikes.items() if alone or strike.points >= _GUILTY]
     # Versions that started earlier in the sequence ran without harm in their time.
     guilty.sort(
-        key=lambda table: (suspects[table] == START, seen[table].started_s, -strikes[table].points, table)
+        key=lambda table: (
+            suspects[table] == START,
+            disk_states[table].started_s,
+            -strikes[table].points,
+            table,
+        )
     )
     journal = replace(journal, strikes=strikes)
     for table in guilty[:1]:
@@ -187,18 +192,18 @@ def after_change(journal: Journal, table: str) -> Journal:
     return replace(journal, isolated=isolated, barred={**journal.barred, table: entry}, returned_ms=returned)
 
 
-def after_progress(journal: Journal, seen: Mapping[str, DiskState], now_ms: int) -> Journal:
+def after_progress(journal: Journal, disk_states: Mapping[str, DiskState], now_ms: int) -> Journal:
     """Return the journal after versions committed what isolated them. They return, unless they did so too
     often."""
     for table, entry in journal.isolated.items():
         lately = tuple(at for at in journal.returned_ms.get(table, ()) if now_ms - at < _RETURNS_MS)
-        if table in seen and len(lately) < _RETURNS and _is_past(entry.at, seen[table]):
+        if table in disk_states and len(lately) < _RETURNS and _is_past(entry.at, disk_states[table]):
             isolated = {name: each for name, each in journal.isolated.items() if name != table}
             returned = {**journal.returned_ms, table: (*lately, now_ms)}
             journal = replace(journal, isolated=isolated, returned_ms=returned)
 
     def is_past(table: str, at: str) -> bool:
-        return table in seen and _is_past(at, seen[table])
+        return table in disk_states and _is_past(at, disk_states[table])
 
     barred = {table: each for table, each in journal.barred.items() if not is_past(table, each.at)}
     strikes = {table: each for table, each in journal.strikes.items() if not is_past(table, each.at)}
@@ -307,12 +312,12 @@ def _named(at: str) -> str:
     return "its start" if at == START else f"its batch {at.partition('/')[2]}"
 
 
-def _is_past(at: str, seen: DiskState) -> bool:
+def _is_past(at: str, disk_states: DiskState) -> bool:
     """Return True if a version has committed its work in progress, or another generation has committed
     anything."""
     if at == START:
-        return seen.phase == "running" and (seen.done >= 0 or seen.phase_s >= _SETTLED_S)
+        return disk_states.phase == "running" and (disk_states.done >= 0 or disk_states.phase_s >= _SETTLED_S)
     generation, _, batch = at.partition("/")
-    if seen.generation != int(generation):
-        return seen.done >= 0
-    return seen.done >= int(batch)
+    if disk_states.generation != int(generation):
+        return disk_states.done >= 0
+    return disk_states.done >= int(batch)

@@ -79,10 +79,10 @@ class SharedProcess:
         if body.get("running"):
             told = body.get("death")
             death = _KILLED if told is None else ProcessDeath(str(told[0]), told[1])
-            seen = {table: self.marks.see(table) for table in self.marks.marked()}
-            stamps = {table: self._stamp(table) for table in seen}
+            disk_states = {table: self.marks.see(table) for table in self.marks.marked()}
+            stamps = {table: self._stamp(table) for table in disk_states}
             before = self.journal
-            self.journal = isolation.after_death(before, death, seen, stamps, epoch_ms())
+            self.journal = isolation.after_death(before, death, disk_states, stamps, epoch_ms())
             for table, entry in self.journal.isolated.items():
                 if before.isolated.get(table) != entry:
                     log.error("view %s runs in a process of its own from now on: %s", table, entry.cause)
@@ -98,9 +98,9 @@ class SharedProcess:
     def stalled(self, table: str, cause: str) -> None:
         """Isolate a version whose batch stalled. This process must exit, because a task that never ends keeps
         a core."""
-        seen = self.marks.see(table)
+        disk_states = self.marks.see(table)
         log.error("view %s runs in a process of its own from now on: %s", table, cause)
-        at = seen.at or isolation.START
+        at = disk_states.at or isolation.START
         self.journal = isolation.after_stall(self.journal, table, at, cause, self._stamp(table), epoch_ms())
         self._write(running=False)
 
@@ -137,10 +137,10 @@ class SharedProcess:
             self._look(known, ledger)
         return [key for key in known if self.allows(table_of_key(key))]
 
-    def said(self) -> list[ViewState]:
+    def take_states(self) -> list[ViewState]:
         """Return the new states of isolated versions since the last call."""
-        said, self._news = self._news, []
-        return said
+        states, self._news = self._news, []
+        return states
 
     def in_groups(self, runners: Sequence[RunningVersion]) -> list[RunningVersion]:
         """Return the members of snapshot groups, including isolated versions. A group with one of those does
@@ -195,8 +195,8 @@ class SharedProcess:
             *journal.barred,
             *(each for each in journal.strikes if each in self._started_s),
         )
-        seen = {table: self.marks.see(table) for table in watched}
-        self.journal = isolation.after_progress(journal, seen, now_ms)
+        disk_states = {table: self.marks.see(table) for table in watched}
+        self.journal = isolation.after_progress(journal, disk_states, now_ms)
         for table in journal.isolated.keys() - self.journal.isolated.keys():
             log.info("view %s: it has committed the batch that it was isolated for, and returns", table)
         if self.journal != before:
@@ -225,9 +225,9 @@ class SharedProcess:
             self._start(self.apart[table])
         for each in self.apart.values():
             if each.table not in runnable and each.table not in self.newest:
-                self._say(each, "it does not run, as its view has a newer version")
+                self._report_state(each, "it does not run, as its view has a newer version")
             elif each.table in runnable and not each.runs and each.start_at_s <= now_s:
-                self._say(each, f"it waits for one of {most} processes (setting isolated_processes)")
+                self._report_state(each, f"it waits for one of {most} processes (setting isolated_processes)")
 
     def _start(self, each: IsolatedMember) -> None:
         path = self.settings.logs / f"isolated-{each.table}.log"
@@ -236,7 +236,7 @@ class SharedProcess:
             path.replace(path.with_suffix(".log.1"))
         self._ended(each).unlink(missing_ok=True)
         local = self.settings.spark_master.startswith("local")
-        told = {
+        variables = {
             "HUB_HOME": str(self.settings.home.absolute()),
             "HUB_PROJECT": str(self.settings.project.absolute()),
             "HUB_SPARK_HEAP_MB": str(self.settings.isolated_heap_mb),
@@ -246,14 +246,14 @@ class SharedProcess:
         with path.open("ab") as output:
             each.process = subprocess.Popen(
                 die_with_parent([*command, *(["--decides"] if each.owns else [])]),
-                env={**os.environ, **told},
+                env={**os.environ, **variables},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
         each.ending_at_s = None
-        self._say(each, "a process of its own starts")
+        self._report_state(each, "a process of its own starts")
 
     def _look_after(self, each: IsolatedMember) -> None:
         if each.process is None:
@@ -276,7 +276,7 @@ class SharedProcess:
             why = self._ended(each).read_text()
         except OSError:
             why = f"it ended with exit code {code}"
-        self._say(each, f"there, too: {why}; next try in {pause_s:g} s")
+        self._report_state(each, f"there, too: {why}; next try in {pause_s:g} s")
 
     def _ask_to_end(self, each: IsolatedMember) -> None:
         if each.process is not None and each.ending_at_s is None:
@@ -286,11 +286,11 @@ class SharedProcess:
     def _ended(self, each: IsolatedMember) -> Path:
         return self.marks.folder / f"{each.table}.ended"
 
-    def _say(self, each: IsolatedMember, now: str) -> None:
+    def _report_state(self, each: IsolatedMember, now: str) -> None:
         reason = isolation_message(each.entry, now)
-        if each.said == ("isolated", reason):
+        if each.reported == ("isolated", reason):
             return
-        each.said = ("isolated", reason)
+        each.reported = ("isolated", reason)
         view = each.view
         self._news.append(
             ViewState(

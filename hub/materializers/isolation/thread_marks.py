@@ -38,7 +38,7 @@ class IsolatedMember:
     start_at_s: float = 0.0
     ending_at_s: float | None = None  # deadline in monotonic seconds, once it was asked to end
     owns: bool = False  # it opens the view's first version and therefore decides alone about its versions
-    said: tuple[str, str | None] = ("isolated", None)
+    reported: tuple[str, str | None] = ("isolated", None)
     member: Member | None = None
     unheld: str | None = None
 

@@ -61,14 +61,14 @@ class Classified:
 
         Spark drops late rows wherever an event time is in a group, and does not report them.
         """
-        told = self.query.view.sources[source]
+        source_settings = self.query.view.sources[source]
         if (
-            told.event_time is None
-            or told.watermark is None
+            source_settings.event_time is None
+            or source_settings.watermark is None
             or all(each.source != source for each in self.late)
         ):
             return None
-        return told.event_time, told.watermark
+        return source_settings.event_time, source_settings.watermark
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,8 +133,10 @@ def _event_times(query: Query) -> set[SourceColumn]:
 
 def _with_note(query: Query, shape: QueryShape) -> QueryShape:
     """Add a note to a native view about the watermarks that have no effect on it."""
-    told = {late.source for late in shape.late}
-    idle = [name for name, source in query.view.sources.items() if source.watermark and name not in told]
+    late_sources = {late.source for late in shape.late}
+    idle = [
+        name for name, source in query.view.sources.items() if source.watermark and name not in late_sources
+    ]
     if shape.name == "incremental" or shape.nearest or not idle:
         return shape
     return replace(

@@ -46,7 +46,7 @@ def tables(query: Query, types: Mapping[str, Mapping[str, str]]) -> list[Table]:
     """
     found = []
     for name, source in query.view.sources.items():
-        if "_deleted" in query.seen[name]:
+        if "_deleted" in query.columns_read[name]:
             raise ConfigError(
                 f'view "{query.view.name}": source "{name}": a row that is kept is never `_deleted`',
                 hint="remove the condition: tombstones delete rows, or make none",
@@ -55,9 +55,9 @@ def tables(query: Query, types: Mapping[str, Mapping[str, str]]) -> list[Table]:
         key = key_of(source)
         of = {column.lower(): kind for column, kind in types[name].items()}
         of |= _META_TYPES
-        seen = [column.lower() for column in query.seen[name]]
-        seen += [column for column in key if column not in META]
-        columns = {column: of[column] for column in dict.fromkeys(seen or key)}
+        columns_read = [column.lower() for column in query.columns_read[name]]
+        columns_read += [column for column in key if column not in META]
+        columns = {column: of[column] for column in dict.fromkeys(columns_read or key)}
         found.append(
             Table(
                 name,

@@ -117,10 +117,10 @@ class DeltaPlan:
             by = f"recomputed by ({', '.join(stage.handle)})" if stage.handle else "computed whole each time"
             lines.append(f"{stage.name}: key ({', '.join(stage.key)}), {by}")
             for number, leaf in enumerate(stage.leaves):
-                lines.append(f"  {number} {leaf.table}: {self._said(stage, leaf)}")
+                lines.append(f"  {number} {leaf.table}: {self._leaf_text(stage, leaf)}")
         return lines
 
-    def _said(self, stage: Stage, leaf: Leaf) -> str:
+    def _leaf_text(self, stage: Stage, leaf: Leaf) -> str:
         if leaf.bound is None:
             return "every row"
         shown = {**self.derived.get(leaf.table, {})}

@@ -212,12 +212,14 @@ class _Planning:
                 "view's key; or declare up to how many rows may be computed whole at every batch "
                 "(whole_rows: 10000)"
             )
-        said = ", ".join(f'"{table}"' for table in dict.fromkeys(best))
+        listed = ", ".join(f'"{table}"' for table in dict.fromkeys(best))
         found = next(filter(None, (obstacle(root, each) for each in key)), None)
         if found is not None:
-            return self.refuse(f"a change of {said} can affect every row: {found[0]}", found[1], "HUB-2132")
+            return self.refuse(f"a change of {listed} can affect every row: {found[0]}", found[1], "HUB-2132")
         return self.refuse(
-            f"a change of {said} can affect every row: nothing binds its rows to the view's", form, "HUB-2132"
+            f"a change of {listed} can affect every row: nothing binds its rows to the view's",
+            form,
+            "HUB-2132",
         )
 
     _bound_numbers: frozenset[int] = frozenset()

@@ -110,12 +110,12 @@ class BatchTraces:
         try:
             if self.reader is None:
                 self.reader = self.log.reader(queue_kb=_QUEUE_KB)
-            seen: set[str] = set()
+            linked: set[str] = set()
             for record in looked_up(self.reader, wanted, SAMPLES):
                 trace = of_headers(record.headers)
                 # A request with many records is one trace.
-                if trace is not None and trace.sampled and trace.traceparent not in seen:
-                    seen.add(trace.traceparent)
+                if trace is not None and trace.sampled and trace.traceparent not in linked:
+                    linked.add(trace.traceparent)
                     span.link(trace)
         except HubError as error:
             log.debug("events not looked up: %s", error.message)

@@ -40,10 +40,10 @@ class LateEvent:
 def late_event(record: Record) -> LateEvent | None:
     """Parse a record of ``views.<view>.late``. Return None if it lacks the headers or a time in them is
     malformed."""
-    said = [record.header(f"hub.late.{name}") for name in ("topic", "event_time", "watermark")]
-    if any(each is None for each in said):
+    headers = [record.header(f"hub.late.{name}") for name in ("topic", "event_time", "watermark")]
+    if any(each is None for each in headers):
         return None
-    topic, event, watermark = (each.decode(errors="replace") for each in said if each is not None)
+    topic, event, watermark = (each.decode(errors="replace") for each in headers if each is not None)
     try:
         return LateEvent(topic, parse_iso(event), parse_iso(watermark))
     except ValueError:

@@ -148,7 +148,7 @@ class Latencies:
                     pairs = zip(unread[::2], unread[1::2], strict=True)
                     unread[:] = [one._replace(rows=one.rows + other.rows) for one, other in pairs]
 
-    def told(self, view: str, progress: Iterable[Progress]) -> None:
+    def record_progress(self, view: str, progress: Iterable[Progress]) -> None:
         """Take progress that the store covers (keyed view): it has the read times of batches."""
         with self._lock:
             for each in progress:
@@ -298,8 +298,8 @@ class Latencies:
 
 
 def _stages(due: ChangedRow, readable_ms: int) -> tuple[tuple[Stage, int], ...]:
-    told: tuple[tuple[Stage, int], ...] = (("changelog", due.changelog_ms), ("readable", readable_ms))
-    return told if due.read_ms is None else (("read", due.read_ms), *told)
+    stages: tuple[tuple[Stage, int], ...] = (("changelog", due.changelog_ms), ("readable", readable_ms))
+    return stages if due.read_ms is None else (("read", due.read_ms), *stages)
 
 
 def _read_ms(
@@ -330,15 +330,19 @@ def latest_event(origins: Mapping[str, Any] | None) -> tuple[str, int, int, int]
     return found
 
 
-def event_ms(told: object) -> int | None:
+def event_ms(timestamp: object) -> int | None:
     """Return a timestamp of a row, header or store (ms, a datetime, ISO text) as epoch ms; None for anything
     else.
     """
-    if isinstance(told, str):
+    if isinstance(timestamp, str):
         try:
-            told = datetime.fromisoformat(told)
+            timestamp = datetime.fromisoformat(timestamp)
         except ValueError:
             return None
-    if isinstance(told, datetime):
-        return ms_of(told)
-    return told if isinstance(told, int) and not isinstance(told, bool) and told >= 0 else None
+    if isinstance(timestamp, datetime):
+        return ms_of(timestamp)
+    return (
+        timestamp
+        if isinstance(timestamp, int) and not isinstance(timestamp, bool) and timestamp >= 0
+        else None
+    )

@@ -58,19 +58,19 @@ class ProgressQueue:
         with self.lock:
             self.progress.pop(table, None)
 
-    def say(self, state: ViewState) -> None:
+    def report_state(self, state: ViewState) -> None:
         with self.lock:
             self.states[state.view] = state
         self.news.set()
         log.info("view %s: %s%s", state.view, state.state, f" ({state.reason})" if state.reason else "")
 
-    def live_of(self, table: str, heard: Progress | None) -> Progress | None:
-        """Return the latest live progress of a version. ``heard``: its last progress in the log, which may be
-        that of its own process."""
+    def live_of(self, table: str, logged: Progress | None) -> Progress | None:
+        """Return the latest live progress of a version. ``logged``: its last progress in the log, which may
+        be that of its own process."""
         here = self.live.get(table)
-        if heard is None or heard.mode == "bulk":
+        if logged is None or logged.mode == "bulk":
             return here
-        return here if here is not None and here.generation >= heard.generation else heard
+        return here if here is not None and here.generation >= logged.generation else logged
 
     def load_live(self, changelogs: Mapping[str, str], timeout_s: float) -> None:
         """Load live progress from before this process started, of versions that have not reported since.
@@ -136,17 +136,17 @@ class ProgressQueue:
         that it does not delay the progress of other views.
         """
         now_s = time.monotonic()
-        asked = [each for each in changelogs if now_s >= self.ask_at.get(each, 0.0)]
-        if not asked:
+        due = [each for each in changelogs if now_s >= self.ask_at.get(each, 0.0)]
+        if not due:
             return {}
-        counts = self.cluster.partition_counts(asked)
+        counts = self.cluster.partition_counts(due)
         partitions = [
             TopicPartition(name, number) for name, count in counts.items() for number in range(count)
         ]
         known = self.cluster.known_ends(partitions) if partitions else Positions()
-        ends = {name: known.of_topics([name]) for name in asked}
+        ends = {name: known.of_topics([name]) for name in due}
         found = {name: end for name, end in ends.items() if len(end) == counts.get(name)}
-        for name in asked:
+        for name in due:
             self.ask_at.pop(name, None)
             if name not in found:
                 log.warning('topic "%s" does not report its end: its view\'s progress waits', name)

@@ -68,7 +68,7 @@ class SpanCounts:
     cluster: Log
     service: str
     last: Mapping[str, int] = field(default_factory=dict)
-    told_at_s: float = 0.0
+    reported_at_s: float = 0.0
     writer: Writer | None = None
 
     def step(self, now_s: float | None = None) -> bool:
@@ -76,7 +76,7 @@ class SpanCounts:
         now_s = time.monotonic() if now_s is None else now_s
         known = spans()
         counters = {} if known is None else known.counters()
-        if not counters or (counters == self.last and now_s - self.told_at_s < _IDLE_S):
+        if not counters or (counters == self.last and now_s - self.reported_at_s < _IDLE_S):
             return False
         try:
             if not self.cluster.partition_counts([PROGRESS_TOPIC]):
@@ -87,7 +87,7 @@ class SpanCounts:
         except HubError as error:
             log.debug("counts of spans were not reported: %s", error.message)
             return False
-        self.last, self.told_at_s = counters, now_s
+        self.last, self.reported_at_s = counters, now_s
         return True
 
     def close(self) -> None:

@@ -87,16 +87,16 @@ def state_of(views: Mapping[str, StorePosition]) -> StoreState:
 
 
 def stores_of(
-    told: Mapping[str, Any], view: str, proofs: Mapping[str, Mapping[str, Any]] | None = None
+    records: Mapping[str, Any], view: str, proofs: Mapping[str, Mapping[str, Any]] | None = None
 ) -> list[dict[str, Any]]:
     """Return the stores that a view is in, for lists.
 
-    ``view``: its version, which some stores keep under the view's name; ``told``: the progress records by
+    ``view``: its version, which some stores keep under the view's name; ``records``: the progress records by
     key; ``proofs``: verification status by store.
     """
     found = []
-    for key in sorted(key for key in told if key.startswith(PREFIX)):
-        report = told[key]
+    for key in sorted(key for key in records if key.startswith(PREFIX)):
+        report = records[key]
         views = report.get("views", {})
         mine = views.get(view) or views.get(view.partition("@")[0])
         if mine is not None:

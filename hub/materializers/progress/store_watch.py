@@ -29,7 +29,7 @@ from hub.record import Positions, Record
 log = logging.getLogger(__name__)
 
 _FOLLOWED = (PREFIX, "state:", "progress:")
-TOLD = "told:"
+LOG_PROGRESS = "told:"
 """Prefix of the keys under which ``over`` gives the records ``progress:`` as the log has them; the store's
 own are those that its rows cover."""
 
@@ -61,7 +61,7 @@ class _MaterializerReport:
     """A materializer's last report, and when this process received it (monotonic)."""
 
     report: EngineReport
-    heard_s: float
+    received_s: float
 
 
 class StoreWatch:
@@ -69,7 +69,7 @@ class StoreWatch:
 
     def __init__(self, cluster: Log, around: ServerFacts | None = None) -> None:
         self.around = around or ServerFacts()
-        self._heard: dict[str, Any] = {}
+        self._received: dict[str, Any] = {}
         self._stores_at_s: dict[str, float] = {}
         """When the last report of each store was heard (monotonic), by its key."""
         self._engines: dict[str, _MaterializerReport] = {}
@@ -77,42 +77,44 @@ class StoreWatch:
         self._catching_up: Positions | None = None  # up to there, records may be old
         self.follower = TopicFollower(cluster, PROGRESS_TOPIC, "reports of the stores' applier", self.begin)
 
-    def over(self, told: Mapping[str, Any]) -> dict[str, Any]:
+    def over(self, records: Mapping[str, Any]) -> dict[str, Any]:
         """Return a store's progress records, overridden by those of the log, with the current state of each
         view.
 
         While Kafka is unavailable, the last records read from the log apply.
         """
-        heard, served = self._heard, self.around.served()
-        found = {**told, **self._stores(heard)}
+        received, served = self._received, self.around.served()
+        found = {**records, **self._stores(received)}
         stopped = {
             view
             for view, each in ((found.get(f"{PREFIX}{SERVING}") or {}).get("views") or {}).items()
             if each.get("stopped")
         }
-        for key, body in heard.items():
+        for key, body in received.items():
             kind, _, table = key.partition(":")
             view = table.partition("@")[0]
             if served.get(view, view) != table:
                 continue
-            if kind == "state" and table not in stopped and _is_newer(body, told.get(f"state:{view}")):
+            if kind == "state" and table not in stopped and _is_newer(body, records.get(f"state:{view}")):
                 found[f"state:{view}"] = body
             elif kind == "progress":
-                found[f"{TOLD}{view}"] = body
+                found[f"{LOG_PROGRESS}{view}"] = body
         return judged(found, self.links())
 
     def catching_up(self, views: Iterable[str]) -> tuple[str, ...]:
         """Return those of the views that read a backlog of their topics: rows of later events are missing."""
-        heard = self._heard
-        if not any(key.startswith("state:") and body.get("state") == "bulk" for key, body in heard.items()):
+        received = self._received
+        if not any(
+            key.startswith("state:") and body.get("state") == "bulk" for key, body in received.items()
+        ):
             return ()
         served = self.around.served()
-        found = {each: heard.get(f"state:{served.get(each, each)}") or {} for each in views}
+        found = {each: received.get(f"state:{served.get(each, each)}") or {} for each in views}
         return tuple(sorted(each for each, body in found.items() if body.get("state") == "bulk"))
 
-    def _stores(self, heard: Mapping[str, Any]) -> dict[str, Any]:
+    def _stores(self, received: Mapping[str, Any]) -> dict[str, Any]:
         """Return the stores' reports; the state of a store whose applier has been silent is unknown."""
-        reports = {key: body for key, body in heard.items() if key.startswith(PREFIX)}
+        reports = {key: body for key, body in received.items() if key.startswith(PREFIX)}
         if self._catching_up is not None:
             return reports
         now_s = time.monotonic()
@@ -133,11 +135,11 @@ class StoreWatch:
         if engine is None or self._catching_up is not None:
             return Links()
         now_s = time.monotonic()
-        silent_s = now_s - engine.heard_s
+        silent_s = now_s - engine.received_s
         others = (
             each.report.views
             for each in engines.values()
-            if each is not engine and now_s - each.heard_s <= SILENT_S
+            if each is not engine and now_s - each.received_s <= SILENT_S
         )
         return Links(
             engine.report,
@@ -152,10 +154,10 @@ class StoreWatch:
     def begin(self, end: Positions) -> Callable[[Sequence[Record], bool], None]:
         """Begin to read at the log's beginning; ``end``: up to there, records may be old."""
         self._catching_up = end
-        return self._hear
+        return self._take_records
 
-    def _hear(self, records: Sequence[Record], current: bool) -> None:
-        news = dict(self._heard)
+    def _take_records(self, records: Sequence[Record], current: bool) -> None:
+        news = dict(self._received)
         for record in records:
             key = (record.key or b"").decode(errors="replace")
             if key == KEY:
@@ -177,7 +179,7 @@ class StoreWatch:
                 news[key] = body
             if key.startswith(PREFIX):
                 self._stores_at_s[key] = time.monotonic() - self._age_s(record)
-        self._heard = news
+        self._received = news
         if current:
             self._catching_up = None
 
@@ -210,5 +212,5 @@ class StoreWatch:
         return 0.0 if self._catching_up is None else max(0.0, time.time() - record.timestamp_ms / 1000)
 
 
-def _is_newer(heard: Mapping[str, Any], known: Mapping[str, Any] | None) -> bool:
-    return known is None or (heard.get("since_ms") or 0) >= (known.get("since_ms") or 0)
+def _is_newer(received: Mapping[str, Any], known: Mapping[str, Any] | None) -> bool:
+    return known is None or (received.get("since_ms") or 0) >= (known.get("since_ms") or 0)

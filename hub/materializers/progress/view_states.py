@@ -58,28 +58,28 @@ class Links:
         return why_silent("materializer", self.silent_s, self.kafka, self.process)
 
 
-def why_silent(process: str, silent_s: float, kafka: str, process_in_words: str) -> str:
+def why_silent(process: str, silent_s: float, kafka: str, process_text: str) -> str:
     """Name the silent link, the last that answers, and the process behind it. ``kafka``: see Links."""
     silent = f"the {process}'s reports in _hub.progress have been missing for {_span(silent_s)}"
     answers = f"Kafka does not answer: {kafka}" if kafka else "Kafka answers"
-    return f"{silent}; {answers}; {process_in_words}"
+    return f"{silent}; {answers}; {process_text}"
 
 
-def judged(told: Mapping[str, Any], links: Links) -> dict[str, Any]:
+def judged(records: Mapping[str, Any], links: Links) -> dict[str, Any]:
     """Return the progress records with the state of each view as it is now.
 
-    ``told``: the records by key, each view's under its own name (``Store.progress``). A view that was removed
-    before it had any row is left out.
+    ``records``: the records by key, each view's under its own name (``Store.progress``). A view that was
+    removed before it had any row is left out.
     """
     if links.engine is None:
-        return dict(told)
-    found = dict(told)
-    for key, state in told.items():
+        return dict(records)
+    found = dict(records)
+    for key, state in records.items():
         if not key.startswith(_STATE):
             continue
         view = key.removeprefix(_STATE)
         if _is_removed(view, state, links):
-            if f"progress:{view}" in told:
+            if f"progress:{view}" in records:
                 found[key] = {**state, "state": REMOVED, "reason": _why_removed(view)}
             else:
                 del found[key]

@@ -36,8 +36,8 @@ class MemberStanding:
 
 @dataclass
 class GroupBarrier:
-    """A group in one store. Call ``hear`` with each snapshot, ``judge`` in each step, and ``applied`` after
-    an apply.
+    """A group in one store. Call ``take_snapshot`` with each snapshot, ``judge`` in each step, and
+    ``applied`` after an apply.
     """
 
     name: str
@@ -47,14 +47,14 @@ class GroupBarrier:
     at: GroupSnapshot | None = None  # snapshot that the store is at
     why: str | None = None  # reason, when it is apart
     holding: bool = True
-    heard: int = -1  # offset of the newest record
+    newest_offset: int = -1  # offset of the newest record
     since_s: float | None = None  # start of the rows' wait
 
-    def hear(self, cut: GroupSnapshot, offset: int) -> None:
+    def take_snapshot(self, cut: GroupSnapshot, offset: int) -> None:
         """Take a snapshot record of the log; ignores a repeated one."""
-        if self.cut is not None and offset <= self.heard and cut.at_ms <= self.cut.at_ms:
+        if self.cut is not None and offset <= self.newest_offset and cut.at_ms <= self.cut.at_ms:
             return
-        self.cut, self.heard, self.holding = cut, offset, True
+        self.cut, self.newest_offset, self.holding = cut, offset, True
 
     def judge(self, members: Mapping[str, MemberStanding], now_s: float) -> Verdict:
         """Return what may be done now. ``members``: the views of this group that the store has.

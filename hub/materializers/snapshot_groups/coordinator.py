@@ -112,7 +112,7 @@ class SnapshotGroup:
         assert self.place is not None
         self._bring()
         if not self.is_written and len(self.written) == len(self.members):
-            self._tell(self.place, now_ms)
+            self._publish(self.place, now_ms)
         if self.is_written and now_s >= self.ask_at_s:
             self.ask_at_s = now_s + self.pause_s
             self._go_on(self.place)
@@ -122,9 +122,9 @@ class SnapshotGroup:
         written.
         """
         self._release(())
-        self.say(state, why, tuple(views), now_ms)
+        self.report_state(state, why, tuple(views), now_ms)
 
-    def say(self, state: GroupState, why: str | None, views: tuple[str, ...], now_ms: int) -> None:
+    def report_state(self, state: GroupState, why: str | None, views: tuple[str, ...], now_ms: int) -> None:
         known = self.note
         if known is not None and (known.state, known.why, known.views) == (state, why, views):
             return
@@ -156,7 +156,7 @@ class SnapshotGroup:
         """Hold all members where they are; the first place is the furthest. False: try again at the next
         look.
         """
-        self.say("gathering", None, _tables(self.members), now_ms)
+        self.report_state("gathering", None, _tables(self.members), now_ms)
         begin = self.log.beginning_offsets(_topics(self.members))
         held = []
         for each in self.members:
@@ -205,7 +205,7 @@ class SnapshotGroup:
         assert self.place is not None
         return self.begin.advanced(member.reached).covers(self.place.of_topics(member.topics))
 
-    def _tell(self, place: Positions, now_ms: int) -> None:
+    def _publish(self, place: Positions, now_ms: int) -> None:
         if not all(each.open for each in self.members):
             return
         views = {
@@ -214,7 +214,7 @@ class SnapshotGroup:
         }
         self.writer.append([GroupSnapshot(self.name, place, views, now_ms).record()])
         self.is_written = True
-        self.say("together", None, _tables(self.members), now_ms)
+        self.report_state("together", None, _tables(self.members), now_ms)
 
     def _go_on(self, place: Positions) -> None:
         beside = _beside(self.members)
@@ -268,7 +268,7 @@ def _check(members: Sequence[Member]) -> None:
 class RunningVersion(Protocol):
     """A version of a view and the state of its thread.
 
-    ``unheld``: why its query cannot be held. ``said``: its state, and the reason.
+    ``unheld``: why its query cannot be held. ``reported``: its state, and the reason.
     """
 
     @property
@@ -284,7 +284,7 @@ class RunningVersion(Protocol):
     def unheld(self) -> str | None: ...
 
     @property
-    def said(self) -> tuple[str, str | None]: ...
+    def reported(self) -> tuple[str, str | None]: ...
 
     @property
     def served(self) -> bool: ...
@@ -350,8 +350,10 @@ class SnapshotGroups:
         except Exception as error:
             if not isinstance(error, HubError):
                 log.exception("group %s", group.name)
-            said = error.message if isinstance(error, HubError) else f"{type(error).__name__}: {error}"[:300]
-            group.part("apart", said, tables, self.now_ms())
+            message = (
+                error.message if isinstance(error, HubError) else f"{type(error).__name__}: {error}"[:300]
+            )
+            group.part("apart", message, tables, self.now_ms())
             return False
         return True
 
@@ -372,7 +374,7 @@ def _missing(
             return "apart", each.unheld
     for each, member in zip(views, members, strict=True):
         if member is None or not member.open:
-            state, why = each.said
+            state, why = each.reported
             if state == "bulk":
                 return "catching up", f'view "{each.table}" reads what it has missed'
             return "apart", f'view "{each.table}" is {state}' + (f": {why}" if why else "")

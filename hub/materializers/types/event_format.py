@@ -156,6 +156,6 @@ class EventFormat(BaseModel):
             root=self.xml.root if self.xml is not None else "",
         )
 
-    def seen(self, schema: AvroType) -> AvroType:
+    def read_schema(self, schema: AvroType) -> AvroType:
         """Return the schema that the view sees of a topic's registered schema. Raises NotAnEnvelope."""
         return schema if self.cdc is None else cdc.unwrapped(schema)

@@ -111,7 +111,7 @@ class VersionLog:
         view = table.partition("@")[0]
         return view if self.served(view) == table else None
 
-    def tell(self, view: str, event: Event) -> Versions | None:
+    def submit(self, view: str, event: Event) -> Versions | None:
         """Decide an event, write the next state and return it.
 
         Raises HubError when it cannot be written or is decided elsewhere (UNDECIDED); the state is then
@@ -145,18 +145,18 @@ class VersionLog:
                     and building.mode != "bulk"
                     and (other is None or self._has_read(building, state.served, other))
                 ):
-                    self.tell(view, VersionCaughtUp(coming.number, building.changelog))
+                    self.submit(view, VersionCaughtUp(coming.number, building.changelog))
             number, at, report = self.compared.get(view, (0, "", {}))
             ready = self._coming(view)
             if ready is not None and (ready.number, ready.at) == (number, at):
-                self.tell(view, VersionCompared(number, report))
+                self.submit(view, VersionCompared(number, report))
             asked = self.asked.get(view)
             if asked is not None:
-                self.tell(view, asked)
+                self.submit(view, asked)
                 self.asked.pop(view, None)  # not before it is written
             former, now_ms = state.former, epoch_ms()
             if (former is not None and (former.until_ms or 0) <= now_ms) or is_recompute_due(state, now_ms):
-                self.tell(view, TimePassed())
+                self.submit(view, TimePassed())
 
     def _has_read(self, building: Progress, served: Version, other: Progress) -> bool:
         """Return whether the version that is built has read everything that the served one shows."""
@@ -202,7 +202,7 @@ class VersionLog:
         if self._coming(view) is None:
             keys.append(f"{COMPARED}{view}".encode())  # it may show rows of the removed version
         self.writer.append([NewRecord(PROGRESS_TOPIC, key, None) for key in keys])
-        self.tell(view, VersionRemoved(suffix))
+        self.submit(view, VersionRemoved(suffix))
 
     def _hear(self, record: Record) -> None:
         key = (record.key or b"").decode(errors="replace")

@@ -13,7 +13,7 @@ from hub.materializers.applying.followed_view import (
     next_batch,
     note_applied,
 )
-from hub.materializers.applying.progress_feed import ProgressFeed, parse_heard
+from hub.materializers.applying.progress_feed import ProgressFeed, parse_record
 from hub.materializers.changelog.record import GENERATION_SHIFT
 from hub.materializers.definition.entity_view import View
 from hub.materializers.progress.engine_reports import PREFIX as ENGINE
@@ -45,15 +45,15 @@ def row(offset: int, generation: int = 1) -> RowVersion:
 
 def test_nothing_new_is_no_batch() -> None:
     view = followed(5)
-    view.hear(progress(9, 90))
+    view.take_progress(progress(9, 90))
     assert next_batch(view, StepPart(at(5)), []) is None
     assert len(view.waiting) == 1
 
 
 def test_progress_waits_for_the_rows_that_it_describes() -> None:
     view = followed()
-    view.hear(progress(3, 30))
-    view.hear(progress(6, 60))
+    view.take_progress(progress(3, 30))
+    view.take_progress(progress(6, 60))
     batch = next_batch(view, StepPart(at(4)), [row(3)])
     assert batch is not None and batch.sources == Positions.of([("in", 0, 30)])
     assert batch.changelog == at(4) and [each.changelog for each in view.waiting] == [at(6)]
@@ -63,7 +63,7 @@ def test_progress_waits_for_the_rows_that_it_describes() -> None:
 
 def test_progress_of_an_earlier_generation_does_not_cover_a_later_ones_rows() -> None:
     view = followed()
-    view.hear(progress(3, 30))
+    view.take_progress(progress(3, 30))
     batch = next_batch(view, StepPart(at(4)), [row(3, generation=2)])
     assert batch is not None and not batch.sources and view.waiting == []
 
@@ -71,13 +71,13 @@ def test_progress_of_an_earlier_generation_does_not_cover_a_later_ones_rows() ->
 @pytest.mark.parametrize(("mode", "expires"), [("bulk", 0), ("live", 2), ("realtime", 2)])
 def test_a_generation_replaces_the_earlier_one_when_it_has_every_key(mode: Mode, expires: int) -> None:
     view = followed(swept=1)
-    view.hear(progress(3, 30, generation=2, mode=mode))
+    view.take_progress(progress(3, 30, generation=2, mode=mode))
     part = StepPart(at(4))
     batch = next_batch(view, part, [row(3, generation=2)])
     assert batch is not None and batch.expire_below == expires << GENERATION_SHIFT
     note_applied(view, batch, part)
     assert view.swept == max(1, expires)
-    view.hear(progress(5, 50, generation=2))
+    view.take_progress(progress(5, 50, generation=2))
     view.swept = 2
     again = next_batch(view, StepPart(at(5)), [])
     assert again is not None and again.expire_below == 0, "once"
@@ -86,7 +86,7 @@ def test_a_generation_replaces_the_earlier_one_when_it_has_every_key(mode: Mode,
 def test_at_most_64_progress_records_wait() -> None:
     view = followed()
     for number in range(70):
-        view.hear(progress(100 + number, number))
+        view.take_progress(progress(100 + number, number))
     assert [each.changelog for each in view.waiting] == [at(100 + number) for number in range(6, 70)]
 
 
@@ -100,17 +100,17 @@ def test_a_record_of_the_progress_topic_is_parsed() -> None:
     def heard(key: bytes | None, value: bytes | None) -> Record:
         return Record(PROGRESS_TOPIC, 0, 1, 1, key, value)
 
-    assert parse_heard(heard(None, b"{}")) is None
-    assert parse_heard(heard(ENGINE.encode(), b"{}")) is None
-    state = parse_heard(heard(b"state:v", b'{"state": "live"}'))
+    assert parse_record(heard(None, b"{}")) is None
+    assert parse_record(heard(ENGINE.encode(), b"{}")) is None
+    state = parse_record(heard(b"state:v", b'{"state": "live"}'))
     assert state is not None and (state.name, state.body) == ("v", {"state": "live"})
-    gone = parse_heard(heard(b"state:v", None))
+    gone = parse_record(heard(b"state:v", None))
     assert gone is not None and gone.body is None
     for value, why in ((b"[]", "no JSON object"), (b"{", "unexpected end")):
         with pytest.raises(ValueError, match=why):
-            parse_heard(heard(b"state:v", value))
+            parse_record(heard(b"state:v", value))
     with pytest.raises((HubFault, ValueError)):
-        parse_heard(heard(b"cut:g", b'{"state": "odd"}'))
+        parse_record(heard(b"cut:g", b'{"state": "odd"}'))
 
 
 def test_an_old_record_of_a_compacted_topic_is_not_handed_out() -> None:
@@ -123,8 +123,8 @@ def test_an_old_record_of_a_compacted_topic_is_not_handed_out() -> None:
     start = feed.restart(exists=True)
     assert start == Positions.of([(PROGRESS_TOPIC, 0, 0)])
     records = [Record(PROGRESS_TOPIC, 0, offset, 1, b"state:v", b'{"n": %d}' % offset) for offset in range(2)]
-    feed.hear(records[0])
+    feed.take_record(records[0])
     assert feed.take(Positions.of([(PROGRESS_TOPIC, 0, 1)])) == {}
-    feed.hear(records[1])
+    feed.take_record(records[1])
     assert feed.take(Positions.of([(PROGRESS_TOPIC, 0, 2)])) == {"state:v": {"n": 1}}
     assert feed.take(Positions.of([(PROGRESS_TOPIC, 0, 2)])) == {}

@@ -361,7 +361,7 @@ def test_one_member_whose_rows_wait_starts_the_clock_of_its_group() -> None:
     place = {name: TopicPartition(f"views.{name}", 0) for name in ("one", "two")}
     views = {name: MemberPosition(1, Positions({tp: 10}), ("orders",)) for name, tp in place.items()}
     barrier = GroupBarrier("g", patience_s=10.0, most=100)
-    barrier.hear(GroupSnapshot("g", Positions(), views, 0), 0)
+    barrier.take_snapshot(GroupSnapshot("g", Positions(), views, 0), 0)
 
     def judged(waiting: int, now_s: float) -> str:
         members = {

@@ -184,7 +184,7 @@ def test_a_changelog_that_does_not_answer_holds_up_its_own_view_alone(
         for view in "ab":
             progress = Progress(view, 1, batch, "live", Positions(), Positions(), 1, 1, 1)
             board.report(progress, f"views.{view}")
-        board.say(ViewState("a", "live", 1, None, "", "", {}))
+        board.report_state(ViewState("a", "live", 1, None, "", "", {}))
         board.post()
 
     report(1)
@@ -211,7 +211,7 @@ def test_a_changelog_that_does_not_answer_holds_up_its_own_view_alone(
     assert told() == ["progress:a", "progress:b", "state:a"]
     assert sorted(board.progress) == ["a", "b"]  # reported and shown once more
     monkeypatch.setattr(cluster, "known_ends", away)
-    board.say(ViewState("b", "live", 1, None, "", "", {}))
+    board.report_state(ViewState("b", "live", 1, None, "", "", {}))
     board.post()
     assert (sorted(board.progress), list(board.states), told()) == (["a", "b"], ["b"], [])
 

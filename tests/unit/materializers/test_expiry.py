@@ -269,17 +269,17 @@ def test_an_expiry_names_the_very_millisecond(last_ms: int) -> None:
 def test_what_was_said_is_said_again_only_after_a_while_or_of_a_newer_event() -> None:
     known = PendingDeletes()
     page = [ExpiredRow("a", 1), ExpiredRow("b", 2)]
-    assert known.unsaid(page, 0.0) == page
-    known.said(page, 0.0)
-    assert known.unsaid(page, 1.0) == []
-    assert known.unsaid([*page, ExpiredRow("c", 3)], 2.0) == [ExpiredRow("c", 3)]
-    assert known.unsaid([ExpiredRow("a", 5), ExpiredRow("b", 2)], 3.0) == [ExpiredRow("a", 5)], (
+    assert known.unwritten(page, 0.0) == page
+    known.note_written(page, 0.0)
+    assert known.unwritten(page, 1.0) == []
+    assert known.unwritten([*page, ExpiredRow("c", 3)], 2.0) == [ExpiredRow("c", 3)]
+    assert known.unwritten([ExpiredRow("a", 5), ExpiredRow("b", 2)], 3.0) == [ExpiredRow("a", 5)], (
         "it came back, and is over once more"
     )
-    assert known.unsaid([ExpiredRow("b", 2)], AGAIN_S) == [ExpiredRow("b", 2)]
-    known.said([ExpiredRow("b", 2)], AGAIN_S)
-    assert known.unsaid([], AGAIN_S + 1) == []
-    assert known.unsaid([ExpiredRow("b", 2)], AGAIN_S + 2) == [ExpiredRow("b", 2)], "it was gone meanwhile"
+    assert known.unwritten([ExpiredRow("b", 2)], AGAIN_S) == [ExpiredRow("b", 2)]
+    known.note_written([ExpiredRow("b", 2)], AGAIN_S)
+    assert known.unwritten([], AGAIN_S + 1) == []
+    assert known.unwritten([ExpiredRow("b", 2)], AGAIN_S + 2) == [ExpiredRow("b", 2)], "it was gone meanwhile"
 
 
 class World:

@@ -188,7 +188,7 @@ def test_when_it_was_read_is_unknown_rather_than_guessed() -> None:
     for after in unknown:
         keyed, looked_up = Latencies("serving", 0), Latencies("serving", 0)
         keyed.applied("v", [ChangedRow("in", 0, 7, 1_000_000, 1_000_400)], 1_000_900)
-        keyed.told("v", [batch(4, 5, 1_000_100), after])
+        keyed.record_progress("v", [batch(4, 5, 1_000_100), after])
         assert sorted(told(keyed)) == [("changelog", "live"), ("readable", "live")], after
         before, committed = batch(4, 5, 1_000_100), replace(after, committed_at_ms=1_000_400)
         looked_up.covered("v", [before, committed], 1_000_900)
@@ -197,8 +197,8 @@ def test_when_it_was_read_is_unknown_rather_than_guessed() -> None:
         assert (("read", "live") in told(looked_up)) == (after is unknown[-1])
     known = Latencies("serving", 0)
     known.applied("v", [ChangedRow("in", 0, 7, 1_000_000, 1_000_400)], 1_000_900)
-    known.told("v", [batch(4, 5, 1_000_100), batch(5, 9, 1_000_300)])
-    known.told("v", [batch(5, 9, 1_000_300), batch(6, 12, 1_000_350)])
+    known.record_progress("v", [batch(4, 5, 1_000_100), batch(5, 9, 1_000_300)])
+    known.record_progress("v", [batch(5, 9, 1_000_300), batch(6, 12, 1_000_350)])
     assert told(known)["read", "live"].sum_s == pytest.approx(0.3)  # once
 
 
@@ -213,7 +213,7 @@ def test_no_event_is_read_after_its_row_was_made(
     first, then = batch(4, 5, 1), replace(batch(5, 9, read_ms), committed_at_ms=changelog_ms)
     if keyed:
         latencies.applied("v", [ChangedRow("in", 0, 7, event_ms, changelog_ms)], changelog_ms + more_ms)
-        latencies.told("v", [first, then])
+        latencies.record_progress("v", [first, then])
     else:
         latencies.covered("v", [first, then], changelog_ms + more_ms)
         (stretch,) = latencies.waiting()
@@ -226,11 +226,11 @@ def test_no_event_is_read_after_its_row_was_made(
 
 def test_changes_that_wait_to_hear_of_their_batch_are_bounded_and_none_is_lost() -> None:
     latencies, total = Latencies("serving", 0), 5 * MOST_UNREAD + 3
-    latencies.told("v", [batch(4, 0, 1_000_000)])
+    latencies.record_progress("v", [batch(4, 0, 1_000_000)])
     for offset in range(total):
         latencies.applied("v", [ChangedRow("in", 0, offset, 1_000_000, 1_000_400, 2)], 1_000_900)
         assert len(latencies._unread["v"]) < MOST_UNREAD
-    latencies.told("v", [batch(5, total, 1_000_300)])
+    latencies.record_progress("v", [batch(5, total, 1_000_300)])
     assert told(latencies)["read", "live"].count == 2 * total
     assert latencies._unread["v"] == []
 
@@ -290,7 +290,7 @@ def test_a_looked_up_event_that_was_traced_is_named_and_one_that_was_not_is_not(
     assert (second["stage"], second["seconds"], second["at_ms"]) == ("readable", 0.9, 1_000_900)
     # An event whose batch was reported before the lookup is also named at that stage.
     latencies.applied("v", [due], 1_000_900)
-    latencies.told("v", [batch(4, 5, 1_000_100), batch(5, 9, 1_000_300)])
+    latencies.record_progress("v", [batch(4, 5, 1_000_100), batch(5, 9, 1_000_300)])
     ((view, waits, readable_ms),) = latencies.unseen()
     latencies.exemplify(view, waits, readable_ms, Trace("c" * 32, "b" * 16))
     named = json.loads(latencies.record(1).value or b"")["views"]["v"]["exemplars"]

@@ -222,7 +222,7 @@ def test_a_table_reads_its_key_and_what_deletes_a_row_beside_what_the_sql_reads(
     assert (view.sources["d"].read_as, table_of().sources["d"].read_as) == ("table", "table")
     query = checked(view, {"d": DEPARTURE})
     assert set(query.used["d"]) == {"origin", "flight_id", "dep_delay", "plane"}
-    assert list(query.seen["d"]) == ["origin"]
+    assert list(query.columns_read["d"]) == ["origin"]
     assert SqlView.model_validate_json(view.model_dump_json(by_alias=True)) == view
 
 

@@ -91,10 +91,10 @@ class World:
         """Swap version 1 with a and b for version 2 with a alone."""
         self.write("views.v", "a", 1, 1)
         self.write("views.v", "b", 1, 1)
-        self.ledger.tell("v", VersionOpened(1, self.definition("one")))
+        self.ledger.submit("v", VersionOpened(1, self.definition("one")))
         self.told("v", 5)
         self.apply()
-        self.ledger.tell("v", DefinitionChanged(self.definition("two"), "changed"))
+        self.ledger.submit("v", DefinitionChanged(self.definition("two"), "changed"))
         self.write("views.v.v2", "a", 2, 1)
         self.told("v@2", 5)
         self.ledger.step()
@@ -155,10 +155,10 @@ def test_a_version_beside_one_of_a_topic_made_anew_is_ready_at_the_topics_end(wo
     world.cluster.create_topic("in", partitions=1, config={}, replication_factor=1)
     world.cluster.writer().append([NewRecord("in", b"a", b"1"), NewRecord("in", b"a", b"2")])
     world.write("views.v", "a", 1, 1)
-    world.ledger.tell("v", VersionOpened(1, world.definition("one")))
+    world.ledger.submit("v", VersionOpened(1, world.definition("one")))
     world.told("v", 12)
     world.apply()
-    world.ledger.tell("v", VersionLost(1, "a topic that it reads was recreated"))
+    world.ledger.submit("v", VersionLost(1, "a topic that it reads was recreated"))
     world.write("views.v.v2", "a", 2, 1)
     states = []
     for reached in (1, 2):
@@ -178,10 +178,10 @@ def test_a_version_beside_one_in_real_time_is_ready_when_it_has_what_that_one_sh
 
     events(8)
     world.write("views.v", "a", 1, 1)
-    world.ledger.tell("v", VersionOpened(1, world.definition("one")))
+    world.ledger.submit("v", VersionOpened(1, world.definition("one")))
     world.told("v", 5, "realtime")
     world.apply()
-    world.ledger.tell("v", DefinitionChanged(world.definition("two"), "changed"))
+    world.ledger.submit("v", DefinitionChanged(world.definition("two"), "changed"))
     world.write("views.v.v2", "a", 2, 1)
     states = []
     for reached in (4, 5, 7, 8):
@@ -214,15 +214,15 @@ def test_readers_get_the_next_version_whole_and_the_former_one_back(world: World
         1,
         1,
     )
-    world.ledger.tell("v", CommandReceived("x", "rollback"))
+    world.ledger.submit("v", CommandReceived("x", "rollback"))
     world.apply()
     assert world.rows() == {"a": 1, "b": 1}
 
 
 def test_a_version_is_not_ready_before_it_has_read_what_the_served_one_has(world: World) -> None:
-    world.ledger.tell("v", VersionOpened(1, world.definition("one")))
+    world.ledger.submit("v", VersionOpened(1, world.definition("one")))
     world.told("v", 5)
-    world.ledger.tell("v", DefinitionChanged(world.definition("two"), "changed"))
+    world.ledger.submit("v", DefinitionChanged(world.definition("two"), "changed"))
     world.told("v@2", 4)
     world.ledger.step()
     assert world.ledger.state["v"].versions[1].state == "building"
@@ -254,7 +254,7 @@ def test_a_dropped_version_leaves_the_store(world: World) -> None:
     world.swapped()
     state = world.ledger.state["v"].former
     assert state is not None
-    world.ledger.tell("v", CommandReceived("x", "drop", 1))
+    world.ledger.submit("v", CommandReceived("x", "drop", 1))
     world.apply()
     assert world.store.views() == ["v@2"] and world.rows() == {"a": 2}
     assert world.store.view("v").name == "v"
@@ -267,7 +267,7 @@ def test_a_dropped_version_leaves_the_store(world: World) -> None:
 
 def test_a_store_that_begins_anew_shows_the_served_version_as_it_fills(world: World, tmp_path: Path) -> None:
     world.swapped()
-    world.ledger.tell("v", CommandReceived("x", "drop", 1))
+    world.ledger.submit("v", CommandReceived("x", "drop", 1))
     told = known_versions(Store(world.bench.store.url).progress())
     told["v"] = world.ledger.state["v"]
     fresh = Store(f"sqlite:///{tmp_path / 'fresh.db'}")
@@ -305,7 +305,7 @@ def test_subscribers_hear_reset_and_the_rows_of_the_next_version(world: World) -
                 if event.name == "synced":
                     if ("reset", None) in found:
                         break
-                    world.ledger.tell("v", CommandReceived("x", "rollback"))
+                    world.ledger.submit("v", CommandReceived("x", "rollback"))
                     world.apply()
         watching.cancel()
         return found
@@ -360,11 +360,11 @@ def test_what_cannot_be_written_has_not_happened(world: World, monkeypatch: pyte
     before = world.ledger.state["v"]
     monkeypatch.setattr(world.ledger, "writer", Broken())
     with pytest.raises(NotFound):
-        world.ledger.tell("v", CommandReceived("y", "rollback"))
+        world.ledger.submit("v", CommandReceived("y", "rollback"))
     assert world.ledger.state["v"] == before
-    assert world.ledger.tell("v", TimePassed()) == before
-    assert world.ledger.tell("v", VersionCompared(2, {})) == before
-    assert world.ledger.tell("v", VersionCaughtUp(2, Positions())) == before
+    assert world.ledger.submit("v", TimePassed()) == before
+    assert world.ledger.submit("v", VersionCompared(2, {})) == before
+    assert world.ledger.submit("v", VersionCaughtUp(2, Positions())) == before
 
 
 def test_a_sql_view_means_something_else_over_another_version_of_a_view() -> None:

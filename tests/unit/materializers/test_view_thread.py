@@ -54,8 +54,8 @@ class Stage:
 
     def await_state(self, state: str, part: str = "") -> None:
         deadline = time.monotonic() + patient(20.0)
-        while self.thread.said[0] != state or part not in (self.thread.said[1] or ""):
-            assert time.monotonic() < deadline, self.thread.said
+        while self.thread.reported[0] != state or part not in (self.thread.reported[1] or ""):
+            assert time.monotonic() < deadline, self.thread.reported
             time.sleep(0.01)
 
 
@@ -81,7 +81,7 @@ def test_a_view_that_cannot_be_planned_is_failed_retried_and_stopped(
     stage.await_state("retrying", "Kafka is away")
     assert stage.thread.alive and not stage.thread.undecided
     stage.thread.stop(patient(20.0))
-    assert not stage.thread.alive and stage.thread.said == ("stopped", None)
+    assert not stage.thread.alive and stage.thread.reported == ("stopped", None)
     assert stage.progress.states["v"].state == "stopped"
 
 

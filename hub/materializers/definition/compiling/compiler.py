@@ -175,10 +175,10 @@ class _EntityCompiler:
 
         If ``unique_by`` is null, the event's place is its identity; a tombstone then has none.
         """
-        said = f"CAST({unique} AS STRING)"
+        text = f"CAST({unique} AS STRING)"
         if not self.rules:
-            return said
-        return f"COALESCE({said}, IF(_deleted, NULL, CONCAT_WS('-', '\x00', _topic, _partition, _offset)))"
+            return text
+        return f"COALESCE({text}, IF(_deleted, NULL, CONCAT_WS('-', '\x00', _topic, _partition, _offset)))"
 
     def _written(self, tree: exp.Expr) -> str:
         """Return the tree as Spark SQL, with sums and arithmetic that give null instead of wrapping."""

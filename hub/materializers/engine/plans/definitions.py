@@ -107,10 +107,10 @@ class DefinitionChoice:
         self.trouble = None
         definition = definition_of(made, text)
         if in_place(view, self._settings):
-            self._versions.tell(self._name.view, ComputationKept(known.number, definition))
+            self._versions.submit(self._name.view, ComputationKept(known.number, definition))
             return made
         # The text may equal the definition of another version, or of this one.
-        self._versions.tell(self._name.view, DefinitionChanged(definition, "its file has changed"))
+        self._versions.submit(self._name.view, DefinitionChanged(definition, "its file has changed"))
         own = self._versions.version(self._name.view, self._name.suffix)
         return made if own is not None and own.definition.fingerprint == made.fingerprint else None
 
@@ -121,7 +121,7 @@ class DefinitionChoice:
         made = self._compiler.compile(stored, topics, rules=self.rules())
         if made.fingerprint != known.definition.fingerprint:  # written by the rules of an earlier version
             definition = definition_of(made, known.definition.text)
-            self._versions.tell(self._name.view, ComputationKept(known.number, definition))
+            self._versions.submit(self._name.view, ComputationKept(known.number, definition))
         return made
 
     def _current(
@@ -144,7 +144,7 @@ class DefinitionChoice:
             return made
         definition = definition_of(made, known.definition.text)
         changed = DefinitionChanged(definition, "what it reads has changed", by_file=False)
-        self._versions.tell(self._name.view, changed)
+        self._versions.submit(self._name.view, changed)
         return None
 
 

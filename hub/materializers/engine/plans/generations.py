@@ -139,10 +139,10 @@ class GenerationChoice:
             generation = max(self._published(), *self._folder.generations(), 0) + 1
             if version is not None:
                 kept = ComputationKept(version.number, version.definition, why)
-                versions.tell(self._name.view, kept)
+                versions.submit(self._name.view, kept)
             return generation
         if beginning == "beside":
-            versions.tell(self._name.view, VersionLost(version.number, why))
+            versions.submit(self._name.view, VersionLost(version.number, why))
             raise HubError(
                 f"{why}: it is rebuilt, and its current rows stay until then",
                 hint=f"hub view show {view.name} shows the progress",

@@ -110,7 +110,7 @@ class ViewPlanner:
         self.checkpoint = generation.checkpoint
         self._topic_ids = {topic: (ids[topic], topics[topic].partitions) for topic in read}
         if known is None:
-            versions.tell(view_name, VersionOpened(generation.number, definition_of(made, text)))
+            versions.submit(view_name, VersionOpened(generation.number, definition_of(made, text)))
         self._claim(view, topics, generation.partitions)
         ready = (
             made.inputs,

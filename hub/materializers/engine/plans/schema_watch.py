@@ -23,7 +23,7 @@ class SchemaWatch:
         self._registry = registry
         self._table = table
         self._answered = SchemaAnswers()
-        self._asked: set[int] = set()
+        self._looked_up: set[int] = set()
         self._unknown = UnknownIds()
         self._ask_again_at_s = 0.0
         self.topics: Sequence[str] = ()
@@ -32,13 +32,13 @@ class SchemaWatch:
     def extra_ids(self) -> list[int]:
         """Ids of the registry that events named, in order.
         No subject of the view's topics has to have them."""
-        return sorted(self._asked & self._answered.ids)
+        return sorted(self._looked_up & self._answered.ids)
 
     def answers(self) -> SchemaAnswers:
         """Return the answers for the plan's query. An id that is not a usable writer schema counts as unknown
         to the registry."""
         return SchemaAnswers(
-            self._answered.ids - self._asked, self._answered.until, self._unknown.ids, self._unknown.above
+            self._answered.ids - self._looked_up, self._answered.until, self._unknown.ids, self._unknown.above
         )
 
     def learn(self, schema_id: int, topic: str) -> None:
@@ -49,7 +49,7 @@ class SchemaWatch:
         log.info("view %s: planned again for schema id %d of topic %s", self._table, schema_id, topic)
         until = self._cluster.end_offsets(self.topics)  # must be read before the registry is asked
         self._answered = SchemaAnswers(self._registry.ids(), until)
-        self._asked.add(schema_id)
+        self._looked_up.add(schema_id)
         if schema_id not in self._answered.ids:
             self._unknown.refuse(schema_id, self._answered.ids, time.monotonic())
             self._ask_again_at_s = time.monotonic() + ASK_AGAIN_S
@@ -74,5 +74,5 @@ class SchemaWatch:
             sorted(found)[:20],
         )
         self._answered = SchemaAnswers(known, until)
-        self._asked |= found
+        self._looked_up |= found
         return True

@@ -68,8 +68,8 @@ class SchemaReader:
                 if of_view is not None:
                     raise self._waits(view, of_view) from None
                 raise
-            seen = self._seen(view, name, latest) if pinned is None else pinned["latest"][name]
-            found[name] = (names, writers, seen)
+            schema = self._read_schema(view, name, latest) if pinned is None else pinned["latest"][name]
+            found[name] = (names, writers, schema)
         return found
 
     def _waits(self, view: View | SqlView, other: str) -> HubError:
@@ -122,9 +122,9 @@ class SchemaReader:
                 writers[schema_id] = WriterSchema(schema_id, extra)
         return tuple(sorted(writers.values(), key=lambda writer: writer.schema_id)), latest
 
-    def _seen(self, view: View | SqlView, source: str, latest: AvroType) -> AvroType:
+    def _read_schema(self, view: View | SqlView, source: str, latest: AvroType) -> AvroType:
         try:
-            return view.all_sources[source].seen(latest)
+            return view.all_sources[source].read_schema(latest)
         except NotAnEnvelope as error:
             raise not_an_envelope(view.name, source, error) from None
 

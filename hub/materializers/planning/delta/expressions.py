@@ -159,9 +159,9 @@ def _span_us(of: exp.Expr) -> int | None:
     found = _SPAN.fullmatch(of.name) if isinstance(of, exp.Literal) and of.is_string else None
     if found is None:
         return None
-    words = found[1].lower().split()
+    parts = found[1].lower().split()
     return sum(
-        int(n) * _SPAN_US[unit.removesuffix("s")] for n, unit in zip(words[::2], words[1::2], strict=True)
+        int(n) * _SPAN_US[unit.removesuffix("s")] for n, unit in zip(parts[::2], parts[1::2], strict=True)
     )
 
 

@@ -205,7 +205,7 @@ class ProjectViews:
                 found[name] = source.declared
             elif (versions := self.topics.schemas.versions(f"{source.topic}-value")) != []:
                 try:
-                    found[name] = source.seen(of_registry(self.topics.schemas.source(versions[-1].id)))
+                    found[name] = source.read_schema(of_registry(self.topics.schemas.source(versions[-1].id)))
                 except InvalidSchema:
                     continue
                 except NotAnEnvelope as error:
