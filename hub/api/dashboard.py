@@ -169,7 +169,7 @@ def moment_of(parts: HubParts, measurers: Measurers) -> Moment:
 
 def trace_pushes(watcher: Watcher, measurers: Measurers, opened: AsyncExitStack) -> None:
     """Record the latency of pushes to subscribers, and with tracing their spans."""
-    watcher.pushed, watcher.told = measurers.latency.pushed, measurers.latency.record_progress
+    watcher.pushed, watcher.covered = measurers.latency.pushed, measurers.latency.record_progress
     known = spans()
     if known is not None:
         traces = PushTraces(known, lambda: measurers.collector.records)

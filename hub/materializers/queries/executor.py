@@ -173,9 +173,9 @@ class QueryExecutor:
                 self._store.catalog.definition(connection, name)
                 for name in self._store.catalog.view_names(connection)
             ]
-        return [(self._seen(view_relation(each)), each.indexes) for each in found]
+        return [(self._visible(view_relation(each)), each.indexes) for each in found]
 
-    def _seen(self, relation: QueryRelation) -> QueryRelation:
+    def _visible(self, relation: QueryRelation) -> QueryRelation:
         """Return a view's columns as the caller's queries have them; as declared where that is not known."""
         if not reads_view(relation.name):
             return relation
@@ -341,21 +341,21 @@ class QueryExecutor:
             yield
         except (DBAPIError, psycopg.Error) as error:
             theirs = error.orig if isinstance(error, DBAPIError) else error
-            said = str(theirs).split("\n")[0]
+            message = str(theirs).split("\n")[0]
             state = str(getattr(theirs, "sqlstate", None) or "")
             if running is not None and (state == "57014" or running.over):
                 raise running.ended() from None
             # 22: data, 42: the statement, 53/54: a limit of Postgres
             if running is not None and state[:2] in ("22", "42", "53", "54", "21"):
-                raise refusal(running, said) from None
-            raise self._away(said) from error
+                raise refusal(running, message) from None
+            raise self._away(message) from error
         except SQLAlchemyError as error:
             raise self._away(str(error).split("\n")[0]) from error
 
-    def _away(self, said: str) -> PeerError:
+    def _away(self, message: str) -> PeerError:
         named = self._store.engine.url.render_as_string(hide_password=True)
         return PeerError(
-            f'store "{named}": {said}',
+            f'store "{named}": {message}',
             hint="is the database there and is there room on its disk?",
             code="HUB-3040",
         )

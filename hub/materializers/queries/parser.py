@@ -208,10 +208,10 @@ def statements(text: str) -> list[str]:
         if token.token_type == TokenType.SEMICOLON:
             found.append(text[start : token.start])
             start = token.end + 1
-    return [each.strip() for each in (*found, text[start:]) if _says_something(each)]
+    return [each.strip() for each in (*found, text[start:]) if _has_tokens(each)]
 
 
-def _says_something(text: str) -> bool:
+def _has_tokens(text: str) -> bool:
     return bool(text.strip()) and bool(sqlglot.tokenize(text, dialect=_DIALECT))
 
 
@@ -243,12 +243,12 @@ def without_literals(text: str, tokens: Sequence[Token] = ()) -> str:
         tokens = tokens or tokens_of(text[:MOST_CHARACTERS])
     except SqlError:
         return "?"
-    words = []
+    pieces = []
     for token in tokens:
         quoted = token.token_type == TokenType.IDENTIFIER
         hidden = token.token_type in _LITERALS or (quoted and not _NAME_SHOWN.fullmatch(token.text))
-        words.append("?" if hidden else text[token.start : token.end + 1])
-    return " ".join(words)
+        pieces.append("?" if hidden else text[token.start : token.end + 1])
+    return " ".join(pieces)
 
 
 def _check(text: str, tokens: list[Token]) -> None:
@@ -322,16 +322,16 @@ def _within_limits(text: str, tree: exp.Expr) -> None:
 
 
 def _not_understood(text: str, error: ParseError) -> SqlError:
-    told = error.errors[0] if error.errors else {}
-    said = str(told.get("description") or error).split(" for <class")[0].split("\n")[0][:200]
-    word = str(told.get("highlight") or "")
-    said = said.replace("Invalid expression / Unexpected token", "this is not expected here")
-    line, column = told.get("line"), told.get("col")
+    details = error.errors[0] if error.errors else {}
+    message = str(details.get("description") or error).split(" for <class")[0].split("\n")[0][:200]
+    word = str(details.get("highlight") or "")
+    message = message.replace("Invalid expression / Unexpected token", "this is not expected here")
+    line, column = details.get("line"), details.get("col")
     if not isinstance(line, int) or not isinstance(column, int):
-        return SqlError(f"the statement is not understood: {said}", code="HUB-1442")
+        return SqlError(f"the statement is not understood: {message}", code="HUB-1442")
     begin = 0
     for _ in range(line - 1):
         begin = text.find("\n", begin) + 1
     end = begin + column - 1  # the parser's column is the end of the word
-    shown = f'"{word}": {said}' if word else said
+    shown = f'"{word}": {message}' if word else message
     return error_at(text, shown, max(begin, end - len(word) + 1), end, code="HUB-1442")

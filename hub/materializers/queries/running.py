@@ -146,15 +146,15 @@ def whole_number(value: Any) -> int:
     return int(value)
 
 
-def refusal(running: RunningQuery, said: str) -> SqlError:
-    if running.over or "interrupted" in said:
+def refusal(running: RunningQuery, message: str) -> SqlError:
+    if running.over or "interrupted" in message:
         return running.ended()
-    if "too big" in said:
+    if "too big" in message:
         return _too_large("value")
-    if "a row of" in said:
+    if "a row of" in message:
         return _too_large("row")
-    if "user-defined function" in said:
+    if "user-defined function" in message:
         return SqlError("the search text is too long", hint=LONGEST, code="HUB-1448")
     return SqlError(
-        f"the database refuses: {said[:300]}", hint="the message is the database's own", code="HUB-1450"
+        f"the database refuses: {message[:300]}", hint="the message is the database's own", code="HUB-1450"
     )

@@ -132,8 +132,8 @@ def _parsed(sql: str, where: str) -> exp.Query:
     except SqlglotError as error:
         first = (error.errors or [{}])[0] if isinstance(error, ParseError) else {}
         place = f"{where}:{first['line']}:{first['col']}" if first.get("line") else where
-        said = str(first.get("description") or error).splitlines()[0]
-        raise _wrong(f"no SQL: {said[:200]}", "one SELECT, as DuckDB has it", place) from None
+        message = str(first.get("description") or error).splitlines()[0]
+        raise _wrong(f"no SQL: {message[:200]}", "one SELECT, as DuckDB has it", place) from None
     except RecursionError:
         raise _wrong("nested too deep", "make the query simpler", where) from None
     trees = [each for each in trees if not isinstance(each, exp.Semicolon)]
@@ -268,10 +268,10 @@ def _mentioned(
     them.
     """
     every = tree.find(exp.Star) is not None
-    words = {part.name.lower() for column in tree.find_all(exp.Column) for part in column.parts}
+    names = {part.name.lower() for column in tree.find_all(exp.Column) for part in column.parts}
     for table in named.values():
         for column in tables.get(table, ()):
-            if every or column.lower() in words:
+            if every or column.lower() in names:
                 yield table, (column,)
 
 
@@ -335,8 +335,8 @@ def _broken_columns(view: View, topic: str, breaks: ColumnBreak, version: int) -
                 continue
             for path in sorted(paths):
                 for inner, what in breaks.of(path):
-                    said = f"needs {'.'.join((source, *inner))}, which version {version} {what}"
-                    found.setdefault(column, []).append(said)
+                    message = f"needs {'.'.join((source, *inner))}, which version {version} {what}"
+                    found.setdefault(column, []).append(message)
     return found
 
 

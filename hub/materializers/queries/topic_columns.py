@@ -84,8 +84,8 @@ def _avro_kind(node: AvroNode) -> str:
 
 
 def _json_kind(schema: Any) -> str:
-    said = schema.get("type") if isinstance(schema, dict) else None
-    types = [each for each in (said if isinstance(said, list) else [said]) if each != "null"]
+    declared = schema.get("type") if isinstance(schema, dict) else None
+    types = [each for each in (declared if isinstance(declared, list) else [declared]) if each != "null"]
     return _JSON_KINDS.get(str(types[0]), "json") if len(types) == 1 else "json"
 
 

@@ -246,14 +246,14 @@ class TopicTables:
             )
         names = [*table.columns, *table.hidden]
         kinds = wanted_kinds(table, wanted)
-        seen: dict[int, bool] = {}
+        visible: dict[int, bool] = {}
 
         def row_of(record: Record) -> list[Any] | None:
             if record.unread is not None:
                 return None
             try:
-                value = self._value(record.value, table.read_as, seen)
-                whole = self._value(record.value, None, seen) if VALUE in kinds else None
+                value = self._value(record.value, table.read_as, visible)
+                whole = self._value(record.value, None, visible) if VALUE in kinds else None
                 if not table.shape.admits(value):
                     return []
                 return cells_of(table, kinds, names, record, value, whole)
@@ -269,10 +269,10 @@ class TopicTables:
         found = {}
         for tp, end in ends:
             most = MOST_EVENTS if first is not None else min(last, MOST_EVENTS)
-            asked = begins.get(tp) if first is None else first.get(tp, end)
-            start = max(begins.get(tp), asked, end - most)
+            first_wanted = begins.get(tp) if first is None else first.get(tp, end)
+            start = max(begins.get(tp), first_wanted, end - most)
             found[tp] = ScannedRange(
-                tp.topic, tp.partition, start, end, before=start > max(asked, begins.get(tp))
+                tp.topic, tp.partition, start, end, before=start > max(first_wanted, begins.get(tp))
             )
         return found
 
@@ -306,10 +306,10 @@ class TopicTables:
         finally:
             reader.close()
 
-    def _value(self, value: bytes | None, read_as: int | None, seen: dict[int, bool]) -> Any:
+    def _value(self, value: bytes | None, read_as: int | None, visible: dict[int, bool]) -> Any:
         """Decode the event with this reader schema; None: as it was written.
 
-        ``seen``: whether the caller may see a schema, by id, checked once per read. Raises NotFound for a
+        ``visible``: whether the caller may see a schema, by id, checked once per read. Raises NotFound for a
         schema that is hidden from the caller, as for a missing one.
         """
         if value is None:
@@ -318,9 +318,9 @@ class TopicTables:
             schema_id, _ = unframe(value)
         except Undecodable:
             return orjson.loads(value)
-        if schema_id not in seen:
-            seen[schema_id] = sees_schema(lambda: self.schemas.subjects_of(schema_id))
-        if not seen[schema_id]:
+        if schema_id not in visible:
+            visible[schema_id] = sees_schema(lambda: self.schemas.subjects_of(schema_id))
+        if not visible[schema_id]:
             raise NotFound(f"schema {schema_id} does not exist")
         decode = self._decoders.get((schema_id, read_as))
         if decode is None:

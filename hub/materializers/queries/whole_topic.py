@@ -66,7 +66,7 @@ class ArchivedTopic(Protocol):
     def dead_letters(self) -> int: ...
 
     def read(
-        self, kinds: Mapping[str, str], names: Collection[str] | None, asked: WholeRead
+        self, kinds: Mapping[str, str], names: Collection[str] | None, request: WholeRead
     ) -> Iterator[Sequence[ArchivedRecord]]:
         """Yield the records that may be asked, some at a time. ``kinds``: of the table's columns; ``names``:
         the columns that are needed; None: all. Raises PeerError.

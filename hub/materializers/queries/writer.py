@@ -113,8 +113,8 @@ class SqlWriter:
 
     def only(self, node: Node, *names: str) -> None:
         """Refuse the node when it has arguments other than these."""
-        for name, said in node.args.items():
-            if said not in (None, False, "", []) and name not in names:
+        for name, argument in node.args.items():
+            if argument not in (None, False, "", []) and name not in names:
                 word = name.rstrip("_").upper().replace("_", " ")
                 raise self.fail(f"{type(node).__name__.upper()}: {word} is not supported", node)
 

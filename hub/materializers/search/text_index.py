@@ -60,14 +60,14 @@ class TextIndex:
 
 def _within_limits(words: list[str], size: int) -> tuple[list[str], int]:
     """Return the words with a GAP for each that exceeds a limit, and the bytes that are left."""
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     kept: list[str] = []
     for word in words:
-        seen[word] += 1
+        counts[word] += 1
         size -= len(word.encode())
         if size < 0:
             return kept, 0
-        kept.append(word if seen[word] <= MOST_PLACES else GAP)
+        kept.append(word if counts[word] <= MOST_PLACES else GAP)
     return kept, size
 
 

@@ -43,7 +43,7 @@ _MOST_KEYS, _AT_ONCE = 128, 2
 
 
 # A requested key, and the future for its answer.
-_Asked = tuple[str, asyncio.Future[Found | None]]
+_KeyRequest = tuple[str, asyncio.Future[Found | None]]
 
 
 class FastReads:
@@ -86,23 +86,23 @@ class _BatchedReads:
     def __init__(self, reads: PostgresReads) -> None:
         self._reads = reads
         self._under_way: dict[str, set[asyncio.Task[None]]] = {}
-        self._waiting: dict[str, list[_Asked]] = {}
+        self._waiting: dict[str, list[_KeyRequest]] = {}
 
     def find(self, view: str, key: str) -> asyncio.Future[Found | None]:
-        asked = key, asyncio.get_running_loop().create_future()
+        request = key, asyncio.get_running_loop().create_future()
         if view in self._waiting:  # it is taken with them
-            self._waiting[view].append(asked)
-            return asked[1]
-        self._waiting[view] = [asked]
+            self._waiting[view].append(request)
+            return request[1]
+        self._waiting[view] = [request]
         reading = self._under_way.setdefault(view, set())
         if len(reading) < _AT_ONCE:
             reading.add(asyncio.get_running_loop().create_task(self._read(view)))
-        return asked[1]
+        return request[1]
 
     async def close(self) -> None:
         """Answer requests that are not queried yet with None; finish running queries."""
-        for asked in self._waiting.values():
-            _settle(asked, None)
+        for requests in self._waiting.values():
+            _settle(requests, None)
         self._waiting.clear()
         tasks = [each for view in self._under_way.values() for each in view]
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -111,14 +111,14 @@ class _BatchedReads:
     async def _read(self, view: str) -> None:
         """Run queries one after another while requests wait."""
         try:
-            while asked := self._waiting.pop(view, None):
-                if len(asked) > _MOST_KEYS:
-                    self._waiting[view] = asked[_MOST_KEYS:]
-                    asked = asked[:_MOST_KEYS]
+            while requests := self._waiting.pop(view, None):
+                if len(requests) > _MOST_KEYS:
+                    self._waiting[view] = requests[_MOST_KEYS:]
+                    requests = requests[:_MOST_KEYS]
                 try:
-                    _settle(asked, await self._reads.find(view, [key for key, _ in asked]))
+                    _settle(requests, await self._reads.find(view, [key for key, _ in requests]))
                 except Exception as error:  # noqa: BLE001 - whatever it is, it is theirs and nobody's after them
-                    _settle(asked, None, error)
+                    _settle(requests, None, error)
         finally:
             self._under_way[view].discard(cast("asyncio.Task[None]", asyncio.current_task()))
             if not self._under_way[view]:
@@ -126,11 +126,11 @@ class _BatchedReads:
 
 
 def _settle(
-    asked: Sequence[_Asked], found: Sequence[Found] | None, error: BaseException | None = None
+    requests: Sequence[_KeyRequest], found: Sequence[Found] | None, error: BaseException | None = None
 ) -> None:
     """Resolve the futures. ``found`` None: no answer for any of them."""
-    answers: Sequence[Found | None] = [None] * len(asked) if found is None else found
-    for (_, answer), each in zip(asked, answers, strict=True):
+    answers: Sequence[Found | None] = [None] * len(requests) if found is None else found
+    for (_, answer), each in zip(requests, answers, strict=True):
         if answer.done():
             continue  # the caller has disconnected
         if error is not None:
@@ -148,9 +148,9 @@ class FastPath:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         caller = CALLER.get()
         # What is masked takes a decision with its reasons: the route makes it.
-        asked = None if caller is not None and caller.is_masked else parse_request(scope)
-        found = None if asked is None else await self.reads.find(*asked[:2])
-        if asked is None or found is None or not _answers(found, asked[2]):
+        parsed = None if caller is not None and caller.is_masked else parse_request(scope)
+        found = None if parsed is None else await self.reads.find(*parsed[:2])
+        if parsed is None or found is None or not _answers(found, parsed[2]):
             await self.app(scope, receive, send)
             return
         row, covered = found

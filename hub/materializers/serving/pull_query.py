@@ -152,8 +152,8 @@ def order_of(
 
 def cursor_of(order: Sequence[Order], values: Sequence[Any]) -> str:
     """Return an opaque cursor for the place where a page ended."""
-    told = json.dumps([",".join(map(str, order)), list(values)], separators=(",", ":"))
-    return base64.urlsafe_b64encode(told.encode()).decode().rstrip("=")
+    text = json.dumps([",".join(map(str, order)), list(values)], separators=(",", ":"))
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
 def parse_cursor(view: str, text: str | None, order: Sequence[Order]) -> tuple[Any, ...] | None:
@@ -163,11 +163,11 @@ def parse_cursor(view: str, text: str | None, order: Sequence[Order]) -> tuple[A
     if text is None:
         return None
     try:
-        told, values = json.loads(base64.urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4)))
+        stored_order, values = json.loads(base64.urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4)))
     except (ValueError, TypeError):
-        told, values = None, ()
+        stored_order, values = None, ()
     plain = isinstance(values, list) and all(isinstance(each, _PLAIN) for each in values)
-    if told != ",".join(map(str, order)) or not plain or len(values) != len(order):
+    if stored_order != ",".join(map(str, order)) or not plain or len(values) != len(order):
         raise CallerError(
             f'view "{view}": the cursor "{text[:40]}" is none of this order',
             hint="pass `next` of the page before, with the same order",

@@ -111,12 +111,12 @@ class _Routes:
 
     def views(self) -> Response:
         """List every view with its state, rows, freshness and sources."""
-        told = self.newest(self.store.progress())
+        records = self.newest(self.store.progress())
         return _json(
             {
                 "views": [
-                    describe(self.counts, name, told)
-                    for name in known_views(self.store, told)
+                    describe(self.counts, name, records)
+                    for name in known_views(self.store, records)
                     if sees_view(name)
                 ]
             }
@@ -125,8 +125,8 @@ class _Routes:
     def audits(self) -> Response:
         """Show for every view and store whether its rows are the fold of its changelog, differences first.
         Differing keys are shown only to callers who may read the view."""
-        told = self.newest(self.store.progress())
-        return _json({"views": rows_of(told, epoch_ms(), sees_view, shows_keys)})
+        records = self.newest(self.store.progress())
+        return _json({"views": rows_of(records, epoch_ms(), sees_view, shows_keys)})
 
     async def rows(
         self,

@@ -131,5 +131,5 @@ class SubscriptionRequest:
         """
         if not self.filters and not self.rows:
             return ""
-        told = sorted(repr(each) for each in self.conditions()) + [self.own] * bool(self.rows)
-        return hashlib.sha256("\n".join(told).encode()).hexdigest()[:8]
+        parts = sorted(repr(each) for each in self.conditions()) + [self.own] * bool(self.rows)
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:8]

@@ -109,7 +109,7 @@ async def over_websocket(socket: WebSocket, events: AsyncGenerator[SubscriptionE
                 break
         group.cancel_scope.cancel()
 
-    async def tell() -> None:
+    async def send_error() -> None:
         async with aclosing(events):
             last: SubscriptionEvent | None = None
             async for event in events:
@@ -127,7 +127,7 @@ async def over_websocket(socket: WebSocket, events: AsyncGenerator[SubscriptionE
     async with anyio.create_task_group() as group:
         group.start_soon(listen)
         with suppress(WebSocketDisconnect):
-            await tell()
+            await send_error()
         group.cancel_scope.cancel()
 
 

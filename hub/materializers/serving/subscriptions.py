@@ -176,7 +176,7 @@ class _Subscriber:
         """Yield the changes since the subscriber's positions, and signs of life when there are none."""
         wanted = self.wanted
         pace = ReaderPace(counts=all(each.column != KEY for each in wanted.filters))
-        told_at, covered, unmarked = time.monotonic(), Positions(), False
+        sent_at, covered, unmarked = time.monotonic(), Positions(), False
         while True:
             generation = self.watcher.generation
             await require_same(wanted.view, wanted.shape, wanted.look)
@@ -197,19 +197,19 @@ class _Subscriber:
                 self.sent(row, began_ns)
             pace.took_s = time.monotonic() - begun_at
             if rows:
-                told_at, unmarked = time.monotonic(), False
+                sent_at, unmarked = time.monotonic(), False
             if len(look.rows) == PAGE:
                 continue  # more rows follow, and nothing is covered before they are sent
             self.caught_up(look.sources)
             if wanted.covered and look.sources != covered:
                 covered = look.sources
                 yield SubscriptionEvent("covered", self.place(), {"positions": str(covered)})
-                told_at, unmarked = time.monotonic(), False
+                sent_at, unmarked = time.monotonic(), False
             # By the clock: changes of other views or other rows wake this task without anything to send.
-            left_s = told_at + _HEARTBEAT_S - time.monotonic()
+            left_s = sent_at + _HEARTBEAT_S - time.monotonic()
             if left_s <= 0:
                 yield SubscriptionEvent("alive", self.place() if unmarked else None, {})
-                told_at, unmarked = time.monotonic(), False
+                sent_at, unmarked = time.monotonic(), False
             else:
                 await self.watcher.wait(generation, left_s)
 
@@ -230,7 +230,7 @@ class _Subscriber:
         # Rows are in the store before their progress, so rows sent since then are of this stretch or an
         # earlier one.
         if self.nameless:
-            self.watcher.told(self.wanted.view, self.number, self.reached, sources)
+            self.watcher.covered(self.wanted.view, self.number, self.reached, sources)
         self.reached, self.nameless = sources, False
 
 

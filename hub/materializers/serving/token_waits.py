@@ -98,7 +98,7 @@ async def topics_of(store: Store, view: str) -> frozenset[str]:
     """Return the topics that the view reads, as reported: those of its last batch, and the patterns of its
     file.
     """
-    told = await anyio.to_thread.run_sync(store.progress)
-    progress: Mapping[str, Any] = told.get(f"progress:{view}", {})
-    state: Mapping[str, Any] = told.get(f"state:{view}", {})
+    records = await anyio.to_thread.run_sync(store.progress)
+    progress: Mapping[str, Any] = records.get(f"progress:{view}", {})
+    state: Mapping[str, Any] = records.get(f"state:{view}", {})
     return frozenset({*progress.get("sources", {}), *state.get("sources", {}).values()})

@@ -46,7 +46,9 @@ class Watcher:
     pushed: Callable[[str, Mapping[str, Any] | None], None] = lambda _view, _sources: None
     # Called for changes whose rows name no events: the view, the subscriber, and the source positions before
     # and after them.
-    told: Callable[[str, int, Positions, Positions], None] = lambda _view, _subscriber, _before, _after: None
+    covered: Callable[[str, int, Positions, Positions], None] = lambda _view, _subscriber, _before, _after: (
+        None
+    )
     # With tracing: called for each change with its row, and the start of its sending (epoch ns).
     sent: Callable[[str, RowVersion, int], None] | None = None
     numbers: Iterator[int] = field(default_factory=itertools.count)
@@ -93,16 +95,16 @@ class Watcher:
 
         A query is shared only until the next change is seen, because it may have missed that change.
         """
-        asked = (self.generation, view, str(since), repr(conditions), incarnation)
-        if asked not in self._asking:
+        question = (self.generation, view, str(since), repr(conditions), incarnation)
+        if question not in self._asking:
             ask = partial(self.store.feed.changes, view, since, PAGE, conditions, incarnation)
             # A task of its own: the subscriber that started it may leave.
-            asking = self._asking[asked] = asyncio.ensure_future(anyio.to_thread.run_sync(ask))
-            asking.add_done_callback(lambda done: self._answered(asked, done))
-        return await asyncio.shield(self._asking[asked])
+            asking = self._asking[question] = asyncio.ensure_future(anyio.to_thread.run_sync(ask))
+            asking.add_done_callback(lambda done: self._answered(question, done))
+        return await asyncio.shield(self._asking[question])
 
-    def _answered(self, asked: Hashable, done: asyncio.Future[ChangedRows]) -> None:
-        del self._asking[asked]
+    def _answered(self, question: Hashable, done: asyncio.Future[ChangedRows]) -> None:
+        del self._asking[question]
         if not done.cancelled():
             done.exception()  # every waiting caller gets the error; without any, nobody needs it
 

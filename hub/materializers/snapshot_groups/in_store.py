@@ -45,9 +45,9 @@ class CommonSnapshot:
         return self.name is not None and self.why is None
 
 
-def label_of(told: Mapping[str, Any], table: str) -> str | None:
+def label_of(records: Mapping[str, Any], table: str) -> str | None:
     """Return the group of a version, as its engine reported it."""
-    label = (told.get(f"state:{table}") or {}).get("cut")
+    label = (records.get(f"state:{table}") or {}).get("cut")
     return label if isinstance(label, str) else None
 
 
@@ -56,14 +56,14 @@ def keys_of(labels: Iterable[str | None]) -> list[str]:
     return [f"{kind}{label}" for label in dict.fromkeys(labels) if label is not None for kind in (CUT, GROUP)]
 
 
-def common_snapshot(members: Mapping[str, StoredMember], told: Mapping[str, Any]) -> CommonSnapshot:
+def common_snapshot(members: Mapping[str, StoredMember], records: Mapping[str, Any]) -> CommonSnapshot:
     """Return the common snapshot of ``members`` (by view), from the store's records by key.
 
-    ``told``: records ``state:<table>``, ``cut:<name>``, ``group:<name>``.
+    ``records``: records ``state:<table>``, ``cut:<name>``, ``group:<name>``.
     """
     if not members:
         return CommonSnapshot(None, why="no view is read")
-    labels = {view: label_of(told, each.table) for view, each in members.items()}
+    labels = {view: label_of(records, each.table) for view, each in members.items()}
     for view, label in labels.items():
         if label is None:
             return CommonSnapshot(None, why=f'view "{view}" is of no group: its file does not say `cut`')
@@ -71,15 +71,15 @@ def common_snapshot(members: Mapping[str, StoredMember], told: Mapping[str, Any]
     if len(names) > 1:
         return CommonSnapshot(None, why=f"they are of different groups: {', '.join(names)}")
     (name,) = names
-    mark: Mapping[str, Any] = told.get(f"{CUT}{name}") or {}
-    note: Mapping[str, Any] = told.get(f"{GROUP}{name}") or {}
+    mark: Mapping[str, Any] = records.get(f"{CUT}{name}") or {}
+    note: Mapping[str, Any] = records.get(f"{GROUP}{name}") or {}
     views = tuple(sorted({*mark.get("views", ()), *note.get("views", ())}))
     engine = note.get("why") if note.get("state") != "together" else None
     if mark.get("state") != "together":
-        said = "has been at no cut yet" if not mark else "is not together in this store"
+        state = "has been at no cut yet" if not mark else "is not together in this store"
         detail = "; ".join(each for each in (mark.get("why"), engine) if each) or None
         return CommonSnapshot(
-            name, why=f'group "{name}" {said}', detail=detail, views=views, since_ms=mark.get("since_ms")
+            name, why=f'group "{name}" {state}', detail=detail, views=views, since_ms=mark.get("since_ms")
         )
     try:
         cut = group_snapshot_of(mark)
@@ -88,6 +88,6 @@ def common_snapshot(members: Mapping[str, StoredMember], told: Mapping[str, Any]
     for view, each in members.items():
         place = cut.views.get(each.table)
         if place is None or place.changelog != each.changelog:
-            said = f'the rows of view "{view}" are not at the cut of group "{name}"'
-            return CommonSnapshot(name, why=said, detail=engine, views=views)
+            state = f'the rows of view "{view}" are not at the cut of group "{name}"'
+            return CommonSnapshot(name, why=state, detail=engine, views=views)
     return CommonSnapshot(name, joined(cut.sources(each.table) for each in members.values()), views=views)

@@ -92,32 +92,32 @@ def of_logs(checkpoint: Path, *, delta: bool = False) -> str | None:
     return None
 
 
-def corruption_of_message(said: str, checkpoint: Path | None = None) -> str | None:
+def corruption_of_message(message: str, checkpoint: Path | None = None) -> str | None:
     """Return the line of a query's error that reports corrupt state; None if the error is about something
     else.
 
     ``checkpoint``: the query's checkpoint folder. A file within it that cannot be read is its state.
     """
-    if _OUTAGE.search(said):
+    if _OUTAGE.search(message):
         return None
-    named = _NAMED.search(said)
+    named = _NAMED.search(message)
     if named is not None:
-        return _line_of(said, named.start())
-    odd = _NOT_AS_WRITTEN.search(said)
-    within = checkpoint is not None and str(checkpoint) in said
-    if odd is None or not (within or _STATE.search(said)):
+        return _line_of(message, named.start())
+    odd = _NOT_AS_WRITTEN.search(message)
+    within = checkpoint is not None and str(checkpoint) in message
+    if odd is None or not (within or _STATE.search(message)):
         return None
-    return _line_of(said, odd.start())
+    return _line_of(message, odd.start())
 
 
-def of_duckdb(said: str) -> bool:
+def of_duckdb(message: str) -> bool:
     """Return True if DuckDB's message means that its file is corrupt."""
-    return _OUTAGE.search(said) is None and _DUCKDB.search(said) is not None
+    return _OUTAGE.search(message) is None and _DUCKDB.search(message) is not None
 
 
-def is_outage(said: str) -> bool:
+def is_outage(message: str) -> bool:
     """Return True if an error is about a transient problem."""
-    return _OUTAGE.search(said) is not None
+    return _OUTAGE.search(message) is not None
 
 
 def aside_of(checkpoints: Path, view: str) -> Path:
@@ -246,8 +246,8 @@ def _object(line: str) -> Mapping[str, Any]:
     return found
 
 
-def _line_of(said: str, at: int) -> str:
+def _line_of(message: str, at: int) -> str:
     """Return the line of a text that contains position ``at``, without Java's exception class in front."""
-    begin, end = said.rfind("\n", 0, at) + 1, said.find("\n", at)
-    line = said[begin : end if end >= 0 else len(said)].strip()
+    begin, end = message.rfind("\n", 0, at) + 1, message.find("\n", at)
+    line = message[begin : end if end >= 0 else len(message)].strip()
     return _CLASS.sub("", line)[:300]

@@ -193,11 +193,15 @@ class DeltaQuery:
             reached = Positions.parse(self.run.state.committed()[2])
             below = {}
             for table in self.run.plan.tables:
-                told = live.get(self.plan.view.sources[table.name].view or "")
-                if not table.versioned or told is None or told.generation <= self.expired.get(table.name, 0):
+                reported = live.get(self.plan.view.sources[table.name].view or "")
+                if (
+                    not table.versioned
+                    or reported is None
+                    or reported.generation <= self.expired.get(table.name, 0)
+                ):
                     continue
-                if reached.covers(told.changelog):
-                    below[table.name] = told.generation << GENERATION_SHIFT
+                if reached.covers(reported.changelog):
+                    below[table.name] = reported.generation << GENERATION_SHIFT
             if any(self.run.has_below(name, version) for name, version in below.items()):
                 self._settle(below)
             self.expired |= {name: version >> GENERATION_SHIFT for name, version in below.items()}

@@ -94,8 +94,8 @@ def _through_proxy(settings: Settings) -> dict[str, str]:
 def _reaching(settings: Settings) -> dict[str, str]:
     connection = own_connection(settings)
     security = java_client(connection, here=_is_here(settings))
-    said = {"bootstrap.servers": ",".join(connection.bootstrap), **_RECOVERY, **security}
-    return {f"kafka.{name}": value for name, value in said.items()}
+    options = {"bootstrap.servers": ",".join(connection.bootstrap), **_RECOVERY, **security}
+    return {f"kafka.{name}": value for name, value in options.items()}
 
 
 def stream(

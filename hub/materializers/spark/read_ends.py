@@ -100,8 +100,8 @@ def _last_end(checkpoint: Path) -> Positions:
     return joined(positions_of(line) for line in lines if line.startswith("{"))
 
 
-def _another_spark(said: object) -> PeerError:
-    first = str(said).strip().split("\n")[0][:200]
+def _another_spark(error: object) -> PeerError:
+    first = str(error).strip().split("\n")[0][:200]
     return PeerError(
         f"this Spark does not accept an end for a running query: {first}",
         hint="views with `cut` run on their own then; run them with the Spark that the hub was locked with",

@@ -140,8 +140,8 @@ def await_executor(session: SparkSession, settings: Settings) -> None:
 
 def java_message(error: Py4JError) -> str:
     """Return Java's own message. The first line of the error only names the call."""
-    said = str(error).splitlines()
-    return next((line.removeprefix(": ") for line in said if line.startswith(": ")), said[0])
+    lines = str(error).splitlines()
+    return next((line.removeprefix(": ") for line in lines if line.startswith(": ")), lines[0])
 
 
 def _is_address(host: str) -> bool:

@@ -218,9 +218,9 @@ def _register_sources(
 
 
 def refused(view: SqlView, error: PySparkException) -> ConfigError:
-    said = str(error).strip().split("\n")[0]
+    message = str(error).strip().split("\n")[0]
     return ConfigError(
-        f'view "{view.name}": Spark refuses the SQL: {said[:500]}',
+        f'view "{view.name}": Spark refuses the SQL: {message[:500]}',
         hint="it is Spark SQL over the sources' columns; `hub view explain` shows its interpretation",
         code="HUB-2105",
     )
@@ -278,8 +278,10 @@ def swept(checkpoint: Path) -> Swept:
 
 def quiet_batches(query: StreamingQuery) -> set[int]:
     """Return the batches that Spark reports as run with every event accepted."""
-    told = [each for each in query.recentProgress if executed(each["durationMs"])]
-    return {each["batchId"] for each in told} - {each["batchId"] for each in told if not _took_all(each)}
+    reports = [each for each in query.recentProgress if executed(each["durationMs"])]
+    return {each["batchId"] for each in reports} - {
+        each["batchId"] for each in reports if not _took_all(each)
+    }
 
 
 def _took_all(progress: Any) -> bool:

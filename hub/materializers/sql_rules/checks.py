@@ -101,8 +101,8 @@ def _nested_aggregate(node: exp.Expr) -> SqlProblem | None:
     at = node.parent
     while at is not None and not isinstance(at, exp.Query | exp.Lambda):
         if is_aggregate(at) and not isinstance(_around(at).parent, exp.Window):
-            said = f"`{at.sql('spark')[:60]}` aggregates an aggregate"
-            return SqlProblem(said, "compute the inner one in a subquery, or in a view of its own", at)
+            message = f"`{at.sql('spark')[:60]}` aggregates an aggregate"
+            return SqlProblem(message, "compute the inner one in a subquery, or in a view of its own", at)
         at = at.parent
     return None
 

@@ -85,10 +85,10 @@ class NondeterministicPart:
 def refused(tokens: Sequence[Token], tree: exp.Expr) -> NondeterministicPart | None:
     """Return the first part of a SQL text (tokens and tree) that a view cannot have; None if there
     is none."""
-    return next(_words(tokens, tree), None) or next(_calls(tree), None)
+    return next(_constants(tokens, tree), None) or next(_calls(tree), None)
 
 
-def _words(tokens: Sequence[Token], tree: exp.Expr) -> Iterator[NondeterministicPart]:
+def _constants(tokens: Sequence[Token], tree: exp.Expr) -> Iterator[NondeterministicPart]:
     for n, token in enumerate(tokens):
         name = token.text.lower()
         if name not in _REFUSED or token.token_type == TokenType.STRING:

@@ -46,13 +46,13 @@ def unsupported(tokens: Sequence[Token], *, view: bool) -> UnsupportedConstruct 
 
 
 def _found(tokens: Sequence[Token], view: bool) -> Iterator[UnsupportedConstruct]:
-    words = [
+    keywords = [
         "" if each.token_type in (TokenType.STRING, TokenType.IDENTIFIER) else each.text.upper()
         for each in tokens
     ]
-    words += ["", ""]
+    keywords += ["", ""]
     for at, token in enumerate(tokens):
-        word, second, third = words[at : at + 3]
+        word, second, third = keywords[at : at + 3]
         if word == "MATCH_RECOGNIZE" and second == "(":
             yield _construct(word, token, view)
         elif word == "ASOF" and (second == "JOIN" or third == "JOIN"):

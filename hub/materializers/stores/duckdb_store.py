@@ -298,14 +298,14 @@ class DuckStore:
                 f'store "{self.path}" refuses: {error}', hint="the message is Arrow's own"
             ) from error
         except duckdb.Error as error:
-            said = str(error).split("\n")[0]
+            message = str(error).split("\n")[0]
             if isinstance(error, duckdb.DataError | duckdb.IntegrityError | duckdb.ProgrammingError):
                 raise StoreRefused(
-                    f'store "{self.path}" refuses: {said}', hint="the message is DuckDB's own"
+                    f'store "{self.path}" refuses: {message}', hint="the message is DuckDB's own"
                 ) from error
-            held = "lock" in said
+            held = "lock" in message
             raise PeerError(
-                f'store "{self.path}": {said}',
+                f'store "{self.path}": {message}',
                 hint="close the process that it names: DuckDB lets one process write or several read"
                 if held
                 else "is the file there, and room on its disk?",

@@ -105,11 +105,11 @@ class PreparedStatements:
         if rows[0][:MARKS] != statement.mark:
             self.forget(view)
             return None
-        told: str = rows[0][MARKS] or ""
+        marks: str = rows[0][MARKS] or ""
         known = self._covered.get(view)
-        if known is None or known[0] != told:
-            positions = Positions.parse(told)
-            known = self._covered[view] = (told, ViewCoverage(positions, str(positions)))
+        if known is None or known[0] != marks:
+            positions = Positions.parse(marks)
+            known = self._covered[view] = (marks, ViewCoverage(positions, str(positions)))
         return [(_row(statement, each), known[1]) for each in rows]
 
 

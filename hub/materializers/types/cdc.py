@@ -197,11 +197,11 @@ def refusal_sql(schema: AvroType, whole: Iterable[str], event: str, columns: Ite
     whole = frozenset(whole)
     for name in dict.fromkeys([*whole, *columns]):
         if (missing := unavailable_sql(schema, name, f"{at('after')}.{quoted(name)}")) is not None:
-            said = f"its {name} is a TOAST value that did not change and is not in the event: "
+            message = f"its {name} is a TOAST value that did not change and is not in the event: "
             fix = "ALTER TABLE … REPLICA IDENTITY FULL"
             # Debezium writes a new primary key as a deletion and a new row.
             lacks = changes if name in whole else one_of_texts(op, ("c", "r"))
-            cases.append((f"{lacks} AND coalesce({missing}, FALSE)", literal(said + fix)))
+            cases.append((f"{lacks} AND coalesce({missing}, FALSE)", literal(message + fix)))
     return first_of(cases, "CAST(NULL AS STRING)")
 
 

@@ -42,8 +42,8 @@ TYPE_NAMES = (*SCALARS, "decimal", "array", "map", "struct")
 class UnknownType(ValueError):
     """An invalid type. ``word``: the word in the place of a type."""
 
-    def __init__(self, word: str, said: str) -> None:
-        super().__init__(said)
+    def __init__(self, word: str, message: str) -> None:
+        super().__init__(message)
         self.word = word
 
 
@@ -54,7 +54,7 @@ def of_ddl(text: str) -> AvroType:
     >>> of_ddl("map<string, bigint>")
     {'type': 'map', 'values': ['null', 'long']}
     """
-    words, at = [], 0
+    tokens, at = [], 0
     stripped = text.rstrip()
     while at < len(stripped):
         found = _WORD.match(stripped, at)
@@ -62,9 +62,9 @@ def of_ddl(text: str) -> AvroType:
             raise UnknownType(
                 stripped[at:], f"`{text}` is not a type: `{stripped[at:].strip()}` is not read here"
             )
-        words.append(found[1])
+        tokens.append(found[1])
         at = found.end()
-    reader = _Ddl(text, words)
+    reader = _Ddl(text, tokens)
     made = reader.type(0)
     if reader.left():
         raise UnknownType(text, f"`{text}` is not a type: `{' '.join(reader.left())}` is too much")
@@ -72,11 +72,11 @@ def of_ddl(text: str) -> AvroType:
 
 
 class _Ddl:
-    def __init__(self, text: str, words: list[str]) -> None:
-        self._text, self._words, self._at, self._records = text, words, 0, 0
+    def __init__(self, text: str, tokens: list[str]) -> None:
+        self._text, self._tokens, self._at, self._records = text, tokens, 0, 0
 
     def left(self) -> list[str]:
-        return self._words[self._at :]
+        return self._tokens[self._at :]
 
     def type(self, depth: int) -> AvroType:
         word = self._next("a type").lower()
@@ -107,10 +107,10 @@ class _Ddl:
 
     def _decimal(self) -> AvroType:
         precision, scale = 10, 0
-        if self._words[self._at : self._at + 1] == ["("]:
+        if self._tokens[self._at : self._at + 1] == ["("]:
             self._expect("(")
             precision = self._number()
-            if self._words[self._at : self._at + 1] == [","]:
+            if self._tokens[self._at : self._at + 1] == [","]:
                 self._expect(",")
                 scale = self._number()
             self._expect(")")
@@ -127,20 +127,20 @@ class _Ddl:
         self._expect("<")
         while True:
             field = self._next("a name").strip("`").replace("``", "`")
-            if self._words[self._at : self._at + 1] == [":"]:
+            if self._tokens[self._at : self._at + 1] == [":"]:
                 self._expect(":")
             fields.append(optional_field(field, self.type(depth + 1)))
-            if self._words[self._at : self._at + 1] != [","]:
+            if self._tokens[self._at : self._at + 1] != [","]:
                 break
             self._expect(",")
         self._expect(">")
         return {"type": "record", "name": name, "fields": fields}
 
     def _next(self, what: str) -> str:
-        if self._at >= len(self._words):
+        if self._at >= len(self._tokens):
             raise UnknownType("", f"`{self._text}` is not a type: {what} is missing at its end")
         self._at += 1
-        return self._words[self._at - 1]
+        return self._tokens[self._at - 1]
 
     def _expect(self, word: str) -> None:
         found = self._next(f"`{word}`")

@@ -140,21 +140,21 @@ class _JsonSchemaReader:
             return all(self._admits_null(each, document, depth + 1) for each in node["allOf"])
         return None in node["enum"] if isinstance(node.get("enum"), list) else node.get("const") is None
 
-    def _merged(self, node: Mapping[str, Any], document: Any, seen: set[int]) -> Mapping[str, Any]:
+    def _merged(self, node: Mapping[str, Any], document: Any, visited: set[int]) -> Mapping[str, Any]:
         """Return a node with the properties that its ``allOf`` adds."""
         parts = node.get("allOf")
-        if not isinstance(parts, list) or id(node) in seen:
+        if not isinstance(parts, list) or id(node) in visited:
             return node
-        seen.add(id(node))
+        visited.add(id(node))
         found = {key: value for key, value in node.items() if key != "allOf"}
         properties: dict[str, Any] = {}
         for each in parts:
             part, document_ = each, document
-            while isinstance(part, Mapping) and isinstance(part.get("$ref"), str) and id(part) not in seen:
-                seen.add(id(part))
+            while isinstance(part, Mapping) and isinstance(part.get("$ref"), str) and id(part) not in visited:
+                visited.add(id(part))
                 part, document_ = self._resolved(part["$ref"], document_)
             if isinstance(part, Mapping) and document_ is document:
-                part = self._merged(part, document_, seen)
+                part = self._merged(part, document_, visited)
                 properties |= part.get("properties") or {}
                 found = {**{k: v for k, v in part.items() if k != "$ref"}, **found}
         properties |= node.get("properties") or {}

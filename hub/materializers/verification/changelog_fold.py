@@ -161,13 +161,13 @@ class ChangelogFold:
             found = self.file.execute("SELECT version, row FROM fold WHERE hash = ?", [at]).fetchone()
         return None if found is None else (found[0], found[1])
 
-    def forget_seen(self) -> None:
+    def begin_pass(self) -> None:
         """Begin a pass over the rows of a store."""
         with self._reading():
             self.file.execute("CREATE TEMP TABLE IF NOT EXISTS seen (hash INTEGER PRIMARY KEY)")
             self.file.execute("DELETE FROM seen")
 
-    def note_seen(self, hashes: Iterable[int]) -> None:
+    def note_present(self, hashes: Iterable[int]) -> None:
         """Note the hashes of keys that the store has; in a file, so memory does not grow with them."""
         with self._writing():
             self.file.executemany("INSERT OR IGNORE INTO seen VALUES (?)", ((at,) for at in hashes))

@@ -167,7 +167,7 @@ class ContinuousVerifier:
         if now_s >= self._tidy_s:
             self._tidy_s = now_s + _TIDY_S
             self.folds.tidy()
-        self._tell()
+        self._report()
 
     # ---- views
 
@@ -201,7 +201,7 @@ class ContinuousVerifier:
         for key, turn in self.turns.items():
             if key in found and turn.away:
                 turn.away, turn.next_s = False, 0.0
-                self._say(key, VerificationState.OPEN, "it can be looked at again: not compared since")
+                self._set_state(key, VerificationState.OPEN, "it can be looked at again: not compared since")
         return found
 
     def _age(self) -> None:
@@ -210,9 +210,9 @@ class ContinuousVerifier:
 
     def _away(self, key: tuple[str, str], why: str) -> None:
         self.turns[key].away = True
-        self._say(key, VerificationState.UNKNOWN, why)
+        self._set_state(key, VerificationState.UNKNOWN, why)
 
-    def _say(self, key: tuple[str, str], state: VerificationState, reason: str) -> None:
+    def _set_state(self, key: tuple[str, str], state: VerificationState, reason: str) -> None:
         turn = self.turns[key]
         turn.proof = turn.proof.now(state, reason[:500], self.now_ms())
 
@@ -240,10 +240,10 @@ class ContinuousVerifier:
             turn.cost_s, turn.reading = (self.clock.worked_s - before_s) / self.share, None
             turn.next_s = time.monotonic() + self.every_s
         except (NotFound, Conflict) as error:  # rebuilt, or not there yet
-            self._say(key, VerificationState.OPEN, error.message)
+            self._set_state(key, VerificationState.OPEN, error.message)
         except HubError as error:
             self.folds.close_one(each.changelog)
-            self._say(key, VerificationState.UNKNOWN, error.message)
+            self._set_state(key, VerificationState.UNKNOWN, error.message)
             turn.next_s = time.monotonic() + min(self.every_s, 5.0)
 
     def _compared(
@@ -323,7 +323,7 @@ class ContinuousVerifier:
             turn.proof.state is VerificationState.MATCHES and recent
         ):
             return
-        self._say(key, VerificationState.OPEN, reason)
+        self._set_state(key, VerificationState.OPEN, reason)
 
     def _needs_s(self, turn: ViewTurn) -> float:
         """Estimated seconds until the comparison; all views take turns."""
@@ -364,7 +364,7 @@ class ContinuousVerifier:
 
     # ---- reporting
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         self._rest(self.clock.rest(_LONGEST_REST_S))
         self._report_due()
 

@@ -114,7 +114,7 @@ class ChangelogFolds:
             return True
         if self.reader is None:
             self.reader = self.cluster.reader()
-        reader, heard_s = self.reader, time.monotonic()
+        reader, received_s = self.reader, time.monotonic()
         left = _left(at, end)
         reader.assign(left)
         try:
@@ -133,8 +133,8 @@ class ChangelogFolds:
                     reader.assign(left)
                 now_s = time.monotonic()
                 if moved:
-                    heard_s = now_s
-                elif now_s - heard_s > _SILENCE_S:
+                    received_s = now_s
+                elif now_s - received_s > _SILENCE_S:
                     raise PeerError(
                         f"the changelog cannot be read on from {at}", hint="is Kafka there? hub doctor"
                     )

@@ -45,11 +45,11 @@ def _walked(
 ) -> list[KeyDifference]:
     """Return the first keys that differ: extra in the store, different in it, or missing from it."""
     found: list[KeyDifference] = []
-    fold.fold.forget_seen()
+    fold.fold.begin_pass()
     for some in chunks():
         hashed = [(*each, *fold.hasher.digester.row(*each)) for each in some]
         walked = [each for each in hashed if region_of(each[3]) in regions]
-        fold.fold.note_seen(at for *_, at, _ in walked)
+        fold.fold.note_present(at for *_, at, _ in walked)
         for key, version, _, at, row in walked:
             if len(found) == most:
                 break

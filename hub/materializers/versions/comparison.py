@@ -124,7 +124,7 @@ def _note_differing(
     most: int,
 ) -> None:
     found.differing += 1
-    told: dict[str, Any] = {}
+    differing: dict[str, Any] = {}
     for place, name in enumerate(columns):
         # Compared by digest, which ignores differences that stores cannot represent: all other columns count
         # as null.
@@ -132,8 +132,8 @@ def _note_differing(
         ones[place], others[place] = old[place], new[place]
         if digester.row("", 0, ones) != digester.row("", 0, others):
             found.differing_by_column[name] = found.differing_by_column.get(name, 0) + 1
-            told[name] = {"before": _short(old[place]), "after": _short(new[place])}
-    _sample(found, most, {"key": key, "why": "differs", "columns": told})
+            differing[name] = {"before": _short(old[place]), "after": _short(new[place])}
+    _sample(found, most, {"key": key, "why": "differs", "columns": differing})
 
 
 def _sample(found: VersionComparison, most: int, sample: dict[str, Any]) -> None:

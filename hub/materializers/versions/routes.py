@@ -51,17 +51,17 @@ def create_router(store: Store, log: Log, newest: Newest = dict) -> APIRouter:
         """Request a swap, rollback, drop, rewind or recomputation. The ``id`` of the response appears as
         ``answered`` once it was handled."""
         await anyio.to_thread.run_sync(view_versions, store, view)  # raises NotFound
-        asked = CommandReceived(uuid.uuid4().hex, body.action, body.version)
+        received = CommandReceived(uuid.uuid4().hex, body.action, body.version)
 
         def send() -> None:
             writer = log.writer()
             try:
-                writer.append([wanted_record(view, asked)])
+                writer.append([wanted_record(view, received)])
             finally:
                 writer.close()
 
         await anyio.to_thread.run_sync(send)
-        return _json({"id": asked.id}, 202)
+        return _json({"id": received.id}, 202)
 
     return router
 

@@ -54,7 +54,7 @@ class VersionLog:
     writer: Writer
     state: dict[str, Versions] = field(default_factory=dict)
     # Requests and reports of others that are not decided yet.
-    asked: dict[str, CommandReceived] = field(default_factory=dict)
+    commands: dict[str, CommandReceived] = field(default_factory=dict)
     compared: dict[str, tuple[int, str, Mapping[str, Any]]] = field(default_factory=dict)
     # Last progress of each version.
     reported: dict[str, Progress] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class VersionLog:
         deadline = time.monotonic() + _START_S
         while not self.reader.position().covers(end):
             for record in self.reader.poll(_READ, 0.5):
-                self._hear(record)
+                self._take_record(record)
             if time.monotonic() > deadline:
                 raise PeerError(f'topic "{PROGRESS_TOPIC}" cannot be read to its end', code="HUB-3055")
 
@@ -133,7 +133,7 @@ class VersionLog:
         """Decide the events that arrived since the last step."""
         if self.reader is not None:
             for record in self.reader.poll(_READ, 0.0):
-                self._hear(record)
+                self._take_record(record)
         for view, state in self.all().items():
             coming = state.coming
             if coming is not None and coming.state == "building":
@@ -150,10 +150,10 @@ class VersionLog:
             ready = self._coming(view)
             if ready is not None and (ready.number, ready.at) == (number, at):
                 self.submit(view, VersionCompared(number, report))
-            asked = self.asked.get(view)
-            if asked is not None:
-                self.submit(view, asked)
-                self.asked.pop(view, None)  # not before it is written
+            command = self.commands.get(view)
+            if command is not None:
+                self.submit(view, command)
+                self.commands.pop(view, None)  # not before it is written
             former, now_ms = state.former, epoch_ms()
             if (former is not None and (former.until_ms or 0) <= now_ms) or is_recompute_due(state, now_ms):
                 self.submit(view, TimePassed())
@@ -204,7 +204,7 @@ class VersionLog:
         self.writer.append([NewRecord(PROGRESS_TOPIC, key, None) for key in keys])
         self.submit(view, VersionRemoved(suffix))
 
-    def _hear(self, record: Record) -> None:
+    def _take_record(self, record: Record) -> None:
         key = (record.key or b"").decode(errors="replace")
         kind, _, view = key.partition(":")
         try:
@@ -215,9 +215,9 @@ class VersionLog:
                         if record.value is not None:
                             self.state[view] = versions_of(orjson.loads(record.value))
             elif key.startswith(WANTED) and record.value is not None:
-                asked = command_of(orjson.loads(record.value))
-                if asked is not None:
-                    self.asked[view] = asked
+                command = command_of(orjson.loads(record.value))
+                if command is not None:
+                    self.commands[view] = command
             elif kind == "progress":
                 progress = progress_of(record, changelog_of(view))
                 if progress is None:

@@ -117,9 +117,9 @@ def command_of(body: Mapping[str, Any]) -> CommandReceived | None:
     return CommandReceived(body["id"], body["action"], number if isinstance(number, int) else None)
 
 
-def wanted_record(view: str, asked: CommandReceived) -> NewRecord:
+def wanted_record(view: str, command: CommandReceived) -> NewRecord:
     """Return the record that sends a command."""
-    body = {"id": asked.id, "action": asked.action, "version": asked.number}
+    body = {"id": command.id, "action": command.action, "version": command.number}
     return NewRecord(PROGRESS_TOPIC, f"{WANTED}{view}".encode(), orjson.dumps(body))
 
 

@@ -20,7 +20,7 @@ from hub.access_log.request import log_change, note_sql
 from hub.errors import HubError
 from hub.materializers.queries.parser import MOST_CHARACTERS, without_literals
 from hub.materializers.sql_rules.spark_functions import FUNCTIONS
-from hub.materializers.workbench.samples import MOST_EVENTS, sample, seen_fields
+from hub.materializers.workbench.samples import MOST_EVENTS, sample, visible_fields
 from hub.materializers.workbench.service import Workbench, create_view, statement_select
 from hub.materializers.workbench.statement import first_statement, place_of
 
@@ -59,7 +59,7 @@ def create_router(workbench: Workbench) -> APIRouter:
     def topic(topic: str, events: Annotated[int, Query(ge=1, le=MOST_EVENTS)] = _EVENTS) -> Response:
         """A topic's fields with their types in Spark SQL, its newest events as the caller sees them, and
         a first statement."""
-        fields = seen_fields(workbench.topics, topic)
+        fields = visible_fields(workbench.topics, topic)
         found = sample(workbench.topics, topic, events)
         return _json(
             {

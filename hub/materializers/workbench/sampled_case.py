@@ -102,9 +102,9 @@ def golden_text(view: str, name: str, case: Case, outcome: Outcome) -> str:
 
 def _written(event: GivenEvent) -> dict[str, Any]:
     assert event.at is not None
-    said: dict[str, Any] = {"source": event.source, "at": as_json(event.at)}
+    entry: dict[str, Any] = {"source": event.source, "at": as_json(event.at)}
     if event.key is not None:
-        said["key"] = event.key
+        entry["key"] = event.key
     if event.partition:
-        said["partition"] = event.partition
-    return {**said, "value": event.value}
+        entry["partition"] = event.partition
+    return {**entry, "value": event.value}

@@ -75,7 +75,7 @@ def newest_schema(topics: TopicTables, topic: str) -> AvroType | None:
         return None
 
 
-def seen_fields(topics: TopicTables, topic: str) -> dict[str, str]:
+def visible_fields(topics: TopicTables, topic: str) -> dict[str, str]:
     """Return the fields of a topic that the caller sees, with their types in Spark SQL. Raises NotFound."""
     table, schema = topics.table(topic), newest_schema(topics, topic)
     if table is None:

@@ -182,5 +182,5 @@ def _sources(view: SqlView, made: SampledCase) -> list[dict[str, Any]]:
 
 
 def _test_name(made: SampledCase) -> str:
-    said = ", ".join(f"{number} of {source}" for source, number in made.taken.items())
-    return f"sampled events of {datetime.now(UTC):%Y-%m-%d}: {said}"
+    counts = ", ".join(f"{number} of {source}" for source, number in made.taken.items())
+    return f"sampled events of {datetime.now(UTC):%Y-%m-%d}: {counts}"

@@ -528,7 +528,7 @@ def test_how_long_it_takes_is_told_and_forgotten_when_it_was_compared(world: Wor
     assert turn.reading is not None
     turn.reading.began_s -= 500.0
     turn.reads_on(900)
-    world.prover._tell()
+    world.prover._report()
 
     def told() -> float:
         return float(world.told()[f"{PREFIX}other"]["views"]["v"]["needs_s"])
@@ -536,7 +536,7 @@ def test_how_long_it_takes_is_told_and_forgotten_when_it_was_compared(world: Wor
     assert 10_060 <= told() < 12_000
     assert world.proved().state is VerificationState.MATCHES
     world.prover.reported.clear()
-    world.prover._tell()
+    world.prover._report()
     assert 60 <= told() < 1_000
 
 

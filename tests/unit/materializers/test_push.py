@@ -190,7 +190,7 @@ def test_changes_that_name_no_events_are_told_of_by_the_stretch_of_the_sources(b
             return True
 
     watcher = Woken(
-        bench.store, told=lambda view, _who, before, after: heard.append((view, str(before), str(after)))
+        bench.store, covered=lambda view, _who, before, after: heard.append((view, str(before), str(after)))
     )
 
     def meanwhile(event: SubscriptionEvent) -> None:

@@ -161,9 +161,9 @@ class QueryCall:
         # Without a time for each reference to the topic, one of them reads it to its end.
         until_ms = max(times) if times and len(times) == references else None
         before = None if body.before is None else Positions.parse(body.before).of_topics([table.name])
-        asked = WholeRead(since_ms, until_ms, before or None)
+        whole_read = WholeRead(since_ms, until_ms, before or None)
         wanted |= {"_timestamp"} if times else set()
-        return read_whole(self._topics, table, wanted, self.running, asked)
+        return read_whole(self._topics, table, wanted, self.running, whole_read)
 
     def run(self) -> tuple[QueryAnswer, list[ScannedRange]]:
         parameters: Mapping[str, Value] = self._body.parameters

@@ -105,8 +105,8 @@ class QueryService:
 
     def deadline(self, timeout_ms: int | None) -> float:
         """Return the deadline (time.monotonic) of a query that starts now."""
-        asked = self.query_timeout_ms if timeout_ms is None else timeout_ms
-        return time.monotonic() + min(asked, LONGEST_MS) / 1000
+        timeout = self.query_timeout_ms if timeout_ms is None else timeout_ms
+        return time.monotonic() + min(timeout, LONGEST_MS) / 1000
 
     async def answer(
         self,
@@ -129,9 +129,11 @@ class QueryService:
             with self.gate.admitted():
                 if isinstance(found, CreateView | DropView):
                     await log_change(LoggedAction.view_change, "view", found.name)
-                told = await self.statements.answer(found, self.gate.run)
-            rows, more = take(told.rows, told.columns, RunningQuery(self.deadline(None)), body.limit)
-            return QueryAnswer(told.columns, rows, more, (), Positions()), []
+                statement_rows = await self.statements.answer(found, self.gate.run)
+            rows, more = take(
+                statement_rows.rows, statement_rows.columns, RunningQuery(self.deadline(None)), body.limit
+            )
+            return QueryAnswer(statement_rows.columns, rows, more, (), Positions()), []
         running = running or RunningQuery(self.deadline(body.timeout_ms))
         deadline = running.deadline
         statement = statement or parse(body.sql)
@@ -146,14 +148,14 @@ class QueryService:
             )
             await self._reach(statement, body, token, deadline)
             while True:
-                seen = self.watcher.generation
+                generation = self.watcher.generation
                 async with self.gate.slot(deadline):
                     with timed(Quota.sql_seconds, tables=tables):
                         answer, scanned = await _unless_gone(gone, call, self.gate)
                 if body.cut is None or answer.cut.together:
                     behind = await self.gate.run(partial(self.catching_up, answer.views))
                     return replace(answer, catching_up=behind), scanned
-                await _until_news(answer.cut, self.watcher, seen, deadline)
+                await _until_news(answer.cut, self.watcher, generation, deadline)
 
     async def _reach(
         self, statement: ParsedStatement, body: QueryBody, token: str | None, deadline: float
@@ -180,15 +182,15 @@ class QueryService:
         no_rows_yet(self.store, name, self.newest)
 
 
-async def _until_news(found: CommonSnapshot, watcher: Watcher, seen: int, deadline: float) -> None:
-    """Wait for an apply after ``seen`` that may bring the views to a common snapshot. ``found``: why there is
-    none.
+async def _until_news(found: CommonSnapshot, watcher: Watcher, generation: int, deadline: float) -> None:
+    """Wait for an apply after ``generation`` that may bring the views to a common snapshot. ``found``: why
+    there is none.
 
     Raises PeerError with that reason after the deadline, CallerError when there can never be one.
     """
     if found.name is None:
         raise no_common_snapshot(str(found.why))
-    await watcher.wait(seen, min(max(0.0, deadline - time.monotonic()), _CUT_LOOK_S))
+    await watcher.wait(generation, min(max(0.0, deadline - time.monotonic()), _CUT_LOOK_S))
     if time.monotonic() >= deadline:
         detail = f": {found.detail}" if found.detail and all(map(sees_view, _views(found.views))) else ""
         raise PeerError(

@@ -38,7 +38,7 @@ def read_whole(
     table: EventTable,
     wanted: frozenset[str],
     running: RunningQuery,
-    asked: WholeRead,
+    request: WholeRead,
 ) -> tuple[EventTable, list[ScannedRange]]:
     """Return the table, whose rows are read while they are taken, and its ranges, which count them.
 
@@ -49,7 +49,7 @@ def read_whole(
     # First where the log begins: the archive has what the log loses after that.
     begins, ends = topics.cluster.beginning_offsets([topic]), topics.cluster.end_offsets([topic])
     archive = None if topics.archive is None else topics.archive.open(topic, known.topic_id)
-    spans = spans_of(topic, begins, ends, archive, asked.before)
+    spans = spans_of(topic, begins, ends, archive, request.before)
     ranges = {
         place: ScannedRange(
             *(topic, place.partition, 0, span.end),
@@ -59,7 +59,7 @@ def read_whole(
         )
         for place, span in spans.items()
     }
-    rows = _WholeRows(topics, table, wanted, running, asked, archive, spans, ranges)
+    rows = _WholeRows(topics, table, wanted, running, request, archive, spans, ranges)
     return replace(table, rows=iter(rows), placed=True), [ranges[place] for place in sorted(ranges)]
 
 
@@ -71,7 +71,7 @@ class _WholeRows:
     table: EventTable
     wanted: frozenset[str]
     running: RunningQuery
-    asked: WholeRead
+    request: WholeRead
     archive: ArchivedTopic | None
     spans: Mapping[TopicPartition, WholeSpan]
     ranges: Mapping[TopicPartition, ScannedRange]
@@ -86,14 +86,14 @@ class _WholeRows:
             for place, span in self.spans.items()
         }
         for record in self.topics.records(self.table.name, of_log, self.running):
-            if self.asked.admits(record.timestamp_ms):
+            if self.request.admits(record.timestamp_ms):
                 yield from self._placed(record, row_of(record))
 
     def _archived(self, archive: ArchivedTopic, row_of: Callable[[Record], Row | None]) -> Iterator[Row]:
         shown = self._archived_maker(row_of)
         names = frozenset(wanted_kinds(self.table, self.wanted)) if self.table.shape.is_open else None
         kinds = {**self.table.columns, **self.table.hidden}
-        for page in archive.read(kinds, names, self.asked):
+        for page in archive.read(kinds, names, self.request):
             if self.running.over:
                 raise self.running.ended()
             for each in page:
@@ -101,7 +101,7 @@ class _WholeRows:
                 span = self.spans.get(record.topic_partition)
                 if span is None or record.offset >= span.archived_to:
                     continue
-                if self.asked.admits(record.timestamp_ms):
+                if self.request.admits(record.timestamp_ms):
                     yield from self._placed(record, shown(each))
 
     def _placed(self, record: Record, row: Row | None) -> Iterator[Row]:
@@ -125,7 +125,7 @@ class _WholeRows:
         """Return the function from a record of the archive to its row; its results as those of ``row_of``."""
         table, kinds = self.table, wanted_kinds(self.table, self.wanted)
         names = [*table.columns, *table.hidden]
-        seen: dict[int, bool] = {}
+        visible: dict[int, bool] = {}
 
         def row(archived: ArchivedRecord) -> Row | None:
             if not archived.decoded:
@@ -138,9 +138,9 @@ class _WholeRows:
                         hint="name the fields, or read the log alone: without events=all and AS OF",
                         code="HUB-1494",
                     )
-                if schema_id not in seen:
-                    seen[schema_id] = sees_schema(lambda: self.topics.schemas.subjects_of(schema_id))
-                if not seen[schema_id]:
+                if schema_id not in visible:
+                    visible[schema_id] = sees_schema(lambda: self.topics.schemas.subjects_of(schema_id))
+                if not visible[schema_id]:
                     return None
             try:
                 if not table.shape.admits(archived.value):

@@ -66,20 +66,20 @@ def windowed(w: SqlWriter, node: exp.Window) -> Piece:
     w.only(node, "this", "partition_by", "order", "spec", "over")
     if w.scope.place not in ("the select list", "ORDER BY"):
         raise w.fail(f"a window function is not allowed in {w.scope.place}", node, "take it in a subquery")
-    words, pieces = [], []
+    clauses, pieces = [], []
     if node.args.get("partition_by"):
         parts = [comparable(w, w.expr(each), each) for each in node.args["partition_by"]]
-        words.append(f"PARTITION BY {', '.join(each.text for each in parts)}")
+        clauses.append(f"PARTITION BY {', '.join(each.text for each in parts)}")
         pieces += parts
     if node.args.get("order") is not None:
         text, parts = order_by(w, node.args["order"], w.expr)
-        words.append(text)
+        clauses.append(text)
         pieces += parts
     if node.args.get("spec") is not None:
-        words.append(_frame(w, node.args["spec"]))
+        clauses.append(_frame(w, node.args["spec"]))
     if any(each.window for each in pieces):
         raise w.fail("a window function within another", node)
-    return _many_rows(w, node, f" OVER ({' '.join(words)})", *pieces)
+    return _many_rows(w, node, f" OVER ({' '.join(clauses)})", *pieces)
 
 
 def _frame(w: SqlWriter, spec: exp.WindowSpec) -> str:

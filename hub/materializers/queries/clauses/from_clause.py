@@ -9,7 +9,7 @@ from typing import Any
 from sqlglot import exp
 
 from hub.errors import nearest
-from hub.materializers.queries.clauses.names import require_seen
+from hub.materializers.queries.clauses.names import require_readable
 from hub.materializers.queries.functions.kinds import alike, boolean, comparable
 from hub.materializers.queries.inspection import no_table, system_time_ms
 from hub.materializers.queries.parser import placeholders_in
@@ -59,7 +59,7 @@ def _join(w: SqlWriter, join: exp.Join, scope: QueryScope) -> str:
 def _using(
     w: SqlWriter, join: exp.Join, scope: QueryScope, before: Sequence[FromTable], right: FromTable
 ) -> str:
-    words = []
+    conditions = []
     for name in join.args["using"]:
         if not isinstance(name, exp.Identifier):
             raise w.fail("USING takes columns", join.this)
@@ -79,14 +79,14 @@ def _using(
             raise w.fail(f'"{name.name}" is a column of several tables', name, "write ON a.x = b.x")
         left, (column, kind) = mine[0]
         for table, each in ((left, column), (right, there[0])):
-            require_seen(w, table, each, name)
+            require_readable(w, table, each, name)
         one = Piece(f'"{left.alias}".{w.quoted(column)}', kind)
         other = Piece(f'"{right.alias}".{w.quoted(there[0])}', there[1])
         _, (one, other) = alike(w, [one, other], [name, name])
         comparable(w, one, name)
-        words.append(f"{one.text} = {other.text}")
+        conditions.append(f"{one.text} = {other.text}")
         scope.joined.add((right.alias, there[0]))
-    return " AND ".join(words)
+    return " AND ".join(conditions)
 
 
 def _table(w: SqlWriter, node: Any, scope: QueryScope) -> str:
@@ -162,9 +162,9 @@ def _add(
     hidden: Mapping[str, str],
     sizes: Mapping[str, int],
 ) -> str:
-    said = node.args.get("alias")
-    if said is not None and isinstance(node, exp.Table):
-        w.only(said, "this")
+    named = node.args.get("alias")
+    if named is not None and isinstance(node, exp.Table):
+        w.only(named, "this")
     name = node.alias or node.name or "subquery"
     if name != "subquery" and any(each.name == name for each in scope.sources):
         raise w.fail(f'two tables are called "{name}"', node, "give one another name: AS …")

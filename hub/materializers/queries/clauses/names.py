@@ -22,7 +22,7 @@ def column(w: SqlWriter, node: exp.Column) -> Piece:
         found = _in_scope(w, scope, node, name, quoted, table)
         if found is not None:
             source, (column, kind) = found
-            require_seen(w, source, column, node)
+            require_readable(w, source, column, node)
             text = f'"{source.alias}".{w.quoted(column)}'
             return Piece(text, kind, bare=None if outer else node, inlined=source.sizes.get(column, 0))
         scope, outer = scope.parent, True
@@ -73,21 +73,21 @@ def no_column(w: SqlWriter, node: Node, name: str, table: exp.Identifier | None)
     return w.unknown(f'no column "{name}" in {where}', node, guess)
 
 
-def require_seen(w: SqlWriter, source: FromTable, column: str, node: Node) -> None:
+def require_readable(w: SqlWriter, source: FromTable, column: str, node: Node) -> None:
     """Raise SqlError for a column that masks refuse to the caller, also where ``*`` stands for it."""
     if column in source.refused:
-        seen = [each for each in source.columns if each not in source.refused]
+        readable = [each for each in source.columns if each not in source.refused]
         raise w.statement.error(
             f'field "{column}" of {source.noun} {source.name} is refused to you',
             None if isinstance(node, ResolvedColumn) else node,
-            hint=f"name the columns that you may read: {', '.join(seen)}"[:500],
+            hint=f"name the columns that you may read: {', '.join(readable)}"[:500],
             code="HUB-1722",
         )
 
 
 def resolved_column(w: SqlWriter, node: ResolvedColumn) -> Piece:
     """Compile a column that a ``*`` stands for."""
-    require_seen(w, node.source, node.column, node)
+    require_readable(w, node.source, node.column, node)
     text = f'"{node.source.alias}".{w.quoted(node.column)}'
     size = node.source.sizes.get(node.column, 0)
     return Piece(text, node.source.columns[node.column], bare=exp.column(node.column), inlined=size)

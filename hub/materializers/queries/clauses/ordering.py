@@ -17,7 +17,7 @@ from hub.materializers.queries.writer import Piece, SqlWriter
 
 def order_by(w: SqlWriter, order: Any, key: Callable[[Any], Piece]) -> tuple[str, list[Piece]]:
     w.only(order, "expressions")
-    words, pieces = [], []
+    terms, pieces = [], []
     for each in order.expressions:
         w.only(each, "this", "desc", "nulls_first")
         piece = key(each.this)
@@ -31,9 +31,9 @@ def order_by(w: SqlWriter, order: Any, key: Callable[[Any], Piece]) -> tuple[str
             # A bare number would be an ordinal of the select list, and Postgres takes no other constant.
             text = f"(SELECT {text})"
         nulls = "FIRST" if each.args.get("nulls_first") else "LAST"
-        words.append(f"{text} {'DESC' if each.args.get('desc') else 'ASC'} NULLS {nulls}")
+        terms.append(f"{text} {'DESC' if each.args.get('desc') else 'ASC'} NULLS {nulls}")
         pieces.append(piece)
-    return f"ORDER BY {', '.join(words)}", pieces
+    return f"ORDER BY {', '.join(terms)}", pieces
 
 
 def limit_and_offset(w: SqlWriter, tree: Any) -> str:
@@ -45,12 +45,12 @@ def limit_and_offset(w: SqlWriter, tree: Any) -> str:
         if not isinstance(clause, exp.Limit | exp.Offset):
             raise w.fail("say LIMIT and OFFSET", clause)
         w.only(clause, "expression")
-        said = clause.expression
-        value = said.this if isinstance(said, exp.Literal) and not said.is_string else None
-        w.wants(said, "long")
-        if isinstance(said, exp.Placeholder):
-            placeholder(w, said)
-            value = w.parameters[str(said.this)]
+        expression = clause.expression
+        value = expression.this if isinstance(expression, exp.Literal) and not expression.is_string else None
+        w.wants(expression, "long")
+        if isinstance(expression, exp.Placeholder):
+            placeholder(w, expression)
+            value = w.parameters[str(expression.this)]
         if isinstance(value, bool) or not str(value).isdecimal() or int(str(value)) >= 2**31:
             raise w.fail(f"{word} takes a whole number", clause)
         text += f" {word} {int(str(value))}"

@@ -58,7 +58,7 @@ def _with(w: SqlWriter, tree: Any, parent: QueryScope | None, ctes: Ctes) -> tup
     w.only(with_, "expressions", "recursive")
     if with_.args.get("recursive"):
         raise w.fail("WITH RECURSIVE is not supported", with_)
-    known, words = dict(ctes), []
+    known, definitions = dict(ctes), []
     for each in with_.expressions:
         w.only(each, "this", "alias", "materialized")
         name = each.alias
@@ -66,9 +66,9 @@ def _with(w: SqlWriter, tree: Any, parent: QueryScope | None, ctes: Ctes) -> tup
         inner = replace(inner, columns=renamed(w, each.args["alias"], inner))
         alias = w.alias("w")
         listed = ", ".join(map(w.quoted, inner.columns))
-        words.append(f'"{alias}" ({listed}) AS ({inner.text})')
+        definitions.append(f'"{alias}" ({listed}) AS ({inner.text})')
         known[name] = (alias, inner)
-    return f"WITH {', '.join(words)} ", known
+    return f"WITH {', '.join(definitions)} ", known
 
 
 def _set_operation(w: SqlWriter, tree: Any, parent: QueryScope | None, ctes: Ctes) -> CompiledQuery:
@@ -91,8 +91,8 @@ def _set_operation(w: SqlWriter, tree: Any, parent: QueryScope | None, ctes: Cte
         if distinct and kind == "json":
             raise w.fail(f'{word}: nested column "{name}" cannot be compared', tree)
         columns[name] = kind
-    words = word if distinct else f"{word} ALL"
-    text = f"{_branch(w, left)} {words} {_branch(w, right)}"
+    operator = word if distinct else f"{word} ALL"
+    text = f"{_branch(w, left)} {operator} {_branch(w, right)}"
     sizes = tuple(one + other for one, other in zip(left.sizes, right.sizes, strict=True))
     joined = CompiledQuery(text, columns, left.weight + right.weight, sizes)
     return sorted_outside(w, tree, joined) if has_order_or_limit(tree) else joined

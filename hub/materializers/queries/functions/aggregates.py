@@ -133,13 +133,13 @@ def _neighbour(name: str) -> Callable[[SqlWriter, Any, str], Piece]:
         pieces = [w.expr(node.this)]
         if default is not None:
             _, pieces = alike(w, [pieces[0], w.expr(default)], [node.this, default])
-        words = [pieces[0].text]
+        arguments = [pieces[0].text]
         if offset is not None:
             if not isinstance(offset, exp.Literal) or not str(offset.this).isdecimal():
                 raise w.fail(f"{name.lower()} takes how many rows as a number", node)
-            words.append(str(min(int(offset.this), 1_000_000)))
-        words += [each.text for each in pieces[1:]]
-        return made(f"{name}({', '.join(words)}){tail}", pieces[0].kind, *pieces)
+            arguments.append(str(min(int(offset.this), 1_000_000)))
+        arguments += [each.text for each in pieces[1:]]
+        return made(f"{name}({', '.join(arguments)}){tail}", pieces[0].kind, *pieces)
 
     return handle
 

@@ -139,10 +139,10 @@ def equated(w: SqlWriter, nodes: Sequence[Any]) -> list[Piece]:
 
 def _distinct_from(same: bool) -> Handler:
     def handle(w: SqlWriter, node: exp.Binary) -> Piece:
-        words = "IS NOT DISTINCT FROM" if same else "IS DISTINCT FROM"
+        operator = "IS NOT DISTINCT FROM" if same else "IS DISTINCT FROM"
         if not w.postgres:
-            words = "IS" if same else "IS NOT"
-        return compared(w, words, node.this, node.expression, order=False)
+            operator = "IS" if same else "IS NOT"
+        return compared(w, operator, node.this, node.expression, order=False)
 
     return handle
 
@@ -181,11 +181,11 @@ def _case(w: SqlWriter, node: exp.Case) -> Piece:
     if default is not None:
         values.append(default)
     kind, results = alike(w, [w.expr(each) for each in values], values)
-    words = [f"WHEN {test.text} THEN {value.text}" for test, value in zip(tests, results, strict=False)]
+    branches = [f"WHEN {test.text} THEN {value.text}" for test, value in zip(tests, results, strict=False)]
     if default is not None:
-        words.append(f"ELSE {results[-1].text}")
-    words[:0] = [each.text for each in subject]
-    return made(f"(CASE {' '.join(words)} END)", kind, *subject, *tests, *results)
+        branches.append(f"ELSE {results[-1].text}")
+    branches[:0] = [each.text for each in subject]
+    return made(f"(CASE {' '.join(branches)} END)", kind, *subject, *tests, *results)
 
 
 OPERATORS: Mapping[type, Handler] = {

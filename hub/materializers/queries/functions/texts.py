@@ -39,13 +39,15 @@ def _matched(w: SqlWriter, node: exp.Binary, ignore_case: bool, escape: str | No
         one, other = (
             changed_case(w, "lower", each.text) if ignore_case else each.text for each in (text, pattern)
         )
-        words = f"{one} LIKE {other}"
-        words += f" ESCAPE {w.bound(escape)}" if escape is not None else ""
+        condition = f"{one} LIKE {other}"
+        condition += f" ESCAPE {w.bound(escape)}" if escape is not None else ""
     else:  # SQLite's LIKE takes exponential time in the wildcards and cannot be interrupted
         name = "hub_ilike" if ignore_case else "hub_like"
         mark = w.bound("\\" if escape is None else escape)
-        words = f"{name}({pattern.text}, {text.text}, {mark})"
-    return made(f"(NOT ({words}))" if node.args.get("negate") else f"({words})", "boolean", text, pattern)
+        condition = f"{name}({pattern.text}, {text.text}, {mark})"
+    return made(
+        f"(NOT ({condition}))" if node.args.get("negate") else f"({condition})", "boolean", text, pattern
+    )
 
 
 def _joined_texts(w: SqlWriter, node: exp.DPipe) -> Piece:

@@ -53,10 +53,10 @@ def interval_ms(node: exp.Interval) -> int | None:
     """Return the milliseconds of ``INTERVAL '1 day 2 hours'``; None without a fixed length (months) or a
     literal.
     """
-    said, unit = node.this, node.args.get("unit")
-    if not isinstance(said, exp.Literal) or len(str(said.this)) > 100:
+    amount, unit = node.this, node.args.get("unit")
+    if not isinstance(amount, exp.Literal) or len(str(amount.this)) > 100:
         return None
-    text = f"{said.this} {unit.name if unit is not None else ''}".strip().lower()
+    text = f"{amount.this} {unit.name if unit is not None else ''}".strip().lower()
     total = end = 0
     for found in _INTERVAL.finditer(text):
         name = found[2].removesuffix("s")

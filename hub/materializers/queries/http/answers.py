@@ -54,7 +54,7 @@ def answer_response(
     """Return the answer in its form. ``stream`` has the rows of Arrow's form."""
     names = [column.name for column in answer.columns]
     columns = [{"name": column.name, "type": column.kind} for column in answer.columns]
-    told = [each.as_json() for each in scanned]
+    ranges = [each.as_json() for each in scanned]
     headers = {"Hub-More": "true" if answer.more else "false"}
     if answer.positions:
         headers[POSITION_HEADER] = str(answer.positions)
@@ -73,7 +73,7 @@ def answer_response(
             "positions": str(answer.positions),
             "cut": cut,
             "catching_up": list(answer.catching_up),
-            "scanned": told,
+            "scanned": ranges,
             "elapsed_ms": elapsed_ms,
         }
         return Response(orjson.dumps(body), 200, headers, _MEDIA[form])

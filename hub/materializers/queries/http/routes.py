@@ -70,7 +70,7 @@ class _HttpQueries:
 def create_router(service: QueryService) -> APIRouter:
     """Return the routes of a query service. Saved queries are read from its project on each request."""
     router = APIRouter(tags=["queries"])
-    asked = _HttpQueries(service)
+    queries = _HttpQueries(service)
 
     @router.post("/query")
     async def query(body: QueryBody, request: Request, hub_position: str | None = Header(None)) -> Response:
@@ -78,16 +78,16 @@ def create_router(service: QueryService) -> APIRouter:
 
         See docs/reference/sql.md."""
         only(request.query_params, (), "POST /query: its body has the options; the address")
-        return await asked.answer(body, request, hub_position)
+        return await queries.answer(body, request, hub_position)
 
     add_push_queries(router, service)
-    _add_saved_queries(router, asked)
+    _add_saved_queries(router, queries)
     _add_tables(router, service.queries, service.topics)
     return router
 
 
-def _add_saved_queries(router: APIRouter, asked: _HttpQueries) -> None:
-    service = asked.service
+def _add_saved_queries(router: APIRouter, queries: _HttpQueries) -> None:
+    service = queries.service
 
     @router.get("/queries")
     def saved() -> Response:
@@ -128,7 +128,7 @@ def _add_saved_queries(router: APIRouter, asked: _HttpQueries) -> None:
             before=before,
             cut=cut,
         )
-        return await asked.answer(body, request, hub_position)
+        return await queries.answer(body, request, hub_position)
 
 
 def _add_tables(router: APIRouter, queries: QueryExecutor, topics: TopicTables) -> None:

@@ -119,8 +119,11 @@ class PushQueries:
         table = self.topics.table(push.table)
         if table is None:
             self.not_yet(push.table)
-            seen = [*filter(sees_view, self.queries.view_names()), *filter(sees_topic, self.topics.names())]
-            raise no_table(push.statement, push.table, seen)
+            visible = [
+                *filter(sees_view, self.queries.view_names()),
+                *filter(sees_topic, self.topics.names()),
+            ]
+            raise no_table(push.statement, push.table, visible)
         compiled = self.queries.check(push.statement, parameters, now_ms, [table])
         topic = TopicChanges(self.topics, self.queries, push, parameters, table, take)
         return OpenPush(compiled.columns, False, topic.events(self._run, _resumed(last_event_id, topic)))

@@ -111,7 +111,7 @@ class TopicChanges:
                 await run(reader.close)
 
     async def _follow(self, run: Run[Any], reader: Reader) -> AsyncGenerator[SubscriptionEvent, None]:
-        told_at = looked_at = time.monotonic()
+        sent_at = looked_at = time.monotonic()
         while True:
             page = await run(lambda: reader.poll(_PAGE, _POLL_S))
             if page:
@@ -125,10 +125,10 @@ class TopicChanges:
                     body = {"row": dict(zip(names, row, strict=True))}
                     yield SubscriptionEvent("row", mark, body)
                 if answer.rows:
-                    told_at = time.monotonic()
+                    sent_at = time.monotonic()
             now = time.monotonic()
-            if now - told_at >= _HEARTBEAT_S:
-                told_at = now
+            if now - sent_at >= _HEARTBEAT_S:
+                sent_at = now
                 yield SubscriptionEvent("alive", reader.position(), {})
             if now - looked_at >= _NEW_PARTITIONS_S:
                 looked_at = now

@@ -70,25 +70,27 @@ class HubLists:
     newest: Newest
     compiled: Callable[[ParsedStatement], Compiled]
 
-    def shown(self, asked: ShowList) -> StatementRows:
+    def shown(self, show_list: ShowList) -> StatementRows:
         """Return the names that the caller sees. Raises PeerError."""
-        fits = like(asked.like)
-        if asked.what == "views":
+        fits = like(show_list.like)
+        if show_list.what == "views":
             rows: Iterable[tuple[Any, ...]] = self._views()
-        elif asked.what == "topics":
+        elif show_list.what == "topics":
             rows = ((each,) for each in self._topic_names())
-        elif asked.what == "queries":
+        elif show_list.what == "queries":
             known = self.queries.view_names()
             saved = [each for each in load_queries(self.project) if readable(known, each.sql)]
             rows = ((each.name, ", ".join(_parameters(each.sql)), each.doc) for each in saved)
         else:
             views = ((each[0], "view") for each in self._views())
             rows = (*views, *((each, "topic") for each in self._topic_names()))
-        return StatementRows(_LISTS[asked.what], [row for row in rows if fits(str(row[0]))])
+        return StatementRows(_LISTS[show_list.what], [row for row in rows if fits(str(row[0]))])
 
     def _views(self) -> list[tuple[Any, ...]]:
-        told = self.newest(self.store.progress())
-        states = {key.removeprefix("state:"): each for key, each in told.items() if key.startswith("state:")}
+        records = self.newest(self.store.progress())
+        states = {
+            key.removeprefix("state:"): each for key, each in records.items() if key.startswith("state:")
+        }
         names = sorted({*states, *self.queries.view_names()})
         return [
             (name, states.get(name, {}).get("state", "unknown"), states.get(name, {}).get("reason"))

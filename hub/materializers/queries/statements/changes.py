@@ -157,9 +157,9 @@ class ProjectViews:
             else:
                 write_text(change.file, change.text)
         except (OSError, ConfigError) as error:
-            said = error.message if isinstance(error, ConfigError) else str(error.strerror)
+            message = error.message if isinstance(error, ConfigError) else str(error.strerror)
             raise ConfigError(
-                f'view "{change.view}" is not {what}: the project is deployed read-only ({said})',
+                f'view "{change.view}" is not {what}: the project is deployed read-only ({message})',
                 hint=f"commit the change of views/{change.file.name} in git; EXPLAIN shows it",
                 code="HUB-1468",
             ) from None
@@ -192,8 +192,8 @@ class ProjectViews:
                 view = load_view(file)
                 return view, checked_view(project, file, view)
             except ConfigError as error:
-                said = error.message.replace(str(file), f"views/{file.name}")
-                named = ConfigError(said, hint=error.hint, code=error.code)
+                message = error.message.replace(str(file), f"views/{file.name}")
+                named = ConfigError(message, hint=error.hint, code=error.code)
                 named.details = error.details
                 raise named from None
 
@@ -239,7 +239,9 @@ def _with_options(statement: CreateView, select: SourcedSelect) -> tuple[dict[st
             if name != WAIT:
                 more[name] = [each.strip() for each in value.split(",")] if name in _LISTS else value
             continue
-        found = next((each for each, said in sources.items() if source in (each, *said.values())), None)
+        found = next(
+            (each for each, settings in sources.items() if source in (each, *settings.values())), None
+        )
         if found is None:
             guess = nearest(source, sources)
             raise SqlError(

@@ -71,11 +71,11 @@ class Statements:
 
     def _changed(self, statement: CreateView | DropView, *, dry: bool) -> StatementRows:
         if isinstance(statement, CreateView):
-            change, said = self.files.created(statement), "nothing: it exists"
+            change, outcome = self.files.created(statement), "nothing: it exists"
         else:
-            change, said = self.files.dropped(statement), "nothing: it does not exist"
+            change, outcome = self.files.dropped(statement), "nothing: it does not exist"
         if change is None:
-            return StatementRows(("item", "value"), [("view", statement.name), ("done", said)])
+            return StatementRows(("item", "value"), [("view", statement.name), ("done", outcome)])
         if not dry:
             self.files.write(change)
         return self.lists.change(
@@ -86,14 +86,14 @@ class Statements:
         """Wait until the view reports that it is live. Raises PeerError with its state after the time."""
         deadline = time.monotonic() + wait_s
         while True:
-            told = await run(lambda: self.lists.newest(self.lists.store.progress()))
-            state = told.get(f"state:{view}", {})
+            records = await run(lambda: self.lists.newest(self.lists.store.progress()))
+            state = records.get(f"state:{view}", {})
             if state.get("state") in _LIVE:
                 return
             if time.monotonic() > deadline:
-                said = f"it is {state['state']}" if state else "the materializer has not reported it"
+                status = f"it is {state['state']}" if state else "the materializer has not reported it"
                 raise PeerError(
-                    f'view "{view}" is created, but not live after {wait_s:g} s: {said}',
+                    f'view "{view}" is created, but not live after {wait_s:g} s: {status}',
                     hint=state.get("reason") or f"it starts all the same: SHOW VIEWS LIKE '{view}'",
                     code="HUB-3053",
                 )
@@ -108,13 +108,13 @@ def _done(before: str, text: str | None) -> str:
 
 def _wait_of(statement: CreateView) -> int:
     """Return the seconds to wait. Raises SqlError."""
-    said = statement.options.get(WAIT)
-    if said is None:
+    wait = statement.options.get(WAIT)
+    if wait is None:
         return 0
-    found = _SPAN.fullmatch(said.strip())
+    found = _SPAN.fullmatch(wait.strip())
     if found is None or not 1 <= int(found[1]) <= _LONGEST_WAIT_S:
         raise SqlError(
-            f'option wait: "{said[:40]}" is not a time of 1 to {_LONGEST_WAIT_S} seconds',
+            f'option wait: "{wait[:40]}" is not a time of 1 to {_LONGEST_WAIT_S} seconds',
             hint="WITH (wait = '30 seconds')",
             code=CODE,
         )

@@ -12,7 +12,7 @@ from hub.materializers.history.changes import field_changes
 from hub.materializers.history.periods import answerable
 from hub.materializers.history.timeline import Cursor
 from hub.materializers.progress.view_states import Newest
-from hub.materializers.serving.history.answers import change_body, seen_row
+from hub.materializers.serving.history.answers import change_body, visible_row
 from hub.materializers.serving.history.as_of import require_reached, row_as_of
 from hub.materializers.serving.history.events import EventReader, Messages
 from hub.materializers.stores.sql_store import Store
@@ -91,7 +91,7 @@ class RowsOfThePast:
 
     def _row(self, view: str, key: str, as_of: str) -> dict[str, Any] | None:
         shape = shape_by_key(view)
-        return seen_row(key, row_as_of(self.store, view, key, as_of, self.newest), shape)
+        return visible_row(key, row_as_of(self.store, view, key, as_of, self.newest), shape)
 
 
 def shape_by_key(view: str) -> Visibility:

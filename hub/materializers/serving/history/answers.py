@@ -24,7 +24,7 @@ _PRECISION = {
 }
 
 
-def seen_row(key: str, row: StoredRow | None, shape: Visibility) -> dict[str, Any] | None:
+def visible_row(key: str, row: StoredRow | None, shape: Visibility) -> dict[str, Any] | None:
     """Return the fields of a row as the caller sees them; None if it sees no row. Raises MaskRefused for a
     refused field."""
     if row is None or row.values is None:
@@ -39,7 +39,7 @@ def seen_row(key: str, row: StoredRow | None, shape: Visibility) -> dict[str, An
 def change_body(change: RowChange, key: str, shape: Visibility, show: Show) -> dict[str, Any] | None:
     """Return a change for an answer; None if the caller sees nothing of it. ``show`` returns an event."""
     before, after = (
-        seen_row(key, None if each is None else each.row, shape) for each in (change.before, change.after)
+        visible_row(key, None if each is None else each.row, shape) for each in (change.before, change.after)
     )
     kind = change.kind
     if before is None and after is None:

@@ -164,8 +164,8 @@ class _PlanReader:
         slide = int(str(slid.right().value()))
         shift = int(str(slid.left().right().value()))
         spans = [length] if length == slide and not shift else [length, slide, *([shift] if shift else [])]
-        said = ", ".join(f"'{_span(each)}'" for each in spans)
-        return SqlTerm(f"window({self._reader.term(time).text}, {said})", line)
+        arguments = ", ".join(f"'{_span(each)}'" for each in spans)
+        return SqlTerm(f"window({self._reader.term(time).text}, {arguments})", line)
 
     def _filter(self, node: Any) -> Plan:
         child = node.child()
@@ -298,8 +298,8 @@ def _marked(expression: Any) -> bool:
     """Return True for the alias of a time window that Spark's analyzer has inserted."""
     if kind_of(expression) != "Alias" or kind_of(expression.child()) != "CreateNamedStruct":
         return False
-    said = str(expression.metadata().json())
-    return _WINDOW in said or _SESSION in said
+    metadata = str(expression.metadata().json())
+    return _WINDOW in metadata or _SESSION in metadata
 
 
 def _unwrapped(expression: Any) -> Any:

@@ -111,8 +111,8 @@ class ExpressionReader:
             return f"x{self._arguments.setdefault(number, len(self._arguments) + 1)}"
         if kind == "LambdaFunction":
             arguments = list(map(self._text, items_of(expression.arguments())))
-            said = arguments[0] if len(arguments) == 1 else f"({', '.join(arguments)})"
-            return f"{said} -> {self._text(expression.function())}"
+            signature = arguments[0] if len(arguments) == 1 else f"({', '.join(arguments)})"
+            return f"{signature} -> {self._text(expression.function())}"
         if kind in ("GetStructField", "GetArrayStructFields"):
             return self._field(expression, kind)
         if is_instance_of(self.session._sc._gateway, expression, f"{_CATALYST}.InheritAnalysisRules"):

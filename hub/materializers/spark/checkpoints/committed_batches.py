@@ -28,17 +28,19 @@ class CommittedBatch:
     parts: Mapping[str, int] = field(default_factory=dict)
 
 
-def last_batch(query: StreamingQuery, seen: int = -1) -> CommittedBatch | None:
-    """Return the last batch that the query committed since it started, if it is later than ``seen``; else
+def last_batch(query: StreamingQuery, known: int = -1) -> CommittedBatch | None:
+    """Return the last batch that the query committed since it started, if it is later than ``known``; else
     None."""
-    told = query._jsq.lastProgress()
-    if told is None or told.batchId() <= seen:  # called often, and the whole report costs Spark milliseconds
+    report = query._jsq.lastProgress()
+    if (
+        report is None or report.batchId() <= known
+    ):  # called often, and the whole report costs Spark milliseconds
         return None
-    idle = not executed(told.durationMs())
-    done = told.batchId() - idle  # idle: the previous batch is committed and reached the reported offsets
-    if done <= seen:
+    idle = not executed(report.durationMs())
+    done = report.batchId() - idle  # idle: the previous batch is committed and reached the reported offsets
+    if done <= known:
         return None
-    progress = orjson.loads(told.json())
+    progress = orjson.loads(report.json())
     if not progress["sources"] or progress["sources"][0].get("endOffset") is None:
         return None
     reached = _least(positions_of(source.get("endOffset") or {}) for source in progress["sources"])

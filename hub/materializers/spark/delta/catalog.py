@@ -29,7 +29,7 @@ class SparkCatalog:
             self.session.conf.set(key, value)
         for table in tables:
             no_rows(self.session, table.columns).createOrReplaceTempView(table.name)
-        self._asked: dict[str, DataFrame] = {}
+        self._analyzed_frames: dict[str, DataFrame] = {}
 
     def columns(self, sql: str) -> Mapping[str, str]:
         fields = self.schema(sql).fields
@@ -41,23 +41,25 @@ class SparkCatalog:
         try:
             return self._analyzed(sql).schema
         except PySparkException as error:
-            said = str(error).split("\n")[0].split("; line")[0]
+            message = str(error).split("\n")[0].split("; line")[0]
             raise ConfigError(
-                f"Spark refuses the SQL: {said}",
+                f"Spark refuses the SQL: {message}",
                 hint="it is Spark SQL over the view's inputs",
                 code="HUB-2105",
             ) from None
 
     def define(self, name: str, sql: str) -> None:
         self._analyzed(sql).createOrReplaceTempView(name)
-        self._asked = {known: frame for known, frame in self._asked.items() if name not in known}
+        self._analyzed_frames = {
+            known: frame for known, frame in self._analyzed_frames.items() if name not in known
+        }
 
     def _analyzed(self, sql: str) -> DataFrame:
         """Return the analyzed query, cached: planning asks for one query several times, and an analysis costs
         a small batch."""
-        if sql not in self._asked:
-            self._asked[sql] = self.session.sql(sql)
-        return self._asked[sql]
+        if sql not in self._analyzed_frames:
+            self._analyzed_frames[sql] = self.session.sql(sql)
+        return self._analyzed_frames[sql]
 
 
 def prepare(

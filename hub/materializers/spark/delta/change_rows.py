@@ -36,14 +36,14 @@ def as_changes(events: DataFrame, source: SqlSource, table: Table, many_topics: 
         none = functools.reduce(Column.__or__, (column.isNull() for column in keys.values()))
         listed = ", ".join(table.key)
         if table.key == ("_key",):
-            said = F.lit("it has no record key, which is the table's key")
+            message = F.lit("it has no record key, which is the table's key")
         else:
             text = F.coalesce(F.substring("_key", 1, 100), F.lit("null"))
-            said = F.when(
+            message = F.when(
                 tombstone,
                 F.concat(F.lit("a tombstone's record key does not fit "), F.lit(f"({listed}): "), text),
             ).otherwise(F.lit(f"the table's key ({listed}) is null in this event"))
-        why = F.coalesce(why, F.when(none, said))
+        why = F.coalesce(why, F.when(none, message))
         if many_topics:  # several topics have no common order
             order = F.struct("_timestamp", "_topic", "_offset")
     if table.versioned and source.cdc is not None:

@@ -51,12 +51,12 @@ class DeltaState:
         try:
             self.db = duckdb.connect(str(folder / "delta.duckdb"))
         except duckdb.Error as error:
-            said = str(error).split("\n")[0]
-            if "set lock" in said:  # not "block"
-                raise PeerError(f"{folder}: another process has the state: {said}") from None
-            if checkpoint_corruption.is_outage(said):
-                raise PeerError(f"{folder}: the state there cannot be read now: {said}") from None
-            raise HubFault(f"{folder}/delta.duckdb cannot be read: {said}", code="HUB-5021") from None
+            message = str(error).split("\n")[0]
+            if "set lock" in message:  # not "block"
+                raise PeerError(f"{folder}: another process has the state: {message}") from None
+            if checkpoint_corruption.is_outage(message):
+                raise PeerError(f"{folder}: the state there cannot be read now: {message}") from None
+            raise HubFault(f"{folder}/delta.duckdb cannot be read: {message}", code="HUB-5021") from None
         self.db.execute(f"SET memory_limit = '{memory_mb}MB'")
         # Each thread of a sort needs memory of its own.
         self.db.execute(f"SET threads = {max(1, min(4, os.cpu_count() or 1, memory_mb // 100))}")

@@ -119,11 +119,11 @@ def _place(events: DataFrame) -> str:
     its original."""
     if "headers" not in events.columns:
         return "offset * 2"
-    said, prefix = _header_text(REPLAY_OF), "concat(topic, ':', partition, ':')"
-    of = f"CAST(substring({said}, length({prefix}) + 1) AS BIGINT)"
+    replay_of, prefix = _header_text(REPLAY_OF), "concat(topic, ':', partition, ':')"
+    of = f"CAST(substring({replay_of}, length({prefix}) + 1) AS BIGINT)"
     # No BETWEEN: Spark evaluates its left side for every event before any other condition.
     return (
-        f"CASE WHEN {_IS_REPLAY} AND startswith({said}, {prefix}) AND {of} >= 0 AND {of} < offset "
+        f"CASE WHEN {_IS_REPLAY} AND startswith({replay_of}, {prefix}) AND {of} >= 0 AND {of} < offset "
         f"THEN {of} * 2 + 1 ELSE offset * 2 END"
     )
 
@@ -164,10 +164,10 @@ def judged(
         made = event_formats.transformed(each.source, each.latest, _is_of(each))
         if made is not None:
             framed = framed.withColumn(*made)
-        said = event_formats.parsed(each.source, each.latest, _is_of(each))
+        parsed = event_formats.parsed(each.source, each.latest, _is_of(each))
         if filtered:
-            said = event_formats.once(said)
-        framed = framed.withColumn(event_formats.parser_of(each.source), said)
+            parsed = event_formats.once(parsed)
+        framed = framed.withColumn(event_formats.parser_of(each.source), parsed)
     decoded = framed.selectExpr("*", *(f"{_event(each, avro)} AS {each.source.event}" for each in inputs))
     unopened = [("_opened.why IS NOT NULL", "_opened.why")] if sealed else []
     found = decoded.selectExpr("*", f"{first_of([*unopened, ('TRUE', _reason(inputs, answered))])} AS _why")
@@ -317,8 +317,8 @@ def _reason(inputs: Sequence[Input], answered: SchemaAnswers) -> str:
         else:
             failed = event_formats.failed(given.source, given.latest)
             # Another message: the columns that one view reads may fit, and those of another may not.
-            said = event_formats.misfit(given.source, given.latest)
-            misfit = f"concat('it does not fit its schema id ', {_SCHEMA_ID}, ': ', {said})"
+            cause = event_formats.misfit(given.source, given.latest)
+            misfit = f"concat('it does not fit its schema id ', {_SCHEMA_ID}, ': ', {cause})"
         cases.append((_is_of(given), f"IF({failed}, {misfit}, NULL)"))
     mine = {writer.schema_id for given in inputs for writer in given.writers}
     elsewhere = [WriterSchema(schema_id, None).head for schema_id in sorted(answered.ids - mine)]
@@ -345,10 +345,10 @@ def _avro_misfit(given: Input) -> str:
     for writer in given.writers:
         problems = projected(writer.schema, given.latest, given.source.columns).problems
         if problems:
-            said = (
+            cause = (
                 f"its schema id {writer.schema_id} does not resolve to the schema that the view reads with: "
             )
-            cases.append((one_of("_head", [writer.head]), literal(said + "; ".join(problems))))
+            cases.append((one_of("_head", [writer.head]), literal(cause + "; ".join(problems))))
     other = f"concat('its bytes do not fit its schema id ', {_SCHEMA_ID})"
     return first_of(cases, other) if cases else other
 
