@@ -74,7 +74,7 @@ class KafkaReader:
         self._consumer: Consumer | None = self._open()
 
     def _open(self) -> Consumer:
-        return made(Consumer, self.cluster.read_settings("reader", self._hear, **self._settings))
+        return made(Consumer, self.cluster.read_settings("reader", self._on_error, **self._settings))
 
     def assign(self, positions: Positions) -> None:
         self.positions = dict(positions.offsets)
@@ -141,7 +141,7 @@ class KafkaReader:
             self._waited_s = 0.0
             self._contact.doubt()
 
-    def _hear(self, error: KafkaError) -> None:
+    def _on_error(self, error: KafkaError) -> None:
         """Record the error only. librdkafka calls this from C, where an exception of another callback may be
         pending.
         """

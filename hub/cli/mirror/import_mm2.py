@@ -149,7 +149,7 @@ def take_over(
 
             importer = Importer(file, link, clusters, control, source_alias=source_alias, progress=more)
             opened.callback(importer.close)
-            mirror_maker = importer.told(syncs, checkpoints)
+            mirror_maker = importer.read_state(syncs, checkpoints)
             importer.watch(mirror_maker)
             found = importer.look(mirror_maker, newest)
             moved = importer.moved(mirror_maker, quiet_s)

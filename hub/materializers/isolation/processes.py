@@ -77,8 +77,8 @@ class SharedProcess:
         """Read the journal, and judge the end of the last process if it was not orderly."""
         body = self.read()
         if body.get("running"):
-            told = body.get("death")
-            death = _KILLED if told is None else ProcessDeath(str(told[0]), told[1])
+            stored = body.get("death")
+            death = _KILLED if stored is None else ProcessDeath(str(stored[0]), stored[1])
             disk_states = {table: self.marks.see(table) for table in self.marks.marked()}
             stamps = {table: self._stamp(table) for table in disk_states}
             before = self.journal

@@ -30,7 +30,7 @@ def carry_out(
     steps: Sequence[Step],
     source: ClusterHandle,
     target: ClusterHandle,
-    said: Callable[[Step], None] = lambda step: None,
+    report: Callable[[Step], None] = lambda step: None,
 ) -> dict[str, HubError]:
     """Carry out the steps in order; return the topics whose step failed, with the error. Later steps of these
     topics are skipped.
@@ -44,7 +44,7 @@ def carry_out(
         except HubError as error:
             failed[step.topic] = error
         else:
-            said(step)
+            report(step)
     return failed
 
 

@@ -54,9 +54,9 @@ class LinkPlan:
     @property
     def changes(self) -> tuple[str, ...]:
         """Steps to show to people: all except those that only record state."""
-        said = [f"+ topic {step.topic} at {where}  (the mirrors' own)" for where, step in self.own]
-        said += (str(step) for step in self.made.steps if not isinstance(step, Remember))
-        return (*said, *self.protection_lines)
+        lines = [f"+ topic {step.topic} at {where}  (the mirrors' own)" for where, step in self.own]
+        lines += (str(step) for step in self.made.steps if not isinstance(step, Remember))
+        return (*lines, *self.protection_lines)
 
     @property
     def protection_lines(self) -> tuple[str, ...]:

@@ -80,8 +80,8 @@ class RegistryReader:
     def _of(self, subject: str) -> SubjectSettings:
         now_s, known = time.monotonic(), self._settings.get(subject)
         if known is None or now_s - known[0] >= self._keep_s:
-            asked = self._remote.own_settings(subject), self._remote.own_mode(subject)
-            known = self._settings[subject] = now_s, SubjectSettings.of(*asked)
+            own = self._remote.own_settings(subject), self._remote.own_mode(subject)
+            known = self._settings[subject] = now_s, SubjectSettings.of(*own)
         return known[1]
 
     def close(self) -> None:

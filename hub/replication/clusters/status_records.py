@@ -64,8 +64,8 @@ class WorkerHeartbeat:
             "ttl_ms": self.ttl_ms,
             "at_ms": self.at_ms,
         }
-        said = {name: [each.digest, each.since_ms] for name, each in (self.links or {}).items()}
-        headers = () if self.links is None else ((LINKS_HEADER, orjson.dumps(said)),)
+        links = {name: [each.digest, each.since_ms] for name, each in (self.links or {}).items()}
+        headers = () if self.links is None else ((LINKS_HEADER, orjson.dumps(links)),)
         key = f"worker|{self.worker}".encode()
         return NewRecord(STATUS_TOPIC, key, orjson.dumps(body), headers)
 

@@ -38,7 +38,7 @@ class WrittenState:
     _rules: dict[tuple[str, str, str, int], dict[bytes, dict[int, FilterPeriod]]] = field(
         default_factory=dict
     )
-    _said: dict[bytes, dict[int, Checkpoint | Gap]] = field(default_factory=dict)
+    _checkpoints: dict[bytes, dict[int, Checkpoint | Gap]] = field(default_factory=dict)
     _waiting: dict[tuple[str, str, str, int], dict[tuple[int, bytes], MapRecord]] = field(
         default_factory=dict
     )
@@ -61,9 +61,9 @@ class WrittenState:
             self.copied[record.key] = copied
             return
         self.copied.pop(record.key, None)
-        said, places = checkpoint_of(record), self._said.setdefault(record.key, {})
-        if said is not None:
-            places[record.partition] = said
+        checkpoint, places = checkpoint_of(record), self._checkpoints.setdefault(record.key, {})
+        if checkpoint is not None:
+            places[record.partition] = checkpoint
         else:
             places.pop(record.partition, None)
         self._judge(record.key, places)
@@ -167,10 +167,10 @@ class WrittenState:
         if reaches < found.target_next:
             return None
         if table is None:
-            said = (
+            checkpoints = (
                 [MapRecord(link, place.topic, found.topic_id, place.partition, tuple(runs))] if runs else []
             )
-            table = offset_map(found, said)
+            table = offset_map(found, checkpoints)
         else:
             for run in runs:
                 if run.source >= found.source_start and run.target >= found.target_start:

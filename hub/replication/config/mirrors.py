@@ -197,22 +197,22 @@ class RecordCondition(_MirrorsModel):
             raise ValueError(f'header "{self.header}" is compared as text: put its values in quotes')
         return self
 
-    def accepts(self, said: Sequence[object]) -> bool:
+    def accepts(self, values: Sequence[object]) -> bool:
         """Return whether the condition accepts these values: one, or several where the field is inside an
         array.
         """
         listed = {(isinstance(each, bool), each) for each in self.in_ or self.not_in or ()}
         found = any(
             (isinstance(each, bool), each) in listed
-            for each in said
+            for each in values
             if isinstance(each, str | int | float | None)
         )
         return found == (self.in_ is not None)
 
     def __str__(self) -> str:
         place = f"header {self.header}" if self.header is not None else f"field {self.field}"
-        said = ", ".join("null" if each is None else str(each) for each in self.in_ or self.not_in or ())
-        return f"{place} {'in' if self.in_ is not None else 'not in'} [{said}]"
+        values = ", ".join("null" if each is None else str(each) for each in self.in_ or self.not_in or ())
+        return f"{place} {'in' if self.in_ is not None else 'not in'} [{values}]"
 
 
 class RecordFilterConfig(_MirrorsModel):

@@ -56,10 +56,10 @@ class RehearsalSchedule(BaseModel):
         return self
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """Return the schedule for people.
 
-        >>> RehearsalSchedule(every="weekly", at="Tue 03:00").words
+        >>> RehearsalSchedule(every="weekly", at="Tue 03:00").text
         'weekly, Tue 03:00 UTC'
         """
         day, clock = self._parts()

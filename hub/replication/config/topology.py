@@ -160,23 +160,23 @@ def representatives(patterns: Iterable[str]) -> list[str]:
     while unseen in letters:
         unseen += _UNSEEN
     start = tuple(_closed(part, {0}) for part in parts)
-    seen: dict[tuple[frozenset[int], ...], str] = {start: ""}
+    reached: dict[tuple[frozenset[int], ...], str] = {start: ""}
     cases: dict[tuple[bool, ...], str] = {}
     edge = [start]
     while edge:
         following: list[tuple[frozenset[int], ...]] = []
         for state in edge:
-            name = seen[state]
+            name = reached[state]
             for letter in (*letters, unseen):
                 after = tuple(_after(part, each, letter) for part, each in zip(parts, state, strict=True))
                 longer = f"{name}.{letter}" if name else letter
                 cases.setdefault(
                     tuple(len(part) in each for part, each in zip(parts, after, strict=True)), longer
                 )
-                if after not in seen:
-                    seen[after] = longer
+                if after not in reached:
+                    reached[after] = longer
                     following.append(after)
-        if len(seen) > _MOST_STATES:
+        if len(reached) > _MOST_STATES:
             raise ConfigError(
                 "mirrors: the patterns overlap in too many ways to be checked",
                 hint='use patterns that begin with a written label, such as "nyc.**", rather than "**.a.*"',

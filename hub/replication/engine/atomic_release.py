@@ -64,18 +64,18 @@ def releasable(partitions: Mapping[Place, ReleaseState]) -> dict[Place, int]:
     {'A': 0, 'B': 0}
     """
     held: set[Txn] = set()
-    for seen in partitions.values():
-        held |= seen.beyond
-    if not all(seen.whole for seen in partitions.values()):
-        held.update(txn for seen in partitions.values() for piece in seen.staged for txn in piece)
-    counts = {place: len(seen.staged) for place, seen in partitions.items()}
+    for state in partitions.values():
+        held |= state.beyond
+    if not all(state.whole for state in partitions.values()):
+        held.update(txn for state in partitions.values() for piece in state.staged for txn in piece)
+    counts = {place: len(state.staged) for place, state in partitions.items()}
     while True:
         before = len(held)
-        for place, seen in partitions.items():
+        for place, state in partitions.items():
             for at in range(counts[place]):
-                if not held.isdisjoint(seen.staged[at]):
+                if not held.isdisjoint(state.staged[at]):
                     counts[place] = at
-                    held.update(txn for piece in seen.staged[at:] for txn in piece)
+                    held.update(txn for piece in state.staged[at:] for txn in piece)
                     break
         if len(held) == before:
             return counts
@@ -122,11 +122,11 @@ class PiecesStaged:
 
 @dataclass(frozen=True, slots=True)
 class LookedAhead:
-    """``seen``: every partition that is carried; None: the source did not answer."""
+    """``states``: every partition that is carried; None: the source did not answer."""
 
     now_s: float
     staged: Mapping[TopicPartition, Sequence[frozenset[Txn]]]
-    seen: Mapping[TopicPartition, ReleaseState] | None
+    states: Mapping[TopicPartition, ReleaseState] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +146,8 @@ def next_hold(
 ) -> tuple[HoldState, Release | LookAhead]:
     everything = {tp: len(pieces) for tp, pieces in event.staged.items()}
     if isinstance(event, LookedAhead):
-        seen = event.seen
-        counts = _without_transactions(event.staged) if seen is None else releasable(seen)
+        states = event.states
+        counts = _without_transactions(event.staged) if states is None else releasable(states)
         counts = {tp: counts[tp] for tp in everything}
         held_at_s = None if counts == everything else state.held_at_s
         return HoldState(held_at_s, event.now_s), Release(counts)

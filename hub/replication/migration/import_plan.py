@@ -59,7 +59,7 @@ class ImportedPartition:
 class MirrorMakerImport:
     """Result of the inspection, and the import to carry out."""
 
-    told: MirrorMakerState
+    mirror_maker: MirrorMakerState
     places: tuple[ImportedPartition, ...] = ()
     groups: tuple[Found, ...] = ()
 

@@ -52,7 +52,7 @@ from hub.replication.ownership.links import Link, carries
 from hub.replication.verification.committed_records import committed_records
 from hub.replication.verification.comparable import complete_tables
 
-_SAY_EVERY = 10_000
+_REPORT_EVERY = 10_000
 _HEARTBEATS = "heartbeats"
 ANEW = (
     "keep the copy, its records may exist nowhere else: exclude the topic from the mirror, or copy them"
@@ -102,7 +102,7 @@ class Importer:
 
     # ---- records of MirrorMaker
 
-    def told(self, syncs: str | None = None, checkpoints: str | None = None) -> MirrorMakerState:
+    def read_state(self, syncs: str | None = None, checkpoints: str | None = None) -> MirrorMakerState:
         """Read both topics to their ends. Raises NotFound (HUB-1630) with a similar name."""
         here, there = self.source.kafka.topics(), self.target.kafka.topics()
         at_source = syncs or syncs_topic(self.link.target)
@@ -154,18 +154,18 @@ class Importer:
 
     # ---- check that MirrorMaker has stopped
 
-    def watch(self, told: MirrorMakerState) -> None:
+    def watch(self, mirror_maker: MirrorMakerState) -> None:
         """Record the ends of all topics that only a MirrorMaker of this pair would write to."""
         ours = {tp.topic for tp in read_progress(self.target, maps=False).of(self.link.name)}
         self._copies = frozenset(self._carried()) - ours
         self._began_at = time.monotonic()
-        self._ends = {name: self._reach(name, topics) for name, topics in self._watched(told).items()}
+        self._ends = {name: self._reach(name, topics) for name, topics in self._watched(mirror_maker).items()}
 
-    def moved(self, told: MirrorMakerState, quiet_s: float) -> tuple[str, ...]:
+    def moved(self, mirror_maker: MirrorMakerState, quiet_s: float) -> tuple[str, ...]:
         """Return the topics written to since ``watch``; waits until that is at least ``quiet_s`` ago."""
         time.sleep(max(0.0, self._began_at + quiet_s - time.monotonic()))
         found = []
-        for name, topics in self._watched(told).items():
+        for name, topics in self._watched(mirror_maker).items():
             for tp, end in self._reach(name, topics):
                 if end > self._ends[name].get(tp, end):
                     found.append(f"{tp.topic} at {name}")
@@ -173,12 +173,14 @@ class Importer:
             found.append(f"{_HEARTBEATS} at {self.target.name}")
         return tuple(sorted(set(found)))
 
-    def _watched(self, told: MirrorMakerState) -> dict[str, list[str]]:
+    def _watched(self, mirror_maker: MirrorMakerState) -> dict[str, list[str]]:
         mine = {
-            self.source.name: {told.syncs_topic} if told.syncs_at == self.source.name else set(),
+            self.source.name: {mirror_maker.syncs_topic}
+            if mirror_maker.syncs_at == self.source.name
+            else set(),
             self.target.name: {
-                told.checkpoints_topic,
-                *({told.syncs_topic} if told.syncs_at == self.target.name else ()),
+                mirror_maker.checkpoints_topic,
+                *({mirror_maker.syncs_topic} if mirror_maker.syncs_at == self.target.name else ()),
                 *(f"mm2-{kind}.{self.alias}.internal" for kind in ("offsets", "status")),
                 *self._copies,
             },
@@ -218,7 +220,7 @@ class Importer:
     def _carried(self) -> tuple[str, ...]:
         return carries(self.file, self.link, topics_of(self.source), self.control)
 
-    def look(self, told: MirrorMakerState, newest: int | None = None) -> MirrorMakerImport:
+    def look(self, mirror_maker: MirrorMakerState, newest: int | None = None) -> MirrorMakerImport:
         """Compare every partition of the mirror. Changes nothing. Raises PeerError when a cluster does not
         answer.
         """
@@ -240,11 +242,11 @@ class Importer:
                 continue
             compacted = "compact" in config.get(topic, {}).get("cleanup.policy", "delete")
             found = [
-                self._one(TopicPartition(topic, number), told, known, newest, compacted)
+                self._one(TopicPartition(topic, number), mirror_maker, known, newest, compacted)
                 for number in range(min(here[topic].partitions, there[topic].partitions))
             ]
             places += imported_whole(found)
-        return MirrorMakerImport(told, tuple(places), tuple(self._groups(told, places)))
+        return MirrorMakerImport(mirror_maker, tuple(places), tuple(self._groups(mirror_maker, places)))
 
     def _has_records(self, topic: str) -> bool:
         return any(end for _, end in self.target.kafka.end_offsets([topic], committed=False))
@@ -252,7 +254,7 @@ class Importer:
     def _one(
         self,
         place: TopicPartition,
-        told: MirrorMakerState,
+        mirror_maker: MirrorMakerState,
         known: Mapping[TopicPartition, Checkpoint],
         newest: int | None,
         compacted: bool,
@@ -274,7 +276,7 @@ class Importer:
                 reason=f"a transaction is still open at offset {stable} of the copy",
                 hint="it ends when it times out: do the same again then",
             )
-        found = boundary(here, there, told.syncs.get(place, ()), newest=newest, compacted=compacted)
+        found = boundary(here, there, mirror_maker.syncs.get(place, ()), newest=newest, compacted=compacted)
         if found.refusal:
             hint = (
                 f"if that part of the copy does not matter, --newest N compares only the "
@@ -312,9 +314,9 @@ class Importer:
     def _positions(self, topic: str) -> dict[TopicPartition, dict[str, int]]:
         if topic not in self._of_groups:
             found: dict[TopicPartition, dict[str, int]] = {}
-            for seen in GroupCarrier(self.file, self.link, self.source, self.target).seen([topic]):
-                for tp, offset in seen.source.items():
-                    found.setdefault(tp, {})[seen.group] = offset
+            for sides in GroupCarrier(self.file, self.link, self.source, self.target).group_sides([topic]):
+                for tp, offset in sides.source.items():
+                    found.setdefault(tp, {})[sides.group] = offset
             self._of_groups[topic] = found
         return self._of_groups[topic]
 
@@ -323,15 +325,15 @@ class Importer:
 
         def read(first: int, until: int) -> Iterator[Print]:
             for number, raw in enumerate(committed_records(cluster, place, first, until), 1):
-                if not number % _SAY_EVERY:
-                    self._progress(_SAY_EVERY)
+                if not number % _REPORT_EVERY:
+                    self._progress(_REPORT_EVERY)
                 yield raw.offset, _fingerprint(raw.timestamp_ms, raw.rest)
 
         return PartitionLog(begin, end, read)
 
     # ---- groups
 
-    def _groups(self, told: MirrorMakerState, places: Sequence[ImportedPartition]) -> Iterator[Found]:
+    def _groups(self, mirror_maker: MirrorMakerState, places: Sequence[ImportedPartition]) -> Iterator[Found]:
         """Yield the groups of MirrorMaker's checkpoints with their present positions at the source (or the
         recorded ones, if the group is gone there), and the decision by the map. The mirror carries other
         groups, like these from now on.
@@ -340,25 +342,25 @@ class Importer:
         if any(each.state == "has a checkpoint" for each in places):
             _, kept = complete_tables(self.target, self.link.name)
             tables |= {each.place: kept[each.place] for each in places if each.state == "has a checkpoint"}
-        told_of: dict[str, dict[TopicPartition, int]] = {}
-        for mark in told.checkpoints:
+        positions_of: dict[str, dict[TopicPartition, int]] = {}
+        for mark in mirror_maker.checkpoints:
             if mark.place in tables and self.link.mirror.selects_group(mark.group):
-                told_of.setdefault(mark.group, {})[mark.place] = mark.upstream
-        if not told_of:
+                positions_of.setdefault(mark.group, {})[mark.place] = mark.upstream
+        if not positions_of:
             return
         topics = sorted({tp.topic for tp in tables})
         carrier = GroupCarrier(self.file, self.link, self.source, self.target)
-        live = {seen.group: seen.source for seen in carrier.seen(topics)}
-        theirs = self.target.kafka.positions_of_groups(list(told_of))
-        there = [group for group in self.target.kafka.groups() if group in told_of]
+        live = {sides.group: sides.source for sides in carrier.group_sides(topics)}
+        theirs = self.target.kafka.positions_of_groups(list(positions_of))
+        there = [group for group in self.target.kafka.groups() if group in positions_of]
         members = self.target.kafka.group_members(there)
         board = read_control_state(self.target, status=False)
-        for group, positions in sorted(told_of.items()):
+        for group, positions in sorted(positions_of.items()):
             at = positions | {tp: n for tp, n in live.get(group, {}).items() if tp in tables}
             now = theirs[group].of_topics(topics).offsets if group in theirs else {}
-            seen = GroupSides(group, at, now, bool(members.get(group)))
+            sides = GroupSides(group, at, now, bool(members.get(group)))
             marks = board.marks.get((self.link.name, group), {})
-            yield seen, carry(seen, tables, marks, force=self.link.mirror.groups.force)
+            yield sides, carry(sides, tables, marks, force=self.link.mirror.groups.force)
 
 
 def _fingerprint(timestamp_ms: int, rest: bytes) -> int:

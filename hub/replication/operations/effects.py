@@ -53,11 +53,11 @@ def loss_report(world: MirroredClusters, home: str, old: str, new: str) -> LossR
         for (name, group), places in board.marks.items():
             if name == link.name:
                 marks.setdefault(group, {}).update(places)
-        for seen in group_sides(world, link, old, new, tables, marks, board):
-            groups[seen.group] = seen.joined(groups.get(seen.group))
+        for sides in group_sides(world, link, old, new, tables, marks, board):
+            groups[sides.group] = sides.joined(groups.get(sides.group))
     up = world.is_up(old)
     left = _left(world, home, old, new, known, brought) if up else {}
-    heard = {} if up else _left_heard(world, home, old, new, board, partitions)
+    left_heard = {} if up else _left_heard(world, home, old, new, board, partitions)
     for tp in left.keys() & partitions.keys():  # recreated: its end is not one of the map's offsets
         partitions[tp] = replace(partitions[tp], source_end=partitions[tp].table.source_next)
     return assess(
@@ -66,7 +66,7 @@ def loss_report(world: MirroredClusters, home: str, old: str, new: str) -> LossR
         marks,
         place=up,
         left=left,
-        left_heard=heard,
+        left_heard=left_heard,
         source_answers=up,
     )
 
@@ -154,7 +154,7 @@ def group_sides(
 ) -> list[GroupSides]:
     topics = sorted({tp.topic for tp in tables})
     if world.is_up(old):
-        return GroupCarrier(world.file, link, world.clusters[old], world.clusters[new]).seen(topics)
+        return GroupCarrier(world.file, link, world.clusters[old], world.clusters[new]).group_sides(topics)
     # The old side does not answer: its groups are known as they were carried last.
     found = []
     for group, places in sorted(marks.items()):
@@ -176,14 +176,14 @@ def not_mirrored(world: MirroredClusters, home: str, old: str, new: str) -> dict
     found: dict[str, str] = {}
     for link in world.ways(home, old, new):
         carries = board.carries.get(link.name)
-        said = dict(carries.trouble) if carries is not None else {}
+        reasons = dict(carries.trouble) if carries is not None else {}
         for (name, topic, number), status in sorted(board.partitions.items()):
             fresh = now_ms - status.at_ms < _STALE_MS
             if name == link.name and status.state == "stopped" and fresh:
-                said.setdefault(topic, f"partition {number}: {status.reason}")
+                reasons.setdefault(topic, f"partition {number}: {status.reason}")
         found |= {
             topic: why
-            for topic, why in said.items()
+            for topic, why in reasons.items()
             if link.mirror.selects(topic) and world.moves(home, topic)
         }
     return found

@@ -52,7 +52,7 @@ class GroupCarrier:
         backward = other.table(back, tp)
         return None if backward is None else TwoWayOffsetMap(forward, backward)
 
-    def seen(self, topics: Iterable[str]) -> list[GroupSides]:
+    def group_sides(self, topics: Iterable[str]) -> list[GroupSides]:
         """Return every group to carry, with its positions in these topics on both sides."""
         wanted = set(topics)
         here = [group for group in self.source.kafka.groups() if self.link.mirror.selects_group(group)]
@@ -78,7 +78,7 @@ class GroupCarrier:
         Their readers continue there at the first record, whenever it comes: without a position, and with
         `latest`, they would skip it.
         """
-        places = {tp for seen in groups for tp in seen.source if tp not in known}
+        places = {tp for sides in groups for tp in sides.source if tp not in known}
         there = self.target.kafka.topics().keys() if places else ()
         topics = sorted({tp.topic for tp in places if tp.topic in there})
         begins = self.source.kafka.beginning_offsets(topics)
@@ -94,12 +94,12 @@ class GroupCarrier:
     ) -> list[Found]:
         """Return each group with the decision for each partition. ``known``: partitions with a checkpoint."""
         found = []
-        groups = self.seen(topics)
+        groups = self.group_sides(topics)
         untouched = self.untouched(groups, known)
-        for seen in groups:
-            tables = untouched | {tp: made for tp in seen.source if (made := table(tp)) is not None}
-            carried = carry(seen, tables, marks.get(seen.group, {}), force=self.link.mirror.groups.force)
-            found.append((seen, carried))
+        for sides in groups:
+            tables = untouched | {tp: made for tp in sides.source if (made := table(tp)) is not None}
+            carried = carry(sides, tables, marks.get(sides.group, {}), force=self.link.mirror.groups.force)
+            found.append((sides, carried))
         return found
 
     def status(
@@ -111,7 +111,7 @@ class GroupCarrier:
         other: WrittenState | None = None,
     ) -> tuple[GroupStatus, ...]:
         """Return the status of each group, with the cost of a failover now."""
-        places = sorted({tp for seen, _ in found for tp in seen.source})
+        places = sorted({tp for sides, _ in found for tp in sides.source})
         ends = self.source.kafka.end_offsets(sorted({tp.topic for tp in places})) if places else Positions()
         partitions = {}
         for tp in places:
@@ -121,8 +121,8 @@ class GroupCarrier:
                 joint = both if isinstance(both, TwoWayOffsetMap) else None
                 partitions[tp] = MirroredPartition(table, table.target_next, end, joint=joint)
         made = []
-        for seen, carried in found:
-            effects = {each.place: each for each in assess(partitions, [seen], marks, place=True).effects}
+        for sides, carried in found:
+            effects = {each.place: each for each in assess(partitions, [sides], marks, place=True).effects}
             rows = []
             for each in carried:
                 effect = effects.get(each.place)
@@ -137,7 +137,7 @@ class GroupCarrier:
                         effect.redelivered if effect else 0,
                     )
                 )
-            made.append(GroupStatus(self.link.name, seen.group, tuple(rows), now_ms))
+            made.append(GroupStatus(self.link.name, sides.group, tuple(rows), now_ms))
         return tuple(made)
 
 
@@ -159,17 +159,17 @@ def mark_and_commit(writer: GroupWriter, target: ClusterHandle, link: str, found
 
 def _commit(writer: GroupWriter, target: ClusterHandle, link: str, due: Sequence[Found]) -> None:
     while due:
-        marks = [mark.record() for seen, carried in due for mark in marks_for(link, carried, seen)]
+        marks = [mark.record() for sides, carried in due for mark in marks_for(link, carried, sides)]
         positions = {
-            seen.group: Positions({each.place: each.commit for each in carried if each.commit is not None})
-            for seen, carried in due
+            sides.group: Positions({each.place: each.commit for each in carried if each.commit is not None})
+            for sides, carried in due
         }
         try:
             writer.append_with_groups(marks, positions, partial(_check_unmoved, target, due))
             return
         except GroupsLeftAlone as left:
             log.info("groups were not moved: %s", left.message)
-            rest = [(seen, carried) for seen, carried in due if seen.group not in left.groups]
+            rest = [(sides, carried) for sides, carried in due if sides.group not in left.groups]
             if len(rest) == len(due):
                 raise
             due = rest
@@ -179,21 +179,21 @@ def _check_unmoved(target: ClusterHandle, due: Sequence[Found]) -> None:
     """Raise GroupsLeftAlone when groups have changed since they were read: they have members, or other
     positions.
     """
-    groups = [seen.group for seen, _ in due]
+    groups = [sides.group for sides, _ in due]
     positions, described = target.kafka.positions_of_groups(groups), target.kafka.describe_groups(groups)
     left: dict[str, str] = {}
-    for seen, carried in due:
-        members = described[seen.group].members if seen.group in described else None
-        now = positions.get(seen.group, Positions()).offsets
+    for sides, carried in due:
+        members = described[sides.group].members if sides.group in described else None
+        now = positions.get(sides.group, Positions()).offsets
         moved = [
             each.place
             for each in carried
-            if each.commit is not None and now.get(each.place) != seen.target.get(each.place)
+            if each.commit is not None and now.get(each.place) != sides.target.get(each.place)
         ]
         if members is None or members > 0:
-            left[seen.group] = "it has members now" if members else "Kafka does not describe it now"
+            left[sides.group] = "it has members now" if members else "Kafka does not describe it now"
         elif moved:
-            left[seen.group] = f"it moved in {moved[0].topic} partition {moved[0].partition} meanwhile"
+            left[sides.group] = f"it moved in {moved[0].topic} partition {moved[0].partition} meanwhile"
     if left:
         first = min(left)
         raise GroupsLeftAlone(f'{len(left)} moved by themselves, first "{first}": {left[first]}', left)

@@ -51,10 +51,10 @@ def first_offsets(
     out.
     """
     ends = board.ends.get(link.name)
-    heard = ends.places if ends is not None else {}
+    reported = ends.places if ends is not None else {}
     if link.mirror.start == "earliest":
-        return {tp: heard.get(tp, (0, 0))[0] for tp in places}
-    return {tp: heard[tp][1] for tp in places if tp in heard}
+        return {tp: reported.get(tp, (0, 0))[0] for tp in places}
+    return {tp: reported[tp][1] for tp in places if tp in reported}
 
 
 @dataclass(frozen=True, slots=True)

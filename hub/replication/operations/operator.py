@@ -335,7 +335,7 @@ class Operator:
             backward = other.table_back(back, marked[tp]) if back is not None else None
             joint[tp] = table if backward is None else TwoWayOffsetMap(table, backward)
         carrier = GroupCarrier(self.world.file, link, source, target)
-        groups = carrier.seen({tp.topic for tp in joint} | self.world.topics_of_link(link, home))
+        groups = carrier.group_sides({tp.topic for tp in joint} | self.world.topics_of_link(link, home))
         joint |= carrier.untouched(groups, marked)
         found = []
         for seen in groups:

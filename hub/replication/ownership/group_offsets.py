@@ -133,7 +133,7 @@ class CarriedPosition:
 
 
 def carry(
-    seen: GroupSides,
+    sides: GroupSides,
     tables: Mapping[TopicPartition, Translates],
     marks: Mapping[TopicPartition, GroupMark],
     *,
@@ -144,12 +144,12 @@ def carry(
     ``force`` moves groups back and overrides their own progress at the target; never while they are active.
     """
     return tuple(
-        _one(seen, place, offset, tables.get(place), marks.get(place), force)
-        for place, offset in sorted(seen.source.items())
+        _one(sides, place, offset, tables.get(place), marks.get(place), force)
+        for place, offset in sorted(sides.source.items())
     )
 
 
-def marks_for(link: str, carried: Iterable[CarriedPosition], seen: GroupSides) -> tuple[GroupMark, ...]:
+def marks_for(link: str, carried: Iterable[CarriedPosition], sides: GroupSides) -> tuple[GroupMark, ...]:
     """Return the marks to write durably before the commits are made."""
     return tuple(
         GroupMark(
@@ -158,7 +158,7 @@ def marks_for(link: str, carried: Iterable[CarriedPosition], seen: GroupSides) -
             each.place.topic,
             each.place.partition,
             each.commit,
-            seen.target.get(each.place),
+            sides.target.get(each.place),
             each.source_offset,
         )
         for each in carried
@@ -167,21 +167,21 @@ def marks_for(link: str, carried: Iterable[CarriedPosition], seen: GroupSides) -
 
 
 def _one(
-    seen: GroupSides,
+    sides: GroupSides,
     place: TopicPartition,
     offset: int,
     table: Translates | None,
     mark: GroupMark | None,
     force: bool,
 ) -> CarriedPosition:
-    now = seen.target.get(place)
+    now = sides.target.get(place)
 
     def left(state: State, reason: str, distance: int = 0) -> CarriedPosition:
-        return CarriedPosition(seen.group, place, state, reason, offset, now, None, distance)
+        return CarriedPosition(sides.group, place, state, reason, offset, now, None, distance)
 
     if table is None:
         return left("unmapped", "the mirror does not carry this partition (yet)")
-    if seen.active:
+    if sides.active:
         return left("active", "the group has members at the target: it commits there itself")
     found = table.translate(offset)
     state, reason = _state_and_reason(found)
@@ -196,7 +196,7 @@ def _one(
         ahead = now - found.offset
         return left("moved", f"the group went on at the target by itself, {ahead} further", ahead)
     return CarriedPosition(
-        seen.group, place, state, reason, offset, found.offset, found.offset, found.distance
+        sides.group, place, state, reason, offset, found.offset, found.offset, found.distance
     )
 
 

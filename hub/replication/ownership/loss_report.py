@@ -270,19 +270,19 @@ def assess(
         for at, (first, heard) in sorted((left_heard or {}).items())
     ]
     effects = []
-    for seen in groups:
-        for each in carry(seen, tables, marks.get(seen.group, {})):
+    for sides in groups:
+        for each in carry(sides, tables, marks.get(sides.group, {})):
             found = partitions.get(each.place)
-            position = each.position if place else seen.target.get(each.place)
+            position = each.position if place else sides.target.get(each.place)
             if found is None:
-                unmapped = GroupEffect(seen.group, each.place, each.state, each.reason, position, 0, 0, 0)
+                unmapped = GroupEffect(sides.group, each.place, each.state, each.reason, position, 0, 0, 0)
                 effects.append(unmapped)
                 continue
             table = found.table
             begin = position if position is not None else table.target_start
             effects.append(
                 GroupEffect(
-                    seen.group,
+                    sides.group,
                     each.place,
                     each.state,
                     each.reason,

@@ -74,11 +74,11 @@ class SubjectSettings:
         return cls(text, mode if mode in _CARRIED_MODES else "")
 
     def __str__(self) -> str:
-        said = [
+        parts = [
             f"{key} {value}" for key, value in (orjson.loads(self.settings) if self.settings else {}).items()
         ]
-        said += [f"mode {self.mode}"] if self.mode else []
-        return ", ".join(said) or "none"
+        parts += [f"mode {self.mode}"] if self.mode else []
+        return ", ".join(parts) or "none"
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,10 +99,10 @@ class AlterTargetConfig:
     changes: Mapping[str, tuple[str | None, str | None]]
 
     def __str__(self) -> str:
-        said = ", ".join(
+        parts = ", ".join(
             f"{key} {old or 'default'} -> {new or 'default'}" for key, (old, new) in self.changes.items()
         )
-        return f"~ topic {self.topic}  {said}"
+        return f"~ topic {self.topic}  {parts}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +112,10 @@ class AlterAcls:
     remove: tuple[Acl, ...]
 
     def __str__(self) -> str:
-        said = [f"+{a.principal} {a.operation}" for a in self.add] + [
+        parts = [f"+{a.principal} {a.operation}" for a in self.add] + [
             f"-{a.principal} {a.operation}" for a in self.remove
         ]
-        return f"~ acls {self.topic}  {', '.join(said)}"
+        return f"~ acls {self.topic}  {', '.join(parts)}"
 
 
 @dataclass(frozen=True, slots=True)

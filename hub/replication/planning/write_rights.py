@@ -154,13 +154,13 @@ class AclChange:
     def lines(self) -> Iterator[str]:
         """Yield the change for people, one line per principal and right."""
         for sign, rules in (("+", self.add), ("-", self.remove)):
-            told: dict[tuple[str, str, str], list[str]] = {}
+            places_of: dict[tuple[str, str, str], list[str]] = {}
             for rule in sorted(rules):
                 what = rule.operation if rule.resource == "TOPIC" else f"{rule.operation} on {rule.resource}"
-                told.setdefault((rule.principal, rule.permission, what), []).append(
+                places_of.setdefault((rule.principal, rule.permission, what), []).append(
                     rule.name + ("*" if rule.pattern == "PREFIXED" else "")
                 )
-            for (principal, permission, what), where in told.items():
+            for (principal, permission, what), where in places_of.items():
                 more = f" and {len(where) - 3} more" if len(where) > 3 else ""
                 yield f"{sign} {self.at}: {permission} {principal} {what}: {', '.join(where[:3])}{more}"
         yield from (f"! {self.at}: {note}" for note in self.notes)

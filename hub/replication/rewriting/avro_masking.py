@@ -114,13 +114,13 @@ class _AvroMasker:
             if "null" not in kinds:
                 raise Unmaskable(f'field "{path}" may not be null')
             null = kinds.index("null")
-            said = signed(null)
+            encoded = signed(null)
 
             def erase(data: bytes, at: int, edits: Edits) -> int:
                 branch, begin = take_signed(data, at)
                 end = skips[branch](data, begin)
                 if branch != null:
-                    edits.append((at, end, said))
+                    edits.append((at, end, encoded))
                 return end
 
             return erase

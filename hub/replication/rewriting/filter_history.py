@@ -217,7 +217,7 @@ def _shape(topic: str, body: dict[str, Any] | None) -> RecordRules | None:
     if body is None:
         return None
     wanted = tuple(
-        RecordCondition.model_validate({name: said for name, said in each.items() if said is not None})
+        RecordCondition.model_validate({name: value for name, value in each.items() if value is not None})
         for each in body["only"]
     )
     masks = tuple((str(path), str(how), key) for path, how, key in body["mask"])

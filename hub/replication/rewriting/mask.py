@@ -104,14 +104,14 @@ def _end(text: bytes, at: int) -> int:
     return found.end()
 
 
-def _json_instead(mask: Mask, said: bytes) -> bytes:
+def _json_instead(mask: Mask, value: bytes) -> bytes:
     if mask.how == "null":
         return b"null"
     if mask.how == "hash":
-        content = str(orjson.loads(said)).encode() if said[:1] == b'"' else said
+        content = str(orjson.loads(value)).encode() if value[:1] == b'"' else value
         return b'"' + mask.digest(content).hex().encode() + b'"'
     kinds = {b'"': f'"{REDACTED}"'.encode(), b"{": b"{}", b"[": b"[]", b"t": b"false", b"f": b"false"}
-    return kinds.get(said[:1], b"0")
+    return kinds.get(value[:1], b"0")
 
 
 # ---- Avro
@@ -139,10 +139,10 @@ def json_fields_in(schema: Any, tree: Tree | Mask, path: str = "") -> bool:
 
 
 def _judge(schema: Mapping[str, Any], mask: Mask, path: str) -> None:
-    said = schema.get("type")
-    if said is None or "$ref" in schema:
+    declared = schema.get("type")
+    if declared is None or "$ref" in schema:
         return
-    types = {said} if isinstance(said, str) else set(said)
+    types = {declared} if isinstance(declared, str) else set(declared)
     if mask.how == "null" and "null" not in types:
         raise Unmaskable(f'field "{path}" may not be null')
     if mask.how == "hash" and not types <= {"string", "null", "array"}:

@@ -72,9 +72,9 @@ def put_edit(content: bytes, edits: Edits) -> bytes:
         return content
     made = bytearray()
     at = 0
-    for start, end, said in sorted(edits, key=lambda each: each[0]):
+    for start, end, edit in sorted(edits, key=lambda each: each[0]):
         made += content[at:start]
-        made += said
+        made += edit
         at = end
     made += content[at:]
     return bytes(made)

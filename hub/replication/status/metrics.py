@@ -63,7 +63,7 @@ def families(
     """Yield the metric families. ``statuses`` are made by mirror_status.py; a target that does not answer has
     the short form. ``known``: whether the statuses could be read; None: not tried yet.
     """
-    told = [each for each in statuses if "workers" in each]
+    reported = [each for each in statuses if "workers" in each]
     yield _gauge("known", "1 while mirrors.yaml can be read and its clusters were asked", [], [([], known)])
     yield _gauge(
         "up", "1 while the mirror's target answers", ["mirror"], (([each["mirror"]], "workers" in each)
@@ -75,14 +75,14 @@ def families(
         ["mirror", "state"],
         (([each["mirror"], state], each["state"] == state) for each in statuses for state in STATES),
     )
-    for name, key, said in _OF_MIRROR:
-        yield _gauge(name, said, ["mirror"], (([each["mirror"]], each[key]) for each in told))
-    yield from _families_of_parts(told, most)
-    yield from _families_of_rehearsals(told)
-    yield from _families_of_worst(told, most)
+    for name, key, description in _OF_MIRROR:
+        yield _gauge(name, description, ["mirror"], (([each["mirror"]], each[key]) for each in reported))
+    yield from _families_of_parts(reported, most)
+    yield from _families_of_rehearsals(reported)
+    yield from _families_of_worst(reported, most)
 
 
-def _families_of_parts(told: Sequence[Mapping[str, Any]], most: int) -> Iterator[Metric]:
+def _families_of_parts(reported: Sequence[Mapping[str, Any]], most: int) -> Iterator[Metric]:
     """Yield heartbeats, stopped and unknown partitions, and gaps of each mirror."""
     yield _gauge(
         "heartbeat_age_seconds",
@@ -90,34 +90,37 @@ def _families_of_parts(told: Sequence[Mapping[str, Any]], most: int) -> Iterator
         ["mirror"],
         (
             ([each["mirror"]], max((beat["ago_s"] for beat in each["heartbeats"]), default=None))
-            for each in told
+            for each in reported
         ),
     )
     yield _gauge(
         "stopped_partitions",
         "Partitions that are stopped for a known reason",
         ["mirror"],
-        (([each["mirror"]], sum(_stands(each, row) for row in each["partitions"])) for each in told),
+        (([each["mirror"]], sum(_stands(each, row) for row in each["partitions"])) for each in reported),
     )
     yield _gauge(
         "unknown_partitions",
         "Partitions that no worker reports",
         ["mirror"],
-        (([each["mirror"]], sum(row["state"] == "unknown" for row in each["partitions"])) for each in told),
+        (
+            ([each["mirror"]], sum(row["state"] == "unknown" for row in each["partitions"]))
+            for each in reported
+        ),
     )
     yield _gauge("gaps", "Ranges that the target will never have", ["mirror"], (([each["mirror"]],
-        len(each["gaps"])) for each in told))  # fmt: skip
+        len(each["gaps"])) for each in reported))  # fmt: skip
     yield _gauge(
         "gap_age_seconds",
         "Age of the newest range of a topic that the target will never have",
         ["mirror", "topic"],
-        (([each["mirror"], topic], age_s) for each in told for topic, age_s in gap_ages(each)[:most]),
+        (([each["mirror"], topic], age_s) for each in reported for topic, age_s in gap_ages(each)[:most]),
     )
 
 
-def _families_of_rehearsals(told: Sequence[Mapping[str, Any]]) -> Iterator[Metric]:
+def _families_of_rehearsals(reported: Sequence[Mapping[str, Any]]) -> Iterator[Metric]:
     """Yield age and result of the last complete rehearsal of each mirror; no sample where there is none."""
-    found = [(each["mirror"], each["rehearsal"]) for each in told if each["rehearsal"] is not None]
+    found = [(each["mirror"], each["rehearsal"]) for each in reported if each["rehearsal"] is not None]
     last = [(mirror, one["last"]) for mirror, one in found if one["last"] is not None]
     yield _gauge("rehearsal_age_seconds", "Since the last complete rehearsal began", ["mirror"],
         (([mirror], one["ago_s"]) for mirror, one in last))  # fmt: skip
@@ -141,7 +144,7 @@ def _families_of_rehearsals(told: Sequence[Mapping[str, Any]]) -> Iterator[Metri
     )
 
 
-def _families_of_worst(told: Sequence[Mapping[str, Any]], most: int) -> Iterator[Metric]:
+def _families_of_worst(reported: Sequence[Mapping[str, Any]], most: int) -> Iterator[Metric]:
     """Yield the worst partitions and groups of each mirror, at most ``most`` of each."""
     # A topic that a mirror does not carry any more is not late: the way back reports it, if anything does.
     # Neither is one that is paused by itself.
@@ -154,16 +157,18 @@ def _families_of_worst(told: Sequence[Mapping[str, Any]], most: int) -> Iterator
                 if row["state"] != "left" and (row["state"] != "paused" or each["state"] == "paused")
             ],
         )
-        for each in told
+        for each in reported
     )
     rows = [(mirror, row) for mirror, those in carried for row in worst(those, "lag_records", most)]
-    for name, key, said in _OF_PARTITION:
+    for name, key, description in _OF_PARTITION:
         labelled = (([mirror, row["topic"], str(row["partition"])], row[key]) for mirror, row in rows)
-        yield _gauge(name, said, ["mirror", "topic", "partition"], labelled)
-    groups = [(each["mirror"], row) for each in told for row in worst(each["groups"], "rpo_records", most)]
-    for name, key, said in _OF_GROUP:
+        yield _gauge(name, description, ["mirror", "topic", "partition"], labelled)
+    groups = [
+        (each["mirror"], row) for each in reported for row in worst(each["groups"], "rpo_records", most)
+    ]
+    for name, key, description in _OF_GROUP:
         yield _gauge(
-            f"group_{name}", said, ["mirror", "group"], (([mirror, row["group"]], row[key]) for mirror,
+            f"group_{name}", description, ["mirror", "group"], (([mirror, row["group"]], row[key]) for mirror,
             row in groups)
         )  # fmt: skip
 
@@ -191,5 +196,7 @@ def worst(rows: Iterable[Mapping[str, Any]], key: str, most: int) -> list[Mappin
     return sorted(rows, key=lambda row: (row[key] is not None, -(row[key] or 0)))[:most]
 
 
-def _gauge(name: str, said: str, labels: list[str], samples: Iterable[tuple[list[str], Any]]) -> Metric:
-    return gauge(f"hub_mirror_{name}", said, labels, samples)
+def _gauge(
+    name: str, description: str, labels: list[str], samples: Iterable[tuple[list[str], Any]]
+) -> Metric:
+    return gauge(f"hub_mirror_{name}", description, labels, samples)

@@ -36,7 +36,7 @@ from hub.replication.status.mirror_rows import (
     totals_of,
     verified_totals,
 )
-from hub.replication.status.partition_rows import NOT_ASKED, SourceEndOffsets, heartbeat_row
+from hub.replication.status.partition_rows import NO_ENDS, SourceEndOffsets, heartbeat_row
 from hub.replication.status.rehearsal_status import rehearsal_status
 
 SILENT_MS = 15_000
@@ -51,7 +51,7 @@ def summary_of(
     board: ControlState,
     progress: WrittenState,
     now_ms: int,
-    ends: SourceEndOffsets = NOT_ASKED,
+    ends: SourceEndOffsets = NO_ENDS,
 ) -> dict[str, Any]:
     """Return the status of one mirror for ``hub mirror status``. ``ok``: no part is stopped unintentionally,
     and all parts are known. ``ends``: of the source, read after ``board`` and ``progress``.
@@ -88,7 +88,7 @@ def summary_of(
         "cautions": [*(carries.cautions if carries is not None else ()), *_cautions(defined, ends, link)],
         "definitions": defined,
         **_owners(board, link),
-        "source_heard_s": _heard_s(board, link, now_ms),
+        "source_heard_s": _reported_s(board, link, now_ms),
         "rehearsal": rehearsal_status(link, board, alive_workers(board, now_ms), now_ms),
         **_left_behind(board, link),
         "partitions": partitions,
@@ -142,7 +142,7 @@ def _judged(
     if (closed := _closed(link.mirror, now_ms)) is not None:
         return MirrorState("paused", closed)
     if not workers:
-        return MirrorState("no worker", f"{_last_heard(board, link, now_ms)}: hub mirror run", stands=True)
+        return MirrorState("no worker", f"{_last_report(board, link, now_ms)}: hub mirror run", stands=True)
     if carries is None:
         return MirrorState("starting", "a worker plans it")
     if not carries.topics and board.control.acting.get(link.source) == link.target:
@@ -186,8 +186,8 @@ def failed_over(board: ControlState, link: Link) -> bool:
 
 
 def _failed_over(board: ControlState, link: Link, scope: str) -> bool:
-    owner, said = board.control.owner(scope), board.declared.get(scope)
-    return said is not None and owner.acting == link.target and said.epoch == owner.epoch
+    owner, record = board.control.owner(scope), board.declared.get(scope)
+    return record is not None and owner.acting == link.target and record.epoch == owner.epoch
 
 
 def failed_over_topics(board: ControlState, link: Link) -> frozenset[str]:
@@ -238,22 +238,28 @@ def _left_behind(board: ControlState, link: Link) -> dict[str, Any]:
     scopes += [scope_of(link.source, topic) for topic in sorted(failed_over_topics(board, link))]
     if not scopes:
         return {"lost": [], "lost_known": True, "lost_heard_at_ms": None, "redelivered": 0}
-    said = [board.declared[scope] for scope in scopes]
-    exact, heard = all(each.exact for each in said), [each.heard_at_ms for each in said if not each.exact]
-    most = [each.redelivered_at_most for each in said]
+    records = [board.declared[scope] for scope in scopes]
+    exact, reported = (
+        all(each.exact for each in records),
+        [each.heard_at_ms for each in records if not each.exact],
+    )
+    most = [each.redelivered_at_most for each in records]
     return {
         "lost": [
-            lost_row(loss) for each in said for loss in each.losses if link.mirror.selects(loss.place.topic)
+            lost_row(loss)
+            for each in records
+            for loss in each.losses
+            if link.mirror.selects(loss.place.topic)
         ],
         "lost_known": exact,
-        "lost_heard_at_ms": None if None in heard else min((at for at in heard if at), default=None),
-        "redelivered": sum(each.redelivered for each in said) if exact else None,
-        "redelivered_at_least": sum(each.redelivered for each in said),
+        "lost_heard_at_ms": None if None in reported else min((at for at in reported if at), default=None),
+        "redelivered": sum(each.redelivered for each in records) if exact else None,
+        "redelivered_at_least": sum(each.redelivered for each in records),
         "redelivered_at_most": None if None in most else sum(each or 0 for each in most),
     }
 
 
-def _heard_s(board: ControlState, link: Link, now_ms: int) -> float | None:
+def _reported_s(board: ControlState, link: Link, now_ms: int) -> float | None:
     """Return the seconds since a worker last read the source's end offsets; None: never."""
     ends = board.ends.get(link.name)
     if ends is None:
@@ -326,7 +332,7 @@ def _holders(board: ControlState, link: Link, workers: Sequence[str]) -> dict[in
     return found
 
 
-def _last_heard(board: ControlState, link: Link, now_ms: int) -> str:
+def _last_report(board: ControlState, link: Link, now_ms: int) -> str:
     """Return since when nobody mirrors a link, by the last heartbeat of its workers."""
     silent = [beat for beat in board.beats.values() if _holds(beat, link)]
     if not silent:
@@ -350,7 +356,7 @@ def _definitions(file: MirrorsFile, link: Link, board: ControlState, now_ms: int
         return []
     mine = digests_of(file).get(link.name)
     known: dict[str, tuple[LinkDefinition, list[str]]] = {}
-    for worker, (each,) in ((worker, tuple(said.values())) for worker, said in sorted(claims.items())):
+    for worker, (each,) in ((worker, tuple(claim.values())) for worker, claim in sorted(claims.items())):
         since, workers = known.get(each.digest, (each, []))
         known[each.digest] = max(since, each), [*workers, worker]
     return [

@@ -53,8 +53,8 @@ def observe_mirrors(
         failed += _rehearsal_failed(each, error)
         overdue += _rehearsal_overdue(each, changes.rule("rehearsal-overdue").limit_ms or 0, error)
     if error is not None and not statuses:
-        words = f"the state of mirrors is unknown: {error}"
-        unknown.append(Observation(_about(FILE), Verdict.BAD, words, detail=error))
+        message = f"the state of mirrors is unknown: {error}"
+        unknown.append(Observation(_about(FILE), Verdict.BAD, message, detail=error))
     found = dict(zip(RULES, (trouble, unknown, late, differs, lost, failed, overdue), strict=True))
     return [
         RuleObservations(changes.rule(name), tuple(those), whole=error is None)
@@ -92,17 +92,17 @@ def _trouble(status: Status, error: str | None) -> Observation:
     refused: Mapping[str, str] = status["trouble"]
     if standing:
         first = standing[0]
-        words = f"{len(standing)} of its partitions are stopped"
+        message = f"{len(standing)} of its partitions are stopped"
         why = f"{first['topic']} partition {first['partition']}: {first['reason']}"
     elif refused:
         topic = min(refused)
-        words, why = f"{len(refused)} of its topics are stopped", f"{topic}: {refused[topic]}"
+        message, why = f"{len(refused)} of its topics are stopped", f"{topic}: {refused[topic]}"
     elif status["state"] == "no worker":
-        words, why = "no worker carries it", status["reason"]
+        message, why = "no worker carries it", status["reason"]
     else:
-        words, why = "it makes no progress", status["reason"]
+        message, why = "it makes no progress", status["reason"]
     count = float(len(standing) or len(refused) or 1)
-    return Observation(_about(name), Verdict.BAD, f"mirror {name}: {words}", count, detail=str(why))
+    return Observation(_about(name), Verdict.BAD, f"mirror {name}: {message}", count, detail=str(why))
 
 
 def _unknown(status: Status, error: str | None) -> Observation:
@@ -125,10 +125,10 @@ def _differs(status: Status, error: str | None) -> Observation:
     wrong = [row for row in status["partitions"] if (row["verified"] or {}).get("differs_at") is not None]
     if wrong:
         first = wrong[0]
-        words = f"mirror {name}: {len(wrong)} of its partitions differ from the source"
+        message = f"mirror {name}: {len(wrong)} of its partitions differ from the source"
         at = f"{first['topic']} partition {first['partition']} at offset {first['verified']['differs_at']}"
         detail = f"{at}: {first['verified']['why']}"
-        return Observation(_about(name), Verdict.BAD, words, float(len(wrong)), detail=detail)
+        return Observation(_about(name), Verdict.BAD, message, float(len(wrong)), detail=detail)
     if status["verified_s"] is None:
         return Observation(_about(name), Verdict.UNKNOWN, detail="no comparison yet")
     return Observation(_about(name), Verdict.GOOD)
@@ -187,13 +187,13 @@ def _lag(
     if worst is not None and worst["lag_s"] * 1000 > most_ms:
         least = "at least " if worst["worker"] is None else ""
         behind, most = timedelta(seconds=int(worst["lag_s"])), timedelta(milliseconds=most_ms)
-        words = (
+        message = (
             f"mirror {name} is {least}{behind} behind{f' on {topic}' if topic else ''}; at "
             f"most {most} may it be"
         )
         place = f"{worst['topic']} partition {worst['partition']} lacks {worst['lag_records']} offsets"
         detail = "; ".join(each for each in (place, str(worst["reason"]), _at_stake(status, topic)) if each)
-        return Observation(about, Verdict.BAD, words, float(worst["lag_s"]), labels, detail)
+        return Observation(about, Verdict.BAD, message, float(worst["lag_s"]), labels, detail)
     for row in rows:
         if row["lag_s"] is None or row["worker"] is None:
             why = f"no worker reports {row['topic']} partition {row['partition']}"
@@ -239,12 +239,12 @@ def _lost(status: Status, tree: Tree, limit_ms: int, error: str | None) -> Itera
         first = min(news, key=lambda gap: gap["found_s"])
         ended = all(gap["end"] >= 0 for gap in news)
         count = sum(gap["end"] - gap["first"] for gap in news) if ended else None
-        words = f"mirror {name} will never have {'some' if count is None else count} offsets of {topic}"
+        message = f"mirror {name} will never have {'some' if count is None else count} offsets of {topic}"
         place = (
             f"partition {first['partition']} from offset {first['first']} on: "
             f"{_WHY.get(first['reason'], first['reason'])}"
         )
-        yield Observation(about, Verdict.BAD, words, None if count is None else float(count), labels, place)
+        yield Observation(about, Verdict.BAD, message, None if count is None else float(count), labels, place)
 
 
 _WHY = {
@@ -282,8 +282,8 @@ def _rehearsal_failed(status: Status, error: str | None) -> Iterable[Observation
     elif last["state"] == "passed":
         yield Observation(_about(name), Verdict.GOOD)
     else:
-        words = f"a failover of mirror {name} would fail, as a rehearsal showed"
-        yield Observation(_about(name), Verdict.BAD, words, 1.0, detail=str(last["reason"]))
+        message = f"a failover of mirror {name} would fail, as a rehearsal showed"
+        yield Observation(_about(name), Verdict.BAD, message, 1.0, detail=str(last["reason"]))
 
 
 def _rehearsal_overdue(status: Status, limit_ms: int, error: str | None) -> Iterable[Observation]:
@@ -298,9 +298,9 @@ def _rehearsal_overdue(status: Status, limit_ms: int, error: str | None) -> Iter
     elif since_s is None or since_s * 1000 <= limit_ms:
         yield Observation(_about(name), Verdict.GOOD, value=since_s)
     else:
-        words = f"mirror {name} was not rehearsed when it was due, {timedelta(seconds=int(since_s))} ago"
+        message = f"mirror {name} was not rehearsed when it was due, {timedelta(seconds=int(since_s))} ago"
         newest = next(iter(found["results"]), None)
         why = (
             "none was ever made" if newest is None else f"the newest is {newest['state']}: {newest['reason']}"
         )
-        yield Observation(_about(name), Verdict.BAD, words, since_s, detail=why)
+        yield Observation(_about(name), Verdict.BAD, message, since_s, detail=why)

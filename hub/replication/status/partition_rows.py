@@ -28,7 +28,7 @@ class SourceEndOffsets:
     error: str = ""
 
 
-NOT_ASKED = SourceEndOffsets()
+NO_ENDS = SourceEndOffsets()
 
 
 def rules_rows(progress: WrittenState, link: str, place: TopicPartition) -> list[dict[str, Any]]:
@@ -81,23 +81,23 @@ class _SourcePartition(NamedTuple):
 
 
 def source_of(
-    link: Link, tp: TopicPartition, board: ControlState, asked: SourceEndOffsets, now_ms: int
+    link: Link, tp: TopicPartition, board: ControlState, ends: SourceEndOffsets, now_ms: int
 ) -> _SourcePartition:
     """Return the ends just read; else those of a worker's last report."""
     known = board.ends.get(link.name)
-    begin = asked.begins.get(tp)
+    begin = ends.begins.get(tp)
     if begin is None and known is not None and tp in known.places:
         begin = known.places[tp][0]
     # A way back carries only records born away, and `latest` only new ones.
     if link.mirror.start != "earliest" or link.name != link.declared:
         begin = None
-    if tp in asked.offsets:
-        return _SourcePartition(begin, asked.offsets[tp], 0)
-    heard = board.heard(link.name, tp)
+    if tp in ends.offsets:
+        return _SourcePartition(begin, ends.offsets[tp], 0)
+    reported = board.heard(link.name, tp)
     return (
         _SourcePartition(begin, None, None)
-        if heard is None
-        else _SourcePartition(begin, heard.end, now_ms - heard.at_ms)
+        if reported is None
+        else _SourcePartition(begin, reported.end, now_ms - reported.at_ms)
     )
 
 
@@ -110,9 +110,9 @@ def partition_row(
     now_ms: int,
 ) -> dict[str, Any]:
     """Return one row. ``holders``: the workers that hold its shard, as they report."""
-    told = status.source_next if status is not None and status.source_next >= 0 else None
-    source_next = mark.source_next if mark is not None else told
-    seen_ms = now_ms - status.at_ms if status is not None else None
+    reported_next = status.source_next if status is not None and status.source_next >= 0 else None
+    source_next = mark.source_next if mark is not None else reported_next
+    age_ms = now_ms - status.at_ms if status is not None else None
     fresh = status is not None and status.worker in holders and now_ms - status.at_ms < _STALE_MS
     position = source.begin if source_next is None else source_next
     lag = max(0, source.end - position) if source.end is not None and position is not None else None
@@ -124,7 +124,7 @@ def partition_row(
         "shard": status.shard if status is not None else mark.shard if mark is not None else None,
         "worker": status.worker if fresh and status is not None else None,
         "state": status.state if fresh and status is not None else "unknown",
-        "reason": status.reason if fresh and status is not None else _not_reported(holders, seen_ms),
+        "reason": status.reason if fresh and status is not None else _not_reported(holders, age_ms),
         "engine": (status.engine if status is not None else "") or (mark.engine if mark is not None else ""),
         "generation": mark.generation if mark is not None else 0,
         "source_start": mark.source_start if mark is not None else None,
@@ -139,7 +139,7 @@ def partition_row(
         "bytes_per_s": status.bytes_per_s if fresh and status is not None else 0.0,
         "last_commit_s": round((now_ms - committed) / 1000, 1) if committed else None,
         "restarts": status.restarts if fresh and status is not None else 0,
-        "seen_s": _seconds(seen_ms),
+        "seen_s": _seconds(age_ms),
     }
 
 
@@ -147,9 +147,9 @@ def _seconds(of_ms: int | None) -> float | None:
     return None if of_ms is None else round(max(0, of_ms) / 1000, 1)
 
 
-def _not_reported(holders: Sequence[str], seen_ms: int | None) -> str:
+def _not_reported(holders: Sequence[str], age_ms: int | None) -> str:
     """Return why the present state of a partition is unknown."""
-    ago = "never reported" if seen_ms is None else f"last reported {max(0, seen_ms) / 1000:.0f} s ago"
+    ago = "never reported" if age_ms is None else f"last reported {max(0, age_ms) / 1000:.0f} s ago"
     if not holders:
         return f"no worker holds its shard ({ago})"
     return f"worker {holders[0]} has it and has not reported it ({ago})"
@@ -160,16 +160,16 @@ def _lag_s(
     position: int | None,
     lag: int | None,
     fresh: bool,
-    asked: bool,
+    is_read: bool,
     now_ms: int,
 ) -> float | None:
-    """Return the lag of a partition in seconds; ``asked``: its lag is relative to the source's present end.
+    """Return the lag of a partition in seconds; ``is_read``: its lag is relative to the source's present end.
     Without a recent report: the records of the last report have waited at least since then; when later ones
     arrived is unknown.
     """
     if lag is None or position is None:
         return None
-    if lag == 0 and (fresh or asked):
+    if lag == 0 and (fresh or is_read):
         return 0.0
     if status is None:
         return None

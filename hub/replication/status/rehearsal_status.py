@@ -42,7 +42,7 @@ def rehearsal_status(
     if schedule is not None and not waits:
         missed = due(schedule, (each.started_at_ms for each in known if each.complete), now_ms)
     return {
-        "schedule": schedule.words if schedule is not None else None,
+        "schedule": schedule.text if schedule is not None else None,
         "next_at_ms": next_time(schedule, now_ms) if schedule is not None and not waits else None,
         "waits": waits,
         "overdue_s": None if missed is None else round((now_ms - missed) / 1000, 1),
@@ -82,12 +82,12 @@ def proved(one: Rehearsal) -> tuple[str, ...]:
         f"A failover can begin: {one.steps} steps" if one.steps else "A failover cannot begin",
         f"The offset maps of {_many(one.topics, 'topic')} and {_many(one.partitions, 'partition')} were read",
         f"{_many(one.groups, 'consumer group')} would be placed",
-        loss_words(asdict(one)),
-        redelivery_words(asdict(one)),
+        loss_text(asdict(one)),
+        redelivery_text(asdict(one)),
     )[: 5 if one.steps else 1]
 
 
-def loss_words(row: Mapping[str, Any]) -> str:
+def loss_text(row: Mapping[str, Any]) -> str:
     """Return the bound of the loss for people. ``row``: of a rehearsal."""
     if row["lost_at_least"] is None:
         return "loss unknown"
@@ -97,7 +97,7 @@ def loss_words(row: Mapping[str, Any]) -> str:
     return f"{row['lost']:,} offsets would be lost, {age}"
 
 
-def redelivery_words(row: Mapping[str, Any]) -> str:
+def redelivery_text(row: Mapping[str, Any]) -> str:
     """Return the bound of repeated reads for people. ``row``: of a rehearsal."""
     if row["redelivered"] is not None:
         return f"{row['redelivered']:,} records would be read again"

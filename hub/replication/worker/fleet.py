@@ -103,7 +103,7 @@ class Fleet(threading.Thread):
                     beat_at_s = now_s + BEAT_S
                 if now_s >= status_at_s or self._reports.new_schemas(self._chores):
                     self._reports.watch(self._runs, now_s)
-                    self._reports.tell(self._runs, self._chores, now_s)
+                    self._reports.report(self._runs, self._chores, now_s)
                     status_at_s = now_s + STATUS_S
                 backoff.reset()
             except HubError as error:
@@ -149,8 +149,8 @@ class Fleet(threading.Thread):
         """Return whether this worker has not received its own heartbeats for ``TTL_S``: it then wrongly sees
         all others as dead. It takes no shards meanwhile, and reconnects its follower.
         """
-        heard_s = self.listener.ask(lambda board: board.heard_s.get(self.worker, 0.0))
-        if self._first_beat_s is None or now_s - max(heard_s, self._first_beat_s) < TTL_S:
+        beat_s = self.listener.ask(lambda board: board.heard_s.get(self.worker, 0.0))
+        if self._first_beat_s is None or now_s - max(beat_s, self._first_beat_s) < TTL_S:
             self._relistened_s = 0.0
             return False
         if now_s - self._relistened_s > DEAF_S:
@@ -166,8 +166,8 @@ class Fleet(threading.Thread):
         return self.listener.ask(lambda board: (board.carries.get(link), board.retries.get(link, 0)))
 
     def _moves(self, wanted: Mapping[Shard, ShardAssignment], now_s: float) -> Moves:
-        said, leases = self.listener.ask(lambda board: (board.claims(now_s), board.leases(now_s)))
-        claims = {**said, self.worker: self.defined}
+        claims_made, leases = self.listener.ask(lambda board: (board.claims(now_s), board.leases(now_s)))
+        claims = {**claims_made, self.worker: self.defined}
         self._compare_definitions(in_force(claims))
         held = {*self._runs, *self._chores, *self._ending}
         now_ms, ttl_ms = int(now_s * 1000), int(TTL_S * 1000)

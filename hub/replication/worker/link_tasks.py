@@ -154,7 +154,7 @@ class LinkTasks(threading.Thread):
             self._progress = self._open_progress()
         self.schemas.follow()
         schemas_to = self.schemas.read_to
-        asked_at_ms = epoch_ms()
+        read_at_ms = epoch_ms()
         made = planned(
             self.file,
             self.link,
@@ -166,7 +166,7 @@ class LinkTasks(threading.Thread):
             registries=self.schemas.readers(schemas_to),
         )
         if made.topics:  # a link that carries nothing now asks for no ends, so the last ones stay
-            self.ends = SourceEnds(self.link.name, made.source_places, asked_at_ms)
+            self.ends = SourceEnds(self.link.name, made.source_places, read_at_ms)
         make_own(made.own, self.clusters)
         if not self._kept_short:
             for each in (self.target, self.source):
@@ -277,8 +277,8 @@ class LinkTasks(threading.Thread):
         progress, other = self._progress.refresh(), self._others(control)
         if self._rolling is None:
             self._rolling = ContinuousVerification(self.source, self.target, self.link.name, self._secrets)
-        said = self._board().verified
-        self._rolling.remember({TopicPartition(*key[1:]): each for key, each in said.items()})
+        verified = self._board().verified
+        self._rolling.remember({TopicPartition(*key[1:]): each for key, each in verified.items()})
         marks = progress.of(self.link.name)
         places = frozenset(tp for tp in marks if tp.topic in topics)
 

@@ -35,8 +35,8 @@ class StatusReports:
         self._watches: dict[Shard, Watch] = {}
         self._stuck: dict[Shard, WatchdogState] = {}
         self._meters: dict[tuple[str, str, int], _Meter] = {}
-        self._said: dict[bytes, tuple[float, tuple[object, ...]]] = {}
-        self._schemas_said: dict[Shard, int] = {}
+        self._sent: dict[bytes, tuple[float, tuple[object, ...]]] = {}
+        self._schemas_reported: dict[Shard, int] = {}
 
     def forget(self, shard: Shard) -> None:
         """Forget the progress of a shard that this worker releases."""
@@ -74,12 +74,12 @@ class StatusReports:
         """Return whether the link tasks here have carried schemas that shards on other workers
         may wait for.
         """
-        said = {shard: each.carries.schemas_to for shard, each in tasks.items() if each.carries}
-        news = said != self._schemas_said
-        self._schemas_said = said
+        schemas = {shard: each.carries.schemas_to for shard, each in tasks.items() if each.carries}
+        news = schemas != self._schemas_reported
+        self._schemas_reported = schemas
         return news
 
-    def tell(self, runs: Mapping[Shard, ShardRun], tasks: Mapping[Shard, LinkTasks], now_s: float) -> None:
+    def report(self, runs: Mapping[Shard, ShardRun], tasks: Mapping[Shard, LinkTasks], now_s: float) -> None:
         """Publish the status of this worker's shards and link tasks, when it changed or every
         ``STATUS_AGAIN_S``.
         """
@@ -94,10 +94,10 @@ class StatusReports:
             records += [group.record() for group in chores.groups]
             if chores.ends is not None:
                 records.append(chores.ends.record())
-            for seen in list(chores.verified.values()):
-                self._say(seen.record(), now_s, again=False)  # it does not expire
+            for verified in list(chores.verified.values()):
+                self._send_if_new(verified.record(), now_s, again=False)  # it does not expire
         for new in records:
-            self._say(new, now_s)
+            self._send_if_new(new, now_s)
 
     def status(self, shard: Shard, run: ShardRun, each: PartitionProgress, now_s: float) -> PartitionStatus:
         """Return the status of one partition of a shard that runs here."""
@@ -138,15 +138,15 @@ class StatusReports:
             each.source_heard_at_ms,
         )
 
-    def _say(self, new: NewRecord, now_s: float, *, again: bool = True) -> None:
+    def _send_if_new(self, new: NewRecord, now_s: float, *, again: bool = True) -> None:
         """Send a status record unless only its time changed; with ``again``, also when the last one is
         ``STATUS_AGAIN_S`` old.
         """
         key, body = new.key or b"", _without_times(new)
-        at_s, before = self._said.get(key, (0.0, ()))
+        at_s, before = self._sent.get(key, (0.0, ()))
         if before != body or (again and now_s - at_s >= STATUS_AGAIN_S):
             self._send(new)
-            self._said[key] = now_s, body
+            self._sent[key] = now_s, body
 
 
 def _overdue(carries: LinkContents, for_s: float) -> LinkContents:

@@ -74,7 +74,7 @@ TIMES = st.integers(at(2024, 1, 1), at(2031, 12, 31))
 )
 def test_a_schedule_is_a_word_or_has_a_time(given_as: Any, words: str) -> None:
     made = mirror(rehearse=given_as).rehearse
-    assert made is not None and made.words == words
+    assert made is not None and made.text == words
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def test_chores_that_do_not_come_round_are_told_of_and_nothing_is_dropped_for_it
     states = []
     for now_s, ticked_at_s in ((HUNG_S - 1, 0.0), (HUNG_S + 1, 0.0), (HUNG_S + 2, HUNG_S + 2)):
         chores.ticked_at_s = ticked_at_s
-        made.tell({}, {Shard("m", -1): chores}, now_s)  # type: ignore[dict-item]
+        made.report({}, {Shard("m", -1): chores}, now_s)  # type: ignore[dict-item]
         found = status(sent[-1], partition())
         states.append((found["state"], found["topics"], "groups were not looked at" in found["reason"]))
     assert states == [("mirroring", 1, False), ("trouble", 1, True), ("mirroring", 1, False)]
