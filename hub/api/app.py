@@ -103,12 +103,7 @@ def create_app(settings: Settings) -> FastAPI:
     proxies = Proxies(settings.proxy_header or "", tuple(settings.proxy_addresses))
     hosts = Hosts.of([*settings.own_names, *settings.allowed_hosts])
     door = AuthenticationContext(
-        access,
-        settings.home,
-        proxies,
-        settings.metrics_open,
-        hosts,
-        hosts_configured=bool(settings.allowed_hosts),
+        access, settings.home, proxies, settings.metrics_open, hosts, has_hosts=bool(settings.allowed_hosts)
     )
     reads = FastReads()
 

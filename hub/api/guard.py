@@ -68,10 +68,10 @@ class AuthenticationContext:
         metrics_open: bool = False,
         hosts: Hosts | None = None,
         *,
-        hosts_configured: bool = False,
+        has_hosts: bool = False,
     ) -> None:
         self.access, self.metrics_open = access, metrics_open
-        self._hosts, self._hosts_configured = hosts, hosts_configured
+        self._hosts, self._has_hosts = hosts, has_hosts
         self._home, self.proxies = home, proxies
         self.request_log: RequestLog | None = None  # while the server has no access log
         self.tokens = PersonalTokens(home)
@@ -87,7 +87,7 @@ class AuthenticationContext:
         With an access.yaml a page of another name has no session; names are then checked only if the settings
         list some.
         """
-        if self._hosts is not None and (self.access.rules is None or self._hosts_configured):
+        if self._hosts is not None and (self.access.rules is None or self._has_hosts):
             self._hosts.require(host)
 
     @property

@@ -154,18 +154,18 @@ class Importer:
 
     # ---- check that MirrorMaker has stopped
 
-    def watch(self, mirror_maker: MirrorMakerState) -> None:
+    def watch(self, state: MirrorMakerState) -> None:
         """Record the ends of all topics that only a MirrorMaker of this pair would write to."""
         ours = {tp.topic for tp in read_progress(self.target, maps=False).of(self.link.name)}
         self._copies = frozenset(self._carried()) - ours
         self._began_at = time.monotonic()
-        self._ends = {name: self._reach(name, topics) for name, topics in self._watched(mirror_maker).items()}
+        self._ends = {name: self._reach(name, topics) for name, topics in self._watched(state).items()}
 
-    def moved(self, mirror_maker: MirrorMakerState, quiet_s: float) -> tuple[str, ...]:
+    def moved(self, state: MirrorMakerState, quiet_s: float) -> tuple[str, ...]:
         """Return the topics written to since ``watch``; waits until that is at least ``quiet_s`` ago."""
         time.sleep(max(0.0, self._began_at + quiet_s - time.monotonic()))
         found = []
-        for name, topics in self._watched(mirror_maker).items():
+        for name, topics in self._watched(state).items():
             for tp, end in self._reach(name, topics):
                 if end > self._ends[name].get(tp, end):
                     found.append(f"{tp.topic} at {name}")
@@ -173,14 +173,12 @@ class Importer:
             found.append(f"{_HEARTBEATS} at {self.target.name}")
         return tuple(sorted(set(found)))
 
-    def _watched(self, mirror_maker: MirrorMakerState) -> dict[str, list[str]]:
+    def _watched(self, state: MirrorMakerState) -> dict[str, list[str]]:
         mine = {
-            self.source.name: {mirror_maker.syncs_topic}
-            if mirror_maker.syncs_at == self.source.name
-            else set(),
+            self.source.name: {state.syncs_topic} if state.syncs_at == self.source.name else set(),
             self.target.name: {
-                mirror_maker.checkpoints_topic,
-                *({mirror_maker.syncs_topic} if mirror_maker.syncs_at == self.target.name else ()),
+                state.checkpoints_topic,
+                *({state.syncs_topic} if state.syncs_at == self.target.name else ()),
                 *(f"mm2-{kind}.{self.alias}.internal" for kind in ("offsets", "status")),
                 *self._copies,
             },
@@ -220,7 +218,7 @@ class Importer:
     def _carried(self) -> tuple[str, ...]:
         return carries(self.file, self.link, topics_of(self.source), self.control)
 
-    def look(self, mirror_maker: MirrorMakerState, newest: int | None = None) -> MirrorMakerImport:
+    def look(self, state: MirrorMakerState, newest: int | None = None) -> MirrorMakerImport:
         """Compare every partition of the mirror. Changes nothing. Raises PeerError when a cluster does not
         answer.
         """
@@ -242,11 +240,11 @@ class Importer:
                 continue
             compacted = "compact" in config.get(topic, {}).get("cleanup.policy", "delete")
             found = [
-                self._one(TopicPartition(topic, number), mirror_maker, known, newest, compacted)
+                self._one(TopicPartition(topic, number), state, known, newest, compacted)
                 for number in range(min(here[topic].partitions, there[topic].partitions))
             ]
             places += imported_whole(found)
-        return MirrorMakerImport(mirror_maker, tuple(places), tuple(self._groups(mirror_maker, places)))
+        return MirrorMakerImport(state, tuple(places), tuple(self._groups(state, places)))
 
     def _has_records(self, topic: str) -> bool:
         return any(end for _, end in self.target.kafka.end_offsets([topic], committed=False))
@@ -254,7 +252,7 @@ class Importer:
     def _one(
         self,
         place: TopicPartition,
-        mirror_maker: MirrorMakerState,
+        state: MirrorMakerState,
         known: Mapping[TopicPartition, Checkpoint],
         newest: int | None,
         compacted: bool,
@@ -276,7 +274,7 @@ class Importer:
                 reason=f"a transaction is still open at offset {stable} of the copy",
                 hint="it ends when it times out: do the same again then",
             )
-        found = boundary(here, there, mirror_maker.syncs.get(place, ()), newest=newest, compacted=compacted)
+        found = boundary(here, there, state.syncs.get(place, ()), newest=newest, compacted=compacted)
         if found.refusal:
             hint = (
                 f"if that part of the copy does not matter, --newest N compares only the "
@@ -333,7 +331,7 @@ class Importer:
 
     # ---- groups
 
-    def _groups(self, mirror_maker: MirrorMakerState, places: Sequence[ImportedPartition]) -> Iterator[Found]:
+    def _groups(self, state: MirrorMakerState, places: Sequence[ImportedPartition]) -> Iterator[Found]:
         """Yield the groups of MirrorMaker's checkpoints with their present positions at the source (or the
         recorded ones, if the group is gone there), and the decision by the map. The mirror carries other
         groups, like these from now on.
@@ -343,7 +341,7 @@ class Importer:
             _, kept = complete_tables(self.target, self.link.name)
             tables |= {each.place: kept[each.place] for each in places if each.state == "has a checkpoint"}
         positions_of: dict[str, dict[TopicPartition, int]] = {}
-        for mark in mirror_maker.checkpoints:
+        for mark in state.checkpoints:
             if mark.place in tables and self.link.mirror.selects_group(mark.group):
                 positions_of.setdefault(mark.group, {})[mark.place] = mark.upstream
         if not positions_of:
