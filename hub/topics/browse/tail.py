@@ -12,15 +12,16 @@ from hub.topics.browse.rendered import Message
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Messages since the last step: ``messages`` are shown, of the ``read`` ones; ``passed_by`` were skipped
-    unread because they arrive too fast. The totals count from the start.
+    """Messages since the last step: ``messages`` are shown, of the ``seen`` ones; ``passed_by`` were skipped
+    unread because they arrive too fast. The totals count from the start. The names are those of the JSON that
+    ``GET /api/topics/{topic}/tail`` sends.
     """
 
     messages: tuple[Message, ...]
-    read: int
+    seen: int
     passed_by: int
     total_shown: int
-    total_read: int
+    total_seen: int
 
 
 class Tail:

@@ -74,7 +74,7 @@ def test_what_came_too_soon_after_is_told_when_nothing_comes_any_more(
     bench.write("a", 2, {"points": 1, "_sources": origin(8)})
     bench.drain()
     assert bench.store.progress()["seen:v"]["sources"] == {"in": {"0": 8}}
-    monkeypatch.setattr("hub.materializers.applying.followed_view._SEEN_EVERY_MS", 0)
+    monkeypatch.setattr("hub.materializers.applying.followed_view._VISIBLE_EVERY_MS", 0)
     bench.applier.step(0)
     assert bench.store.progress()["seen:v"]["sources"] == {"in": {"0": 9}}
 

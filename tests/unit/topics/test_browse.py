@@ -291,15 +291,15 @@ def test_the_tail_shows_what_comes_and_counts_what_it_leaves_out(
     log: MemoryCluster, browser: Browser
 ) -> None:
     tail = Tail(browser, MessageQuery("a.b"), most=3)
-    assert tail.step(0).read == 0
+    assert tail.step(0).seen == 0
     log.writer().append([NewRecord("a.b", f"N-{n}".encode(), event("new"), partition=0) for n in range(10)])
     tick = tail.step(0)
     assert [each.key.text for each in tick.messages] == ["N-9", "N-8", "N-7"]
-    assert (tick.read, tick.total_shown, tick.total_read) == (10, 3, 10)
+    assert (tick.seen, tick.total_shown, tick.total_seen) == (10, 3, 10)
     log.writer().append([NewRecord("a.b", b"x", event("flood"), partition=0)] * 5_000)
     tick = tail.step(0)
-    assert (tick.read, tick.passed_by, tick.total_read) == (1_000, 4_000, 5_010)
-    assert tail.step(0).read == 0
+    assert (tick.seen, tick.passed_by, tick.total_seen) == (1_000, 4_000, 5_010)
+    assert tail.step(0).seen == 0
     tail.close()
 
 

@@ -165,7 +165,7 @@ class Tails:
         yield b"event: open\ndata: {}\n\n"
         try:
             async for tick in self._ticks(request, wanted):
-                if tick.read or tick.passed_by:
+                if tick.seen or tick.passed_by:
                     sent_s = time.monotonic()
                     yield events(tick, wanted.topic)
                 elif time.monotonic() - sent_s > _ALIVE_S:
