@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, model_validator
 from pydantic_core import PydanticCustomError
 
 from hub.errors import ConfigError
@@ -49,8 +49,8 @@ def _secret(text: str) -> str:
 Secret = Annotated[str, AfterValidator(_secret)]
 
 
-class _SecurityModel(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class _SecurityModel(BaseModel, extra="forbid", frozen=True):
+    """A part of the security settings of a cluster."""
 
 
 class Tls(_SecurityModel):

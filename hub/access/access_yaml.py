@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, AwareDatetime, BaseModel, Field, model_validator
 
 from hub.access.decide import AccessPolicy, Grant, Principal, patterns_of
 from hub.access.masking.decision import MaskPolicy
@@ -72,8 +72,8 @@ CertificateName = Annotated[str, AfterValidator(_certificate)]
 Pattern = Annotated[str, AfterValidator(checked)]
 
 
-class _AccessModel(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class _AccessModel(BaseModel, extra="forbid", frozen=True):
+    """A part of access.yaml."""
 
 
 class GrantNode(_AccessModel):

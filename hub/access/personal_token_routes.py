@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from hub.access.access_yaml import Name
 from hub.access.live_config import LiveAccess
@@ -20,11 +20,9 @@ from hub.errors import CallerError, NotFound
 _DAY_S = 86_400
 
 
-class NewToken(BaseModel):
+class NewToken(BaseModel, extra="forbid"):
     """A token to make. ``owner``: a user of access.yaml, by default the caller.
     ``grants``: as in access.yaml."""
-
-    model_config = ConfigDict(extra="forbid")
 
     name: Name
     owner: str | None = None

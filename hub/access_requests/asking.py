@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from hub.access.access_yaml import AccessFile, Pattern
 from hub.access.live_config import LiveAccess
@@ -38,12 +38,10 @@ Role = Literal["read", "write", "operate"]
 MOST_TEXT = 1_000
 
 
-class AskedAccess(BaseModel):
+class AskedAccess(BaseModel, extra="forbid"):
     """Body of a request for a grant, or without ``role`` for a new topic. ``topic``: a name, or NODE.** for
     a node with everything below. ``grantee`` and its kind: by default the caller. ``by``: the account that
     asks; a signed-in name takes its place."""
-
-    model_config = ConfigDict(extra="forbid")
 
     role: Role | None = None
     topic: Pattern | None = None

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from hub.access_requests.asking import MOST_TEXT, AccessRequests, AskedAccess
 
 
-class Answer(BaseModel):
+class Answer(BaseModel, extra="forbid"):
     """``by``: the account that answers; a signed-in name takes its place."""
-
-    model_config = ConfigDict(extra="forbid")
 
     reason: str = Field("", max_length=MOST_TEXT)
     by: str = Field("", max_length=200)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Protocol
 import orjson
 from fastapi import APIRouter, Body, Query
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from hub.alerts.alerts_json import body_of, rules_of, silence_row, silences_of
 from hub.alerts.model.alert_state import Silence
@@ -33,12 +33,10 @@ class HasAlertManager(Protocol):
     def test(self, channel: str) -> None: ...
 
 
-class SilenceBody(BaseModel):
+class SilenceBody(BaseModel, extra="forbid"):
     """``matchers``: label to value, or to several; ``topic`` and ``node`` take patterns of the tree. It ends
     after ``for``
     (2h, 1d) or ``until`` (ISO 8601)."""
-
-    model_config = ConfigDict(extra="forbid")
 
     matchers: dict[str, str | list[str]] = Field(min_length=1, max_length=MOST_LABELS)
     reason: str = Field(min_length=1, max_length=1_000)

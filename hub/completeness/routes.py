@@ -11,7 +11,7 @@ import orjson
 from fastapi import APIRouter, Body, Query
 from fastapi.responses import Response
 from prometheus_client.core import GaugeMetricFamily, Metric
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from hub.caller import Action, Kind, Resource, require, sees_topic
 from hub.completeness.balances import CompletenessState
@@ -36,8 +36,8 @@ class ReceiptSink(Protocol):
     def __call__(self, entries: list[CountEntry]) -> object: ...
 
 
-class _ReceiptModel(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class _ReceiptModel(BaseModel, extra="forbid", frozen=True):
+    """A part of a receipt."""
 
 
 class Minute(_ReceiptModel):

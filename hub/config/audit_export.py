@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 SYSLOG_PORTS = {"udp": 514, "tcp": 601, "tls": 6514}
 
 
-class AuditExport(BaseModel):
+class AuditExport(BaseModel, extra="forbid", frozen=True):
     """One target. A value ``${NAME}`` is read from the environment of the server."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     syslog: str | None = Field(None, description="tls://host:6514, tcp://host:601 or udp://host:514")
     webhook: str | None = Field(None, repr=False, description="URL that takes batches of CloudEvents")

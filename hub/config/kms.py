@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, Field, field_validator
 
 KMS_TYPES = ("local-kms", "aws-kms", "azure-kms", "gcp-kms", "hcvault")
 
 
-class KmsKey(BaseModel):
+class KmsKey(BaseModel, extra="forbid", frozen=True):
     """Keys of one KMS that the hub may use, with its access to them."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     key: str = Field(description="TYPE://KEY as KEKs name it; a * at the end stands for any rest")
     properties: dict[str, str] = Field(

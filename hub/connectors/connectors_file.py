@@ -25,7 +25,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, Field, field_validator, model_validator
 
 from hub.connectors.kinds import CONVERTERS, KINDS, Direction, direction_of, kind_of
 from hub.errors import ConfigError, nearest
@@ -76,11 +76,9 @@ def _name(text: str) -> str:
     return text
 
 
-class ConnectorSpec(BaseModel):
+class ConnectorSpec(BaseModel, extra="forbid", frozen=True, populate_by_name=True):
     """A connector. Values of ``config`` go to Connect as texts;
     ``secrets`` has the place where a worker finds each secret."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     kind: str | None = Field(None, description="a short kind; or write `class`")
     class_name: str | None = Field(
@@ -163,10 +161,8 @@ class ConnectorSpec(BaseModel):
         return frozenset(named - self.secrets.keys())
 
 
-class ConnectorsFile(BaseModel):
+class ConnectorsFile(BaseModel, extra="forbid", frozen=True):
     """Content of connectors.yaml."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     connectors: dict[Annotated[str, AfterValidator(_name)], ConnectorSpec] = Field(
         max_length=1_000, description="by name"

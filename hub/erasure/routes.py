@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from hub.access_log.chain import LogSigner
 from hub.approvals.second_person import needs_second
@@ -23,10 +23,8 @@ from hub.schema_registry.policy.label_patterns import checked
 Pattern = Annotated[str, AfterValidator(checked)]
 
 
-class PlannedErasure(BaseModel):
+class PlannedErasure(BaseModel, extra="forbid"):
     """A person, and topics of the tree as patterns of labels."""
-
-    model_config = ConfigDict(extra="forbid")
 
     person: str = Field(min_length=1, max_length=1_000, description="the id in the field of erasable_by")
     topics: list[Pattern] = Field(min_length=1, max_length=100)
@@ -39,10 +37,8 @@ class RequestedErasure(PlannedErasure):
     by: str = Field("", max_length=200)
 
 
-class ErasureDecision(BaseModel):
+class ErasureDecision(BaseModel, extra="forbid"):
     """``by``: the account that decides; a signed-in name takes its place."""
-
-    model_config = ConfigDict(extra="forbid")
 
     by: str = Field("", max_length=200)
 

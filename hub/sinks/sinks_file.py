@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BaseModel, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
 from hub.errors import ConfigError, NotFound, nearest
@@ -64,8 +64,8 @@ Address = Annotated[str, AfterValidator(_address)]
 HttpAddress = Annotated[str, AfterValidator(_address), AfterValidator(_http)]
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+class _Model(BaseModel, extra="forbid", frozen=True, populate_by_name=True):
+    """A part of sinks.yaml."""
 
 
 class WebhookTarget(_Model):

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
 
 from hub.access.decide import patterns_of
 from hub.access.masking.rules import MaskRule, RowTest
@@ -77,10 +77,8 @@ _Pattern = Annotated[str, AfterValidator(checked)]
 _Name = Annotated[str, Field(min_length=1, max_length=100)]
 
 
-class MaskNode(BaseModel):
+class MaskNode(BaseModel, extra="forbid", frozen=True, populate_by_name=True):
     """One rule: ``fields`` and ``tags`` with a treatment, or ``rows``; over topics and views."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     fields: list[_Path] = Field(default_factory=list, max_length=MOST_NAMES)
     tags: list[_Name] = Field(default_factory=list, max_length=MOST_NAMES)

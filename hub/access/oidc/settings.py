@@ -19,7 +19,7 @@ from ipaddress import ip_address
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
 
 from hub.security import Secret
 
@@ -69,10 +69,8 @@ Text = Annotated[str, Field(min_length=1, max_length=200)]
 Texts = Annotated[list[Text], BeforeValidator(_several), Field(min_length=1, max_length=20)]
 
 
-class OidcNode(BaseModel):
+class OidcNode(BaseModel, extra="forbid", frozen=True):
     """A provider of OpenID Connect, and how its claims become names and groups of access.yaml."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     issuer: Url
     audience: Texts | None = None

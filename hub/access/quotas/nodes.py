@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from hub.quotas.kinds import Quota
 from hub.quotas.policy import Limits, QuotaPolicy, Tenant
@@ -41,10 +41,8 @@ Subtree = Annotated[str, AfterValidator(_subtree)]
 Named = Annotated[str, AfterValidator(_kept)]
 
 
-class LimitsNode(BaseModel):
+class LimitsNode(BaseModel, extra="forbid", frozen=True):
     """Limits of the server. A missing key is not limited here, ``unlimited`` lifts a less specific limit."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     events_in_per_s: Rate | None = Field(None, description="Events written over HTTP, each second.")
     bytes_in_per_s: Rate | None = Field(
@@ -95,11 +93,9 @@ class TenantNode(LimitsNode):
 Entries = Annotated[dict[Named, PrincipalLimitsNode], Field(max_length=MOST_ENTRIES)]
 
 
-class QuotasNode(BaseModel):
+class QuotasNode(BaseModel, extra="forbid", frozen=True):
     """The section ``quotas``. ``servers``: number of servers among which the limits are divided.
     ``refusal_delay_ms``: pause before a refused request is answered."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     servers: int = Field(1, ge=1, le=1_000, description="Servers among which the limits are divided.")
     refusal_delay_ms: int = Field(

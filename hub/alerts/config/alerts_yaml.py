@@ -33,7 +33,6 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     field_validator,
     model_validator,
@@ -118,8 +117,8 @@ SecondsMs = Annotated[int, BeforeValidator(_duration), Field(ge=1_000)]
 Match = dict[Label, str | list[str]]
 
 
-class _AlertsModel(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class _AlertsModel(BaseModel, extra="forbid", frozen=True):
+    """A part of alerts.yaml."""
 
 
 class Webhook(_AlertsModel):

@@ -8,7 +8,6 @@ from typing import Annotated, Literal, Self
 
 from pydantic import (
     BaseModel,
-    ConfigDict,
     Field,
     PrivateAttr,
     ValidationInfo,
@@ -76,7 +75,7 @@ def table_of_changelog(topic: str) -> str:
     return table_of(name, int(number) if number else None)
 
 
-class Swap(BaseModel):
+class Swap(BaseModel, extra="forbid", frozen=True):
     """Replacement of the serving version by a changed view.
 
     ``when``: ``auto``, as soon as it is ready; ``manual``, on ``hub view apply``; ``in_place``, row by row in
@@ -86,22 +85,18 @@ class Swap(BaseModel):
     apply``.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     when: Literal["auto", "manual", "in_place"] = "auto"
     keep_hours: float = Field(24.0, ge=0, le=24 * 365)
     rows_within: float | None = Field(None, ge=0)
     same: list[Name] = Field(default_factory=list)
 
 
-class VerificationConfig(BaseModel):
+class VerificationConfig(BaseModel, extra="forbid", frozen=True):
     """Verification of a view in addition to the checks that always run.
 
     ``recompute``: how often the view is recomputed from its sources beside the serving version, and all rows
     are compared.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     recompute: str | None = None
 
@@ -133,10 +128,8 @@ def _time_ms(text: str, what: str = "a ttl") -> int:
     return found
 
 
-class ViewDeclaration(BaseModel):
+class ViewDeclaration(BaseModel, extra="forbid", frozen=True):
     """Declaration that every kind of view has, and the names of its versions."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     view: Name
     doc: str = ""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from hub.materializers.dataframes.declared_build import PythonBuild
 from hub.materializers.definition.declared import CHANGELOG_PREFIX, Name, ViewDeclaration
@@ -32,7 +32,7 @@ def duration_ms(text: str) -> int:
     return int(found[1]) * _UNITS[found[2]]
 
 
-class TableOf(BaseModel):
+class TableOf(BaseModel, extra="forbid", frozen=True):
     """Declaration that a topic's events form a table.
 
     The latest event of each ``key`` is a row until a tombstone, or until an event for which ``delete_when``
@@ -41,8 +41,6 @@ class TableOf(BaseModel):
     ``key`` names columns of the event; [] means the record key. A tombstone has no columns: its record key is
     the text of that key (for several columns, a JSON array of their texts), as in every changelog.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     key: list[str] = Field(default_factory=list, max_length=8)
     delete_when: Annotated[str, Field(min_length=1, max_length=2_000)] | None = None

@@ -15,7 +15,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, model_validator
+from pydantic import Base64Bytes, BaseModel, Field, model_validator
 
 from hub.errors import ConfigError, nearest
 from hub.materializers.definition.declared import EXPIRY, Name
@@ -30,15 +30,13 @@ FIRST_AT = datetime(2024, 1, 1, tzinfo=UTC)
 _STEP = timedelta(seconds=1)
 
 
-class GivenEvent(BaseModel):
+class GivenEvent(BaseModel, extra="forbid", frozen=True):
     """One event: its source, the time at which its broker received it, its record key, and its value as JSON.
 
     ``value: null`` is a tombstone. ``text`` or ``base64`` instead of ``value`` gives the bytes themselves.
     ``topic`` names the topic if the source has a pattern. For a view with a ttl, the source ``_expiry``
     expires a row: ``{source: _expiry, key: C-1, value: {cutoff: 2024-03-01T11:00:00Z}}``.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     source: Annotated[str, Field(pattern=rf"^({EXPIRY}|[a-z][a-z0-9_]{{0,62}})$")]
     at: datetime | None = None
@@ -62,20 +60,16 @@ class GivenEvent(BaseModel):
         return self.text.encode() if self.text is not None else self.base64
 
 
-class RefusedEvent(BaseModel):
+class RefusedEvent(BaseModel, extra="forbid", frozen=True):
     """An event that the view must refuse: its number in the case, from 1, and a part of the reason."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     event: int = Field(ge=1)
     reason: str = ""
 
 
-class Case(BaseModel):
+class Case(BaseModel, extra="forbid", frozen=True):
     """One case. ``rows``: by key, every expected row with the columns that matter. ``late``: number of late
     events."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     events: list[GivenEvent | Literal["next batch"]] = Field(min_length=1, max_length=10_000)
     rows: dict[str, dict[str, Any]]
@@ -83,10 +77,8 @@ class Case(BaseModel):
     late: int = Field(0, ge=0)
 
 
-class GoldenFile(BaseModel):
+class GoldenFile(BaseModel, extra="forbid", frozen=True):
     """The cases of one view."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     view: Name
     tests: dict[str, Case] = Field(min_length=1)

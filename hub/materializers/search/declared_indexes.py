@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, Field, field_validator
 
 from hub.materializers.search.text_index import MOST_FIELDS, TextIndex
 from hub.materializers.search.words import Language
@@ -13,11 +13,9 @@ from hub.materializers.search.words import Language
 _Field = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
 
 
-class DeclaredTextIndex(BaseModel):
+class DeclaredTextIndex(BaseModel, extra="forbid", frozen=True):
     """The text fields of the view that ``q=`` searches, the most important first. ``language``: ``english``
     finds other forms of a word (run, running) too; ``simple`` finds words as they are."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     text: tuple[_Field, ...] = Field(min_length=1, max_length=MOST_FIELDS)
     language: Language = "simple"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, Field, field_validator, model_validator
 
 from hub.errors import nearest
 from hub.materializers.types import cdc
@@ -23,10 +23,8 @@ _RESERVED = {"_topic", "_partition", "_offset", "_timestamp", "_key", "_deleted"
 _NOT_IN_XML = re.compile(r"\b(?:map|binary)\b", re.IGNORECASE)
 
 
-class Csv(BaseModel):
+class Csv(BaseModel, extra="forbid", frozen=True):
     """Format of a line of CSV: the separator, and the text that means null."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     separator: str = Field(",", min_length=1, max_length=1)
     null: str = Field("", max_length=20)
@@ -48,28 +46,24 @@ ColumnName = Annotated[str, Field(min_length=1, max_length=200)]
 ColumnType = Annotated[str, Field(min_length=1, max_length=10_000), AfterValidator(_type)]
 
 
-class Xml(BaseModel):
+class Xml(BaseModel, extra="forbid", frozen=True):
     """Format of an XML document: the name of its outermost element, without its namespace."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     root: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$", max_length=200)
 
 
-class ChangeEvents(BaseModel):
+class ChangeEvents(BaseModel, extra="forbid", frozen=True):
     """Change events of a database that a source reads as rows of their table.
 
     ``times``: unit of a time that an event without a schema has as a number: Debezium writes microseconds for
     Postgres' ``timestamp`` (``time.precision.mode: adaptive``), milliseconds with ``connect``.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     format: Literal["debezium"]
     times: cdc.Times = "micros"
 
 
-class EventFormat(BaseModel):
+class EventFormat(BaseModel, extra="forbid", frozen=True):
     """Format of a source's events.
 
     Without ``format``, the registry defines it by the schema id in each event (Avro, JSON Schema, Protobuf).
@@ -78,8 +72,6 @@ class EventFormat(BaseModel):
     bytes of an event (``value``, ``key``), whose result is what is read. With ``cdc``, events are changes of
     a table's rows, and the view sees the rows; the ``schema`` of JSON then lists the columns of a row.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     format: DeclaredForm | None = None
     cdc: ChangeEvents | None = None

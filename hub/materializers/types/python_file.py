@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, Field, field_validator
 
 MOST_CHARACTERS = 100_000
 
 
-class PythonFile(BaseModel):
+class PythonFile(BaseModel, extra="forbid", frozen=True):
     """A file that a view's file names. Its text is stored with the view, so that a version keeps the code
     that it was created with.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     file: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_./-]*\.py$", max_length=200)
     text: str = Field("", max_length=MOST_CHARACTERS)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import anyio.to_thread
 import orjson
 from fastapi import APIRouter, Response
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from hub.caller import sees_view, shows_all
 from hub.errors import NotFound, nearest
@@ -28,10 +28,8 @@ from hub.materializers.versions.versions import PREFIX, CommandReceived
 _HIDDEN = ("text", "body", "fingerprint", "plain")
 
 
-class VersionCommand(BaseModel):
+class VersionCommand(BaseModel, extra="forbid"):
     """``drop`` may say which version."""
-
-    model_config = ConfigDict(extra="forbid")
 
     action: Literal["apply", "rollback", "drop", "rewind", "recompute"]
     version: int | None = None

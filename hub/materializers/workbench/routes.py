@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
 from hub.access_log.actions import LoggedAction
@@ -28,19 +28,15 @@ _EVENTS = 20
 _MOST_TEST = 4_000_000
 
 
-class StatementBody(BaseModel):
+class StatementBody(BaseModel, extra="forbid"):
     """A CREATE MATERIALIZED VIEW. ``events``: how many of each source a preview takes."""
-
-    model_config = ConfigDict(extra="forbid")
 
     sql: str = Field(min_length=1, max_length=MOST_CHARACTERS)
     events: int = Field(_EVENTS, ge=1, le=MOST_EVENTS)
 
 
-class SaveBody(BaseModel):
+class SaveBody(BaseModel, extra="forbid"):
     """A CREATE MATERIALIZED VIEW, and the text of its golden test."""
-
-    model_config = ConfigDict(extra="forbid")
 
     sql: str = Field(min_length=1, max_length=MOST_CHARACTERS)
     test: str | None = Field(None, max_length=_MOST_TEST)

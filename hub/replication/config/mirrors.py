@@ -28,7 +28,6 @@ from zoneinfo import ZoneInfo
 from pydantic import (
     AfterValidator,
     BaseModel,
-    ConfigDict,
     Field,
     field_validator,
     model_validator,
@@ -64,8 +63,8 @@ Name = Annotated[str, AfterValidator(_name)]
 Pattern = Annotated[str, AfterValidator(checked)]
 
 
-class _MirrorsModel(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class _MirrorsModel(BaseModel, extra="forbid", frozen=True):
+    """A part of mirrors.yaml."""
 
 
 class ClusterConfig(_MirrorsModel):

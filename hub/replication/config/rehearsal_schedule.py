@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
 
 from hub.replication.config.amounts import DurationMs
 
@@ -28,12 +28,10 @@ _SKEW_MS = 300_000
 """Difference of clocks between machines up to which a start in the future counts."""
 
 
-class RehearsalSchedule(BaseModel):
+class RehearsalSchedule(BaseModel, extra="forbid", frozen=True):
     """Times at which a mirror is rehearsed. ``at``: time of the day, UTC, with a day of the week before it;
     ``within``: the longest time of one rehearsal, milliseconds.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     every: Literal["daily", "weekly", "monthly"]
     at: str = "03:00"

@@ -7,33 +7,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from hub.schema_registry.model.levels import LEVELS
 
 SETTINGS_FILE = "schemas.yaml"
 
 
-class ReferenceSetting(BaseModel):
+class ReferenceSetting(BaseModel, extra="forbid", frozen=True):
     """Reference of a schema. ``name`` is its name in the schema.
 
     Without ``version`` it is the latest of the folder or the registry.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(min_length=1)
     subject: str = Field(min_length=1)
     version: int | None = Field(None, ge=1)
 
 
-class SchemaSettings(BaseModel):
+class SchemaSettings(BaseModel, extra="forbid", frozen=True):
     """Settings of any schema.
 
     ``tags`` apply to the whole schema, or by field: ``{customer.email: [pii]}``.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     owner: str | None = None
     tags: list[str] | dict[str, list[str]] | None = None
@@ -62,10 +58,8 @@ class FileSettings(SchemaSettings):
         return self
 
 
-class FolderSettings(BaseModel):
+class FolderSettings(BaseModel, extra="forbid", frozen=True):
     """Content of schemas.yaml."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     defaults: SchemaSettings = Field(default_factory=SchemaSettings)
     schemas: dict[str, FileSettings] = Field(default_factory=dict)

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 from fastapi import APIRouter, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from hub.caller import sees_topic
 from hub.errors import HubError, NotFound, PeerError, nearest
@@ -27,10 +27,8 @@ from hub.topics.tree.tree import LiveTree, TopicSpec
 _MOST_AT_ONCE = 16
 
 
-class EventBody(BaseModel):
+class EventBody(BaseModel, extra="forbid"):
     """One event: its key as text, its value as JSON (null: a tombstone), its time."""
-
-    model_config = ConfigDict(extra="forbid")
 
     key: str = Field(min_length=1, max_length=1_000)
     value: dict[str, Any] | None

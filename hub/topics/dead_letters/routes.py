@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from hub.caller import done_by, reads_all, sees_topic, topic_visibility
 from hub.errors import CallerError, PeerError
@@ -27,12 +27,10 @@ MOST_RECORDS = 500
 MOST_ANSWER_BYTES = 8 << 20
 
 
-class RepairBody(BaseModel):
+class RepairBody(BaseModel, extra="forbid"):
     """``set``: fields by path; ``value``: the whole event; ``schema_id``: what the bytes are. One of the
     first two, or none.
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     set: dict[str, Any] | None = None
     value: Any = None
@@ -43,30 +41,24 @@ class RepairBody(BaseModel):
     dry_run: bool = False
 
 
-class ReplayBody(BaseModel):
+class ReplayBody(BaseModel, extra="forbid"):
     """Options of a replay."""
-
-    model_config = ConfigDict(extra="forbid")
 
     as_is: bool = False
     by: str = Field("http", min_length=1, max_length=100)
     dry_run: bool = False
 
 
-class DismissBody(BaseModel):
+class DismissBody(BaseModel, extra="forbid"):
     """Why nothing is to be done; ``undo`` takes it back."""
-
-    model_config = ConfigDict(extra="forbid")
 
     why: str | None = Field(None, max_length=1_000)
     by: str = Field("http", min_length=1, max_length=100)
     undo: bool = False
 
 
-class ManyBody(BaseModel):
+class ManyBody(BaseModel, extra="forbid"):
     """Records of one dead-letter topic, as (partition, offset). All are checked before one is changed."""
-
-    model_config = ConfigDict(extra="forbid")
 
     records: list[tuple[int, int]] = Field(min_length=1, max_length=MOST_RECORDS)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, Field, field_validator, model_validator
 
 from hub.schema_registry.model.levels import Level
 
@@ -31,12 +31,10 @@ def _label(text: str) -> str:
     return text
 
 
-class LatencyNode(BaseModel):
+class LatencyNode(BaseModel, extra="forbid", frozen=True):
     """Objectives that a view can have, too: ``latency: 2s``, or with its share ``2s for 99.5%``; ``freshness:
     1m``.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     latency: str | None = None
     freshness: str | None = None
@@ -92,7 +90,7 @@ class SloNode(LatencyNode):
         return value
 
 
-class Inherited(BaseModel):
+class Inherited(BaseModel, extra="forbid", frozen=True):
     """Settings of a node for itself and everything below; the file's ``defaults`` set them for every topic.
 
     ``audit`` sets how records that violate their schema are handled (hub/topics/conformance/auditor.py).
@@ -101,8 +99,6 @@ class Inherited(BaseModel):
     or ``erasable_fields``, are encrypted with a key of that person (docs/how-to/forget-a-person.md).
     ``legal_hold`` is the reason why nothing may be erased. ``purpose`` is why these data are kept and used.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     owner: str | None = None
     purpose: str | None = Field(None, min_length=1, max_length=1_000)
@@ -234,10 +230,8 @@ class TopicNode(Inherited):
         return not self.topics if self.topic is None else self.topic
 
 
-class TreeFile(BaseModel):
+class TreeFile(BaseModel, extra="forbid", frozen=True):
     """Content of topics.yaml."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     defaults: Inherited = Inherited()
     topics: dict[Annotated[str, AfterValidator(_label)], TopicNode]

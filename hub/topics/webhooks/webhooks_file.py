@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, Field, StringConstraints, model_validator
 
 from hub.errors import ConfigError, NotFound, PeerError, nearest
 from hub.files import Stamp, stamp_if_there
@@ -36,8 +36,8 @@ _Header = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{1,100}$")]
 _Where = Annotated[str, StringConstraints(pattern=r"^(\$\.[^\s]{1,200}|[A-Za-z0-9-]{1,100})$")]
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class _Model(BaseModel, extra="forbid", frozen=True):
+    """A part of webhooks.yaml."""
 
 
 class VerifyEntry(_Model):

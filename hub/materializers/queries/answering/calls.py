@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, Field, ValidationInfo, field_validator
 
 from hub.caller import reads_all, sees_topic, sees_view
 from hub.errors import CallerError
@@ -46,13 +46,11 @@ Format = Literal["json", "ndjson", "csv", "arrow"]
 EventCount = Annotated[int, Field(ge=1, le=MOST_EVENTS)] | Literal["all"]
 
 
-class QueryBody(BaseModel):
+class QueryBody(BaseModel, extra="forbid"):
     """A query. ``events``: how many events of each partition of a topic, the last ones; ``since``: or those
     since then; ``all``: all of its archive and its log. ``before``: a position; of the whole topic, what is
     before it.
     ``cut``: its views must be at one place of the log."""
-
-    model_config = ConfigDict(extra="forbid")
 
     sql: str = Field(min_length=1, max_length=20_000)
     parameters: dict[str, str | int | float | bool | None] = Field(default_factory=dict, max_length=100)

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from hub.errors import NotFound
 from hub.observability.web.forms import PostedForm
@@ -19,11 +19,9 @@ from hub.topics.groups.reset_plan import ResetPlan, ResetRequest, reset_request
 Topics = Annotated[list[str] | None, Query(max_length=1_000)]
 
 
-class GroupReset(BaseModel):
+class GroupReset(BaseModel, extra="forbid"):
     """``topics``: ``TOPIC`` or ``TOPIC:0,2``; empty: all of the group. ``plan``: the ``digest`` of the plan
     that was looked at; a changed situation is then refused (HUB-1941)."""
-
-    model_config = ConfigDict(extra="forbid")
 
     to: str = Field(max_length=100, description="earliest, latest, an offset, +N, -N, a time, or 15m")
     topics: list[str] = Field(default=[], max_length=1_000)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from hub.caller import HUB, Action, done_by, may
 from hub.errors import NotFound
@@ -32,11 +32,9 @@ WAIT_S = 120.0
 Topics = Annotated[list[str] | None, Query(max_length=100)]
 
 
-class MirrorOperation(BaseModel):
+class MirrorOperation(BaseModel, extra="forbid"):
     """``topics``: patterns; empty: the whole mirror. ``name``: the mirror again, where it cannot be undone.
     ``wait_s``: the longest wait of one step. ``by``: a signed-in name takes its place."""
-
-    model_config = ConfigDict(extra="forbid")
 
     topics: list[str] = Field(default=[], max_length=100)
     tail: str = Field("replay", description="of a failback: replay or discard what only the source has")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import anyio.to_thread
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from hub.caller import Action, Kind, Resource, require
 from hub.errors import HubError, NotFound
@@ -24,19 +24,15 @@ from hub.schema_registry.model.facts import Reference
 _TEMPLATE = "explore/schema_editor.html"
 
 
-class DraftReference(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class DraftReference(BaseModel, extra="forbid"):
     name: str = Field(max_length=500)
     subject: str = Field(max_length=500)
     version: int = Field(ge=1)
 
 
-class Draft(BaseModel):
+class Draft(BaseModel, extra="forbid"):
     """``plan``: the ``digest`` of the check that was looked at; another situation is then refused (HUB-1941).
     ``dry_run``: check alone."""
-
-    model_config = ConfigDict(extra="forbid")
 
     schema_text: str = Field(alias="schema", max_length=editor.MOST_SCHEMA_BYTES)
     schema_type: str = Field("AVRO", max_length=20)

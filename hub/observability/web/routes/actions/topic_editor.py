@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from hub.errors import NotFound
 from hub.observability.web.forms import PostedForm
@@ -20,11 +20,9 @@ _FIELDS = ("partitions", "retention", "owner", "config")
 Lines = Annotated[str, Query(max_length=10_000)]
 
 
-class TopicEdit(BaseModel):
+class TopicEdit(BaseModel, extra="forbid"):
     """An empty setting stays as it is; ``inherit`` takes it out of the topic's node. ``plan``: the ``digest``
     of the plan that was looked at; a changed situation is then refused (HUB-1941)."""
-
-    model_config = ConfigDict(extra="forbid")
 
     partitions: str = Field("", max_length=100)
     retention: str = Field("", max_length=100)
