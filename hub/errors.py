@@ -98,3 +98,13 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name most like ``name``, for "did you mean" hints; None when no name is similar."""
     matches = difflib.get_close_matches(name[:_LONGEST_NAME], list(known), n=1, cutoff=0.6)
     return matches[0] if matches else None
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
+    """Return the hint with the known name most like ``name``; ``otherwise`` when no name is similar.
+
+    >>> did_you_mean("orderz", ["orders", "people"], "hub view ls lists them")
+    'did you mean "orders"?'
+    """
+    guess = nearest(name, known)
+    return f'did you mean "{guess}"?' if guess else otherwise

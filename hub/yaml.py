@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from hub.errors import ConfigError, HubError, nearest
+from hub.errors import ConfigError, HubError, did_you_mean
 from hub.security import is_secret
 from hub.yaml_nodes import MOST_SHOWN, Values, compose, key_name, misnamed, where_of
 
@@ -186,8 +186,7 @@ def _explained(path: Path, root: yaml.Node, model: type[BaseModel], errors: Sequ
     dotted = ".".join(str(step)[:MOST_SHOWN] for step in steps)
     if first["type"] == "extra_forbidden":
         known = sorted(_keys(model, steps[:-1]))
-        guess = nearest(str(steps[-1]), known)
-        hint = f'did you mean "{guess}"?' if guess else f"known keys: {', '.join(known)}"
+        hint = did_you_mean(str(steps[-1]), known, f"known keys: {', '.join(known)}")
         return ConfigError(
             f'unknown key "{str(steps[-1])[:MOST_SHOWN]}"',
             where=where_of(path, unknown.start_mark),

@@ -36,7 +36,7 @@ from hub.access.masking.nodes import MOST_MASKS, ClaimNodes, MaskNode
 from hub.access.oidc.settings import OidcNode
 from hub.access.quotas.nodes import QuotasNode
 from hub.access.secrets import checked_password_hash, checked_token_hash, hash_of_token
-from hub.errors import ConfigError, nearest
+from hub.errors import ConfigError, did_you_mean
 from hub.quotas.policy import NO_QUOTAS, QuotaPolicy
 from hub.schema_registry.policy.label_patterns import checked
 from hub.times import ms_of
@@ -211,11 +211,10 @@ def load_access(path: Path) -> AccessFile:
         )
     for steps, name in _named_groups(file):
         if name not in file.groups:
-            guess = nearest(name, file.groups)
             raise ConfigError(
                 f'group "{name}" does not exist',
                 where=place(path, *steps),
-                hint=f'did you mean "{guess}"?' if guess else f"groups: {', '.join(file.groups) or 'none'}",
+                hint=did_you_mean(name, file.groups, f"groups: {', '.join(file.groups) or 'none'}"),
                 code="HUB-1711",
             )
     _check_tenants(file, path)

@@ -29,7 +29,7 @@ from hub.access_requests.records import as_json
 from hub.access_requests.runner import change_of
 from hub.approvals.second_person import is_own, needs_second
 from hub.caller import CALLER, Forbidden, Unauthenticated, done_by
-from hub.errors import HubError, NotFound, nearest
+from hub.errors import HubError, NotFound, did_you_mean
 from hub.topics.editing.change import TopicChangePlan
 from hub.topics.editing.editor import TopicEditor
 from hub.topics.tree.tree import reserved_for
@@ -187,10 +187,9 @@ class AccessRequests:
         named_elsewhere = body.grantee_kind == "user" and (file.oidc is not None or body.grantee == by)
         taken = body.grantee_kind == "user" and body.grantee in file.tokens
         if taken or (body.grantee not in known and not named_elsewhere):
-            guess = nearest(body.grantee, known)
             raise NotFound(
                 f'{body.grantee_kind} "{body.grantee[:100]}" does not exist',
-                hint=f'did you mean "{guess}"?' if guess else "hub access ls lists them",
+                hint=did_you_mean(body.grantee, known, "hub access ls lists them"),
                 code="HUB-1714",
             )
         return body.grantee_kind, body.grantee

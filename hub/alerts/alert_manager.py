@@ -39,7 +39,7 @@ from hub.alerts.model.records import pending_record, records_of, send_record, se
 from hub.alerts.model.rules import RuleChanges, RuleObservations, Severity, Verdict
 from hub.alerts.model.state_machine import step
 from hub.alerts.snapshot import AlertSnapshot, RuleStatus, status_of_rule
-from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError, nearest
+from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError, did_you_mean
 from hub.log import Log
 from hub.runtime import repeating
 from hub.times import epoch_ms
@@ -249,10 +249,9 @@ class AlertManager:
             self._ready()
             known = self.state.silences.get(id)
             if known is None:
-                guess = nearest(id, self.state.silences)
                 raise NotFound(
                     f'silence "{id[:40]}" does not exist',
-                    hint=f'did you mean "{guess}"?' if guess else "hub alert ls --silences lists them",
+                    hint=did_you_mean(id, self.state.silences, "hub alert ls --silences lists them"),
                 )
             ended = replace(known, ends_ms=min(known.ends_ms, self.now_ms()))
             self._silences({**self.state.silences, id: ended})
@@ -282,12 +281,9 @@ class AlertManager:
         self._use_files()
         channels = self.live.file.channels
         if channel not in channels and channel not in self.live.reading.unusable:
-            guess = nearest(channel, channels)
             raise NotFound(
                 f'channel "{channel[:80]}" does not exist',
-                hint=f'did you mean "{guess}"?'
-                if guess
-                else f"alerts.yaml has {', '.join(channels) or 'none'}",
+                hint=did_you_mean(channel, channels, f"alerts.yaml has {', '.join(channels) or 'none'}"),
             )
         self.outbox.try_once(notification_of_test(channel, self.now_ms()))
 

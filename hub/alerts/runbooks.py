@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from hub.errors import NotFound, nearest
+from hub.errors import NotFound, did_you_mean
 
 
 class RunbookBlock(NamedTuple):
@@ -39,10 +39,9 @@ def names() -> tuple[str, ...]:
 def runbook(name: str) -> tuple[RunbookBlock, ...]:
     """Return the blocks of a page. Raises NotFound."""
     if name not in names():
-        guess = nearest(name, names())
         raise NotFound(
             f'runbook "{name[:60]}" does not exist',
-            hint=f'did you mean "{guess}"?' if guess else f"there are: {', '.join(names())}",
+            hint=did_you_mean(name, names(), f"there are: {', '.join(names())}"),
         )
     return tuple(blocks((folder() / f"{name}.md").read_text(encoding="utf-8")))
 

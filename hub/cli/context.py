@@ -23,7 +23,7 @@ from pydantic_settings import (
 
 from hub.cli.terminal.output import note
 from hub.config import Settings
-from hub.errors import ConfigError, nearest
+from hub.errors import ConfigError, did_you_mean
 from hub.home_key import make_private
 from hub.security import Sasl, Tls, is_secret
 
@@ -170,8 +170,7 @@ def _explained(error: ValidationError, file: Path) -> ConfigError:
     where = f"{file}, or variable {variable}" if file.exists() else f"variable {variable}"
     if first["type"] == "extra_forbidden":
         known = _known(steps[:-1])
-        near = nearest(steps[-1], known)
-        hint = f'did you mean "{near}"?' if near else f"known are: {', '.join(known)}"
+        hint = did_you_mean(steps[-1], known, f"known are: {', '.join(known)}")
         return ConfigError(f'setting "{name}" is not known', where=str(file), hint=hint, code="HUB-1101")
     got = re.sub(r"//[^/@\s]*@", "//…@", str(first["input"]))  # an address may have a password
     complaint = first["msg"].removeprefix("Value error, ")

@@ -35,7 +35,7 @@ from hub.completeness.counts import (
 )
 from hub.completeness.receipt_search import MissingRecord, ReceiptSearch, _repeated, offsets_text
 from hub.completeness.receipts import create_counts_topic, with_topic_ids
-from hub.errors import CallerError, NotFound, PeerError, nearest
+from hub.errors import CallerError, NotFound, PeerError, did_you_mean
 from hub.kafka import KafkaCluster
 from hub.kafka.protocol.broker_client import BrokerCluster, ClusterAccess
 from hub.kafka.protocol.record_batch import CorruptBatch
@@ -89,10 +89,9 @@ class TopicCounter:
         """
         topics = self.kafka.topics()
         if self.topic not in topics:
-            guess = nearest(self.topic, topics)
             raise NotFound(
                 f'topic "{self.topic}" does not exist',
-                hint=f'did you mean "{guess}"?' if guess else "hub topic ls",
+                hint=did_you_mean(self.topic, topics, "hub topic ls"),
             )
         if self.topic == COUNTS_TOPIC:
             raise CallerError("the ledger does not audit itself", hint="name another topic")

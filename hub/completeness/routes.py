@@ -17,7 +17,7 @@ from hub.caller import Action, Kind, Resource, require, sees_topic
 from hub.completeness.balances import CompletenessState
 from hub.completeness.counts import COUNTS_TOPIC, MOST_RUNS, Cell, Cells, CountEntry
 from hub.completeness.counts_follower import CountsFollower, KnownCounts, row_of
-from hub.errors import CallerError, NotFound, nearest
+from hub.errors import CallerError, NotFound, did_you_mean
 
 MOST_ENTRIES = 200
 _INSTANCE = r"^[A-Za-z0-9._@:-]{1,100}$"
@@ -90,10 +90,13 @@ def create_router(follower: HasCounts, keep: ReceiptSink) -> APIRouter:
             if topic in (None, each.topic) and (not state or each.state in state) and sees_topic(each.topic)
         ]
         if topic is not None and not rows and not state:
-            guess = nearest(topic, [each.topic for each in known.audits if sees_topic(each.topic)])
             raise NotFound(
                 f'topic "{topic}" was never audited',
-                hint=f'did you mean "{guess}"?' if guess else f"hub completeness run {topic[:249]}",
+                hint=did_you_mean(
+                    topic,
+                    [each.topic for each in known.audits if sees_topic(each.topic)],
+                    f"hub completeness run {topic[:249]}",
+                ),
             )
         body = {
             "topics": [row_of(each, buckets=topic is not None) for each in rows],

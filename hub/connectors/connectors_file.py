@@ -28,7 +28,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BaseModel, Field, field_validator, model_validator
 
 from hub.connectors.kinds import CONVERTERS, KINDS, Direction, direction_of, kind_of
-from hub.errors import ConfigError, nearest
+from hub.errors import ConfigError, did_you_mean
 from hub.schema_registry.policy.label_patterns import checked
 from hub.topics.tree.tree import reserved_for
 from hub.yaml import is_there, kept_to, load_model, place
@@ -118,8 +118,7 @@ class ConnectorSpec(BaseModel, extra="forbid", frozen=True, populate_by_name=Tru
     @classmethod
     def _require_known_kind(cls, kind: str | None) -> str | None:
         if kind is not None and kind not in KINDS:
-            guess = nearest(kind, KINDS)
-            way = f'did you mean "{guess}"?' if guess else f"one of: {', '.join(KINDS)}; or write `class`"
+            way = did_you_mean(kind, KINDS, f"one of: {', '.join(KINDS)}; or write `class`")
             raise ValueError(f'no kind is called "{kind[:60]}"; {way}')
         return kind
 

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
-from hub.errors import ConfigError, NotFound, nearest
+from hub.errors import ConfigError, NotFound, did_you_mean
 from hub.security import SECRET_IN_FILE, Secret
 from hub.topics.tree.tree_file import duration_ms
 from hub.yaml import load_parts
@@ -274,10 +274,9 @@ def known(name: str, entries: Mapping[str, SinkEntry], wrong: Mapping[str, Confi
         return entries[name]
     if name in wrong or "" in wrong:
         raise wrong.get(name) or wrong[""]
-    close = nearest(name, entries)
     raise NotFound(
         f'there is no sink "{name[:80]}" in {SINKS_FILE}',
-        hint=f'did you mean "{close}"?' if close else "hub sink ls lists them",
+        hint=did_you_mean(name, entries, "hub sink ls lists them"),
         code="HUB-1821",
     )
 

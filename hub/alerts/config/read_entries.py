@@ -17,7 +17,7 @@ from hub.alerts.model.alert_state import NotificationRoute
 from hub.alerts.model.grouping import MOST_NOTIFIED, route_of
 from hub.alerts.model.matching import Labels, Matchers, fits, labels_of, matchers_of
 from hub.alerts.model.rules import FILE_RULE, AlertRule, Observation, RuleChanges, RuleObservations, Verdict
-from hub.errors import ConfigError, nearest
+from hub.errors import ConfigError, did_you_mean
 from hub.yaml import load_parts, place
 
 SECTIONS = ("rules", "channels", "routes")
@@ -93,13 +93,10 @@ def read_alerts(path: Path) -> ParsedEntries:
     for index, route in zip(places, file.routes, strict=True):
         for at, name in enumerate(route.to):
             if name not in known:
-                guess = nearest(name, known)
                 faults[("routes", index, "to", at)] = ConfigError(
                     f'channel "{name}" does not exist',
                     where=place(path, "routes", index, "to", at),
-                    hint=f'did you mean "{guess}"?'
-                    if guess
-                    else f"channels: {', '.join(file.channels) or 'none'}",
+                    hint=did_you_mean(name, known, f"channels: {', '.join(file.channels) or 'none'}"),
                     code="HUB-1105",
                 )
     return ParsedEntries(file, faults)

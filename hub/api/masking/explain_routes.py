@@ -10,7 +10,7 @@ from hub.access.decide import ANONYMOUS, Principal, granted_as
 from hub.access.live_config import AccessRules, LiveAccess
 from hub.access.masking.explain import explained
 from hub.caller import CALLER, HUB, Action, Kind, Resource, require
-from hub.errors import CallerError, NotFound, nearest
+from hub.errors import CallerError, NotFound, did_you_mean
 from hub.masking.shape import FieldPath
 
 
@@ -68,10 +68,13 @@ def _principal(rules: AccessRules, name: str, groups: list[str]) -> Principal:
     if token is not None:
         return Principal(name, "token", frozenset(token.groups))
     if name not in rules.file.users and not groups:
-        guess = nearest(name, [*rules.file.users, *rules.file.tokens])
         raise NotFound(
             f'user or token "{name[:100]}" does not exist',
-            hint=f'did you mean "{guess}"?' if guess else "one of an identity provider: give the groups, too",
+            hint=did_you_mean(
+                name,
+                [*rules.file.users, *rules.file.tokens],
+                "one of an identity provider: give the groups, too",
+            ),
             code="HUB-1714",
         )
     return rules.oidc_user(name, frozenset(groups)) if groups else rules.user(name)

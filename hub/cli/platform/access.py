@@ -20,7 +20,7 @@ from hub.cli.platform import access_kafka, access_log, access_people
 from hub.cli.platform.access_kafka import PruneOption
 from hub.cli.terminal.output import Output, OutputOption, note, show
 from hub.config import Settings
-from hub.errors import CallerError, ConfigError, NotFound, nearest
+from hub.errors import CallerError, ConfigError, NotFound, did_you_mean
 from hub.times import epoch_ms
 
 LEAST_PASSWORD = 10
@@ -237,10 +237,9 @@ def _principal(file: AccessFile, name: str) -> Principal:
         return Principal(name, "user", frozenset(file.users[name].groups))
     if name in file.tokens:
         return Principal(name, "token", frozenset(file.tokens[name].groups))
-    guess = nearest(name, [*file.users, *file.tokens])
     raise NotFound(
         f'user or token "{name[:100]}" does not exist',
-        hint=f'did you mean "{guess}"?' if guess else "hub access ls lists them",
+        hint=did_you_mean(name, [*file.users, *file.tokens], "hub access ls lists them"),
         code="HUB-1714",
     )
 

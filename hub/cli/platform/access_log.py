@@ -11,7 +11,7 @@ import typer
 from hub.access_log.actions import LoggedAction, Result
 from hub.cli.context import load_settings
 from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
-from hub.errors import CallerError, nearest
+from hub.errors import CallerError, did_you_mean
 
 if TYPE_CHECKING:
     from hub.access_log.search import LogFilter
@@ -174,10 +174,9 @@ def _filter(by: str, action: str, on: str, result: Result | None) -> LogFilter:
     from hub.access_log.search import LogFilter
 
     if action and not any(each in action for each in "*?[") and action not in list(LoggedAction):
-        near = nearest(action, list(LoggedAction))
         raise CallerError(
             f'action "{action[:100]}" is not known',
-            hint=f'did you mean "{near}"?' if near else f"one of {', '.join(LoggedAction)}",
+            hint=did_you_mean(action, list(LoggedAction), f"one of {', '.join(LoggedAction)}"),
             code="HUB-1725",
         )
     return LogFilter(by, action, on, result)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hub.cli.query.sql_session import Session
-from hub.errors import CallerError, nearest
+from hub.errors import CallerError, did_you_mean
 
 # Names of the columns, and the rows.
 Listing = tuple[tuple[str, ...], list[dict[str, Any]]]
@@ -43,10 +43,9 @@ def relation_rows(session: Session, name: str) -> Listing:
     else:
         known = [each["topic"] for each in session.topics()]
         if name not in known:
-            guess = nearest(name, [*views, *known])
             raise CallerError(
                 f'no view and no topic "{name}"',
-                hint=f'did you mean "{guess}"?' if guess else r"\d and \dt list them",
+                hint=did_you_mean(name, [*views, *known], r"\d and \dt list them"),
             )
         found = session.topic(name)
     notes = dict.fromkeys((each["name"] for each in found["hidden"]), "not in *")

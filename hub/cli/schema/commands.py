@@ -13,7 +13,7 @@ from hub.cli.schema import diff as schema_diff
 from hub.cli.schema import explain, rebuild
 from hub.cli.schema import folder as schema_folder
 from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
-from hub.errors import ConfigError, NotFound, nearest
+from hub.errors import ConfigError, NotFound, did_you_mean
 from hub.schema_registry.client.registry_client import RegistryClient
 
 app = typer.Typer(
@@ -142,10 +142,9 @@ def _registry() -> RegistryClient:
 def _exists(registry: RegistryClient, subject: str) -> None:
     known = registry.subjects()
     if subject not in known:
-        guess = nearest(subject, known)
         raise NotFound(
             f'subject "{subject}" does not exist',
-            hint=f'did you mean "{guess}"?' if guess else "hub schema ls",
+            hint=did_you_mean(subject, known, "hub schema ls"),
         )
 
 

@@ -17,7 +17,7 @@ from hub.cli.context import load_settings
 from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
 from hub.cli.terminal.progress import counted
 from hub.config import Settings
-from hub.errors import CallerError, ConfigError, HubError, NotFound, nearest
+from hub.errors import CallerError, ConfigError, HubError, NotFound, did_you_mean, nearest
 
 if TYPE_CHECKING:
     from hub.schema_registry.client.remote import RemoteRegistry
@@ -258,9 +258,8 @@ def _events(settings: Settings, registry: RemoteRegistry, topic: str, sample: in
             unread += 1
 
     if topic not in cluster.topics():
-        guess = nearest(topic, cluster.topics())
         raise NotFound(
-            f'topic "{topic}" does not exist', hint=f'did you mean "{guess}"?' if guess else "hub topic ls"
+            f'topic "{topic}" does not exist', hint=did_you_mean(topic, cluster.topics(), "hub topic ls")
         )
     with counted(f"Reading {topic}") as progress:
         last_records(cluster, topic, sample, take, progress)

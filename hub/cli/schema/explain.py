@@ -28,15 +28,14 @@ TOPICS_FILE = "topics.yaml"
 
 def _known_level(text: str) -> str:
     """Return the level in capitals. Raises ConfigError with a similar one."""
-    from hub.errors import ConfigError, nearest
+    from hub.errors import ConfigError, did_you_mean
     from hub.schema_registry.model.levels import LEVELS
 
     level = text.upper()
     if level not in LEVELS:
-        guess = nearest(level, LEVELS)
         raise ConfigError(
             f'"{text}" is not a compatibility level',
-            hint=f'did you mean "{guess}"?' if guess else f"known: {', '.join(LEVELS)}",
+            hint=did_you_mean(level, LEVELS, f"known: {', '.join(LEVELS)}"),
         )
     return level
 

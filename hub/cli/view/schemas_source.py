@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hub.errors import ConfigError, NotFound, nearest
+from hub.errors import ConfigError, NotFound, did_you_mean
 
 if TYPE_CHECKING:
     from hub.materializers.definition.entity_view import View
@@ -29,10 +29,9 @@ def declared_view(folder: Path, name: str) -> View | SqlView:
 
 def without_file(name: str, known: Iterable[str], folder: Path) -> NotFound:
     """Return the error for a view that has no file, with a similar name."""
-    guess = nearest(name, known)
     return NotFound(
         f'view "{name}" has no file in "{folder / "views"}"',
-        hint=f'did you mean "{guess}"?' if guess else "hub view validate names those that have",
+        hint=did_you_mean(name, known, "hub view validate names those that have"),
     )
 
 

@@ -12,7 +12,7 @@ import typer
 from hub.cli.http import get
 from hub.cli.terminal.output import Output, OutputOption, note, show_one
 from hub.cli.view.versions import show_comparison
-from hub.errors import NotFound, nearest
+from hub.errors import NotFound, did_you_mean
 from hub.observability import format
 from hub.record import Positions
 from hub.times import epoch_ms
@@ -28,10 +28,9 @@ def show_view(
     views: list[dict[str, Any]] = get("/views")["views"]
     found = next((each for each in views if each["view"] == view), None)
     if found is None:
-        guess = nearest(view, [each["view"] for each in views])
         raise NotFound(
             f'view "{view}" does not exist',
-            hint=f'did you mean "{guess}"?' if guess else "hub view ls lists them",
+            hint=did_you_mean(view, [each["view"] for each in views], "hub view ls lists them"),
         )
     if output is Output.json:
         show_one(found, output)

@@ -14,7 +14,7 @@ from hub.cli.context import load_settings
 from hub.cli.terminal.output import Output, OutputOption, note, show
 from hub.cli.terminal.progress import counted
 from hub.cli.terminal.watch_option import WatchOption, looked
-from hub.errors import NotFound, nearest
+from hub.errors import NotFound, did_you_mean
 from hub.observability import format
 from hub.times import epoch_ms
 
@@ -119,10 +119,9 @@ def _stores(settings: Settings, view: str, store: str | None) -> list[str]:
         wanted = list(load_view(file).stores) if file.exists() else []
         return wanted or [SERVING]
     if store not in settings.store_urls:
-        guess = nearest(store, settings.store_urls)
         raise NotFound(
             f'store "{store}" is not in hub.yaml',
-            hint=f'did you mean "{guess}"?' if guess else f"there are: {', '.join(settings.store_urls)}",
+            hint=did_you_mean(store, settings.store_urls, f"there are: {', '.join(settings.store_urls)}"),
         )
     return [store]
 

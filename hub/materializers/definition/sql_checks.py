@@ -19,7 +19,7 @@ from pathlib import Path
 import orjson
 from sqlglot import exp
 
-from hub.errors import ConfigError, nearest
+from hub.errors import ConfigError, did_you_mean
 from hub.materializers.dataframes.declared_build import WRONG
 from hub.materializers.definition.compiling.checks import Checks
 from hub.materializers.definition.declared import META
@@ -139,11 +139,10 @@ def _check_columns(query: Query) -> None:
     for what, names in (("key", view.key), ("index", fields_in(view.indexes))):
         for name in names:
             if name not in query.columns:
-                guess = nearest(name, query.columns)
                 raise wrong(
                     view,
                     f'{what} "{name}" is not a column of the SELECT',
-                    f'did you mean "{guess}"?' if guess else f"it has {', '.join(query.columns)}",
+                    did_you_mean(name, query.columns, f"it has {', '.join(query.columns)}"),
                     None,
                     "HUB-2113",
                 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from sqlglot import exp
 
-from hub.errors import nearest
+from hub.errors import did_you_mean, nearest
 from hub.materializers.definition.declared import META
 from hub.materializers.definition.sql_query import FromRelation, Query, Scope, SourceColumn, resolved
 from hub.materializers.definition.sql_text import with_of
@@ -150,12 +150,11 @@ class ColumnResolver:
             scope.relations.append(FromRelation(alias, columns, source=name))
         else:
             written = ".".join(part.name for part in table.parts)
-            guess = nearest(name, [*view.sources, *ctes])
             raise self.query.error(
                 f'source "{written}" does not exist',
-                f'did you mean "{guess}"?'
-                if guess
-                else f"declare it under sources: {', '.join(view.sources)}",
+                did_you_mean(
+                    name, [*view.sources, *ctes], f"declare it under sources: {', '.join(view.sources)}"
+                ),
                 table,
                 "HUB-2111",
             )
@@ -209,10 +208,13 @@ class ColumnResolver:
             return
         known = {name for each in scope.relations for name in (each.columns or ())}
         aliases = [each.alias for each in scope.relations if each.alias]
-        guess = nearest(parts[0], [*known, *aliases, *projections])
         raise self.query.error(
             f'column "{".".join(parts)}" does not exist',
-            f'did you mean "{guess}"?' if guess else f"there are {', '.join(sorted(known - set(META)))}",
+            did_you_mean(
+                parts[0],
+                [*known, *aliases, *projections],
+                f"there are {', '.join(sorted(known - set(META)))}",
+            ),
             column,
             "HUB-2101",
         )
@@ -242,10 +244,9 @@ class ColumnResolver:
             if name not in META:
                 self.query.used[relation.source][name] = None
         elif relation.columns is not None and name not in relation.columns:
-            guess = nearest(name, relation.columns)
             raise self.query.error(
                 f'"{relation.alias}" has no column "{name}"',
-                f'did you mean "{guess}"?' if guess else f"it has {', '.join(relation.columns)}",
+                did_you_mean(name, relation.columns, f"it has {', '.join(relation.columns)}"),
                 column,
                 "HUB-2101",
             )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from hub.errors import ConfigError, nearest
+from hub.errors import ConfigError, did_you_mean
 from hub.materializers.definition.declared import META
 from hub.materializers.definition.sql_text import SPARK
 from hub.materializers.definition.sql_view import SqlSource, SqlView
@@ -19,11 +19,10 @@ from hub.materializers.types.avro_types import AvroType, kind
 def _no_column(
     view: SqlView, name: str, what: str, column: str, types: Mapping[str, AvroType]
 ) -> ConfigError:
-    guess = nearest(column, types)
     return ConfigError(
         f'view "{view.name}": source "{name}": {what}: topic "{view.sources[name].topic}" '
         f'has no column "{column}"',
-        hint=f'did you mean "{guess}"?' if guess else f"it has {', '.join(sorted(types))}",
+        hint=did_you_mean(column, types, f"it has {', '.join(sorted(types))}"),
         code="HUB-2101",
     )
 

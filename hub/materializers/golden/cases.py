@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Base64Bytes, BaseModel, Field, model_validator
 
-from hub.errors import ConfigError, nearest
+from hub.errors import ConfigError, did_you_mean, nearest
 from hub.materializers.definition.declared import EXPIRY, Name
 from hub.materializers.definition.entity_view import View
 from hub.yaml import load_model, place
@@ -94,11 +94,10 @@ def load_golden(path: Path, views: Mapping[str, View | SqlView]) -> GoldenFile:
     found = load_model(path, GoldenFile, nul=True)
     view = views.get(found.view)
     if view is None:
-        guess = nearest(found.view, views)
         raise ConfigError(
             f'view "{found.view}" has no file',
             where=place(path, "view"),
-            hint=f'did you mean "{guess}"?' if guess else f"create views/{found.view}.yaml",
+            hint=did_you_mean(found.view, views, f"create views/{found.view}.yaml"),
             code="HUB-2145",
         )
     for name, case in found.tests.items():
@@ -112,11 +111,10 @@ def load_golden(path: Path, views: Mapping[str, View | SqlView]) -> GoldenFile:
                     hint="write ttl: 30d into the view's file",
                     code="HUB-2145",
                 )
-            guess = nearest(event.source, view.sources)
             raise ConfigError(
                 f'view "{view.name}" has no source "{event.source}"',
                 where=place(path, "tests", name, "events", number, "source"),
-                hint=f'did you mean "{guess}"?' if guess else f"its sources: {', '.join(view.sources)}",
+                hint=did_you_mean(event.source, view.sources, f"its sources: {', '.join(view.sources)}"),
                 code="HUB-2145",
             )
     return found

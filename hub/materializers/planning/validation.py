@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hub.errors import ConfigError, nearest
+from hub.errors import ConfigError, did_you_mean, nearest
 from hub.materializers.definition.compiling.compiler import shape
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.load import load_view, view_files
@@ -85,11 +85,10 @@ def checked_view(project: ViewProject, file: Path, view: View | SqlView) -> Chec
 def _check_stores(project: ViewProject, file: Path, view: View | SqlView) -> None:
     for name in view.stores:
         if name not in project.stores:
-            guess = nearest(name, project.stores)
             raise ConfigError(
                 f'view "{view.name}": store "{name}" is not in hub.yaml',
                 where=str(file),
-                hint=f'did you mean "{guess}"?' if guess else f"stores: {', '.join(project.stores)}",
+                hint=did_you_mean(name, project.stores, f"stores: {', '.join(project.stores)}"),
                 code="HUB-2116",
             )
 
@@ -130,10 +129,9 @@ def _check_columns(project: ViewProject, query: Query) -> None:
         known = {column.lower(): column for column in columns}
         for column in query.used[name]:
             if column.lower() not in known and not column.startswith("_"):
-                guess = nearest(column, columns)
                 raise ConfigError(
                     f'view "{query.view.name}": source "{name}": view "{source.view}" '
                     f'has no column "{column}"',
-                    hint=f'did you mean "{guess}"?' if guess else f"it has {', '.join(columns)}",
+                    hint=did_you_mean(column, columns, f"it has {', '.join(columns)}"),
                     code="HUB-2101",
                 )

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from hub.errors import CallerError, nearest
+from hub.errors import CallerError, did_you_mean, nearest
 from hub.materializers.serving.read_your_writes import is_token
 
 OPERATORS = ("eq", "gt", "gte", "lt", "lte")
@@ -73,10 +73,9 @@ def _not_allowed(view: str, column: str, types: Mapping[str, str], allowed: Mapp
             hint=f"add it to `indexes` in the view's file; indexed now: {', '.join(allowed)}",
             code="HUB-1421",
         )
-    guess = nearest(column, [*types, *allowed])
     return CallerError(
         f'view "{view}" has no field "{column}"',
-        hint=f'did you mean "{guess}"?' if guess else f"indexed fields: {', '.join(allowed)}",
+        hint=did_you_mean(column, [*types, *allowed], f"indexed fields: {', '.join(allowed)}"),
         code="HUB-1422",
     )
 
@@ -208,10 +207,9 @@ def only(parameters: Iterable[str], known: Sequence[str], what: str) -> None:
     """Raise CallerError for a parameter that a request does not have, because it would be ignored."""
     for name in parameters:
         if name not in known:
-            guess = nearest(name, known)
             raise CallerError(
                 f'{what} takes no parameter "{name[:40]}"',
-                hint=f'did you mean "{guess}"?' if guess else f"it takes {', '.join(known) or 'none'}",
+                hint=did_you_mean(name, known, f"it takes {', '.join(known) or 'none'}"),
                 code="HUB-1427",
             )
 
@@ -226,10 +224,9 @@ def fields_of(view: str, text: str | None, types: Mapping[str, str]) -> tuple[st
     names = tuple(dict.fromkeys(filter(None, (part.strip() for part in text.split(",")))))
     for name in names:
         if name != KEY and name not in known:
-            guess = nearest(name, known)
             raise CallerError(
                 f'view "{view}" has no field "{name}"',
-                hint=f'did you mean "{guess}"?' if guess else f"fields: {', '.join(known)}"[:500],
+                hint=did_you_mean(name, known, f"fields: {', '.join(known)}"[:500]),
                 code="HUB-1422",
             )
     return names

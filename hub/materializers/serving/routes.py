@@ -15,7 +15,7 @@ from fastapi import APIRouter, Header, Query, Request, Response, WebSocket
 from starlette.datastructures import QueryParams
 
 from hub.caller import CALLER, sees_view, shows_keys, view_visibility
-from hub.errors import CallerError, NotFound, PeerError, nearest
+from hub.errors import CallerError, NotFound, PeerError, did_you_mean
 from hub.masking.shape import OPEN, Visibility
 from hub.materializers.progress.view_states import Newest
 from hub.materializers.serving.descriptions import describe, known_views, no_rows_yet
@@ -368,8 +368,7 @@ def _table(store: Store, view: str, newest: Newest = dict) -> ViewTable:
         return store.view(view)
     except NotFound as error:
         known = no_rows_yet(store, view, newest)
-        guess = nearest(view, filter(sees_view, known))
-        hint = f'did you mean "{guess}"?' if guess else "GET /views lists the views"
+        hint = did_you_mean(view, filter(sees_view, known), "GET /views lists the views")
         raise NotFound(error.message, hint=hint, code="HUB-1410") from None
 
 

@@ -17,7 +17,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel
 
 from hub.caller import sees_view, shows_all
-from hub.errors import NotFound, nearest
+from hub.errors import NotFound, did_you_mean
 from hub.log import Log
 from hub.materializers.definition.declared import changelog_of, table_of
 from hub.materializers.progress.view_states import Newest
@@ -72,10 +72,9 @@ def view_versions(store: Store, view: str, newest: Newest = dict) -> dict[str, A
     body = records.get(f"{PREFIX}{view}")
     if body is None:
         known = sorted(key.removeprefix(PREFIX) for key in records if key.startswith(PREFIX))
-        guess = nearest(view, filter(sees_view, known))
         raise NotFound(
             f'view "{view}" has no versions: it does not exist, or has not run yet',
-            hint=f'did you mean "{guess}"?' if guess else "hub view ls lists the views",
+            hint=did_you_mean(view, filter(sees_view, known), "hub view ls lists the views"),
             code="HUB-1410",
         )
     return {

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from hub.errors import CallerError, NotFound, nearest
+from hub.errors import CallerError, NotFound, did_you_mean
 
 KINDS = ("system", "connector", "sink", "topic", "mirror", "view", "store", "group")
 _NAMED = 10
@@ -94,10 +94,11 @@ class Lineage:
             return self.nodes[name]
         found = [node for node in self.nodes.values() if node.name == name]
         if not found:
-            guess = nearest(name, sorted({node.name for node in self.nodes.values()}))
             raise NotFound(
                 f'"{name}" is nothing that events go through here',
-                hint=f'did you mean "{guess}"?' if guess else "hub lineage shows all",
+                hint=did_you_mean(
+                    name, sorted({node.name for node in self.nodes.values()}), "hub lineage shows all"
+                ),
                 code="HUB-1501",
             )
         if len(found) > 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from hub.errors import ConfigError, nearest
+from hub.errors import ConfigError, did_you_mean
 from hub.replication.config.mirrors import ClusterConfig, MirrorsFile
 from hub.security import ClusterConnection, secret_value, secrets_of
 from hub.yaml import load_model, place
@@ -19,12 +19,9 @@ def load(path: Path) -> MirrorsFile:
     for name, mirror in file.mirrors.items():
         for end, cluster in (("source", mirror.source), ("target", mirror.target)):
             if cluster not in file.clusters:
-                guess = nearest(cluster, file.clusters)
                 raise ConfigError(
                     f'mirror "{name}": cluster "{cluster}" does not exist',
-                    hint=f'did you mean "{guess}"?'
-                    if guess
-                    else f"known: {', '.join(sorted(file.clusters))}",
+                    hint=did_you_mean(cluster, file.clusters, f"known: {', '.join(sorted(file.clusters))}"),
                     where=place(path, "mirrors", name, end),
                     code="HUB-1601",
                 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from hub.errors import CallerError, NotFound, PeerError, nearest
+from hub.errors import CallerError, NotFound, PeerError, did_you_mean
 from hub.replication.clusters.clusters import topics_of
 from hub.replication.clusters.control_state import joined
 from hub.replication.clusters.readers import read_progress
@@ -46,10 +46,9 @@ def _fitting(pattern: str, topics: Sequence[str], link: Link) -> list[str]:
         raise CallerError(f"--topic: {error}") from None
     found = [topic for topic in topics if matches(pattern, topic)]
     if not found:
-        near = nearest(pattern, topics)
         raise NotFound(
             f'mirror "{link.declared}" has no topic that fits "{pattern}"',
-            hint=f'did you mean "{near}"?' if near else f"hub mirror status {link.declared} shows its topics",
+            hint=did_you_mean(pattern, topics, f"hub mirror status {link.declared} shows its topics"),
         )
     return found
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hub.errors import CallerError, ConfigError, Conflict, NotFound, nearest
+from hub.errors import CallerError, ConfigError, Conflict, NotFound, did_you_mean
 from hub.replication.config.mirrors import MIRRORS_FILE, Mirror, MirrorsFile
 from hub.replication.config.topology import check, owners, route
 from hub.replication.ownership.failover import Control
@@ -212,9 +212,8 @@ def declared_link(file: MirrorsFile, name: str, where: str = MIRRORS_FILE) -> Li
             hint=f"use {found[name].declared}; hub mirror status and verify accept the failback copy, too",
         )
     if name not in file.mirrors:
-        near = nearest(name, file.mirrors)
         raise NotFound(
             f'mirror "{name}" does not exist in {where}',
-            hint=f'did you mean "{near}"?' if near else f"known: {', '.join(file.mirrors) or 'none'}",
+            hint=did_you_mean(name, file.mirrors, f"known: {', '.join(file.mirrors) or 'none'}"),
         )
     return found[name]

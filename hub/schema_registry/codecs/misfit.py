@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any
 
-from hub.errors import CallerError, nearest
+from hub.errors import CallerError, did_you_mean
 from hub.schema_registry.formats.exact_json import dumped
 
 # Each level costs two of Python's 1,000 frames; schemas are at most 64 types deep.
@@ -84,5 +84,4 @@ def step(out: Out, cost: int, depth: int) -> None:
 
 def guess(unknown: str, names: Iterable[str], otherwise: str) -> str:
     """Return a hint for an unknown name."""
-    found = nearest(unknown[:80], islice(names, _MOST_GUESSES))
-    return f'did you mean "{found}"?' if found else otherwise
+    return did_you_mean(unknown[:80], islice(names, _MOST_GUESSES), otherwise)

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from hub.errors import ConfigError, nearest
+from hub.errors import ConfigError, did_you_mean
 from hub.files import read_bytes
 from hub.schema_registry.folder.files import (
     SETTINGS_FILE,
@@ -62,11 +62,10 @@ def load(root: Path, declared: Mapping[Path, Sequence[DeclaredSchema]] | None = 
     known = {each.as_posix() for each in schemas}
     for name in settings.schemas:
         if PurePosixPath(name).as_posix() not in known:
-            guess = nearest(name, known)
             raise ConfigError(
                 f'file "{name}" is not in the folder',
                 where=place(settings_path, "schemas", name),
-                hint=f'did you mean "{guess}"?' if guess else "paths are relative to the folder",
+                hint=did_you_mean(name, known, "paths are relative to the folder"),
                 code="HUB-1106",
             )
     by_path = {PurePosixPath(name).as_posix(): each for name, each in settings.schemas.items()}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from hub.caller import CALLER, sees_topic, topic_visibility
-from hub.errors import CallerError, NotFound, nearest
+from hub.errors import CallerError, NotFound, did_you_mean
 from hub.log import Log
 from hub.masking.shape import Visibility
 from hub.record import Positions, Record, TopicPartition
@@ -95,8 +95,9 @@ class Browser:
         try:
             ends = self.log.end_offsets([wanted.topic])
         except NotFound:
-            guess = nearest(wanted.topic, filter(sees_topic, self.log.topics()))
-            hint = f'did you mean "{guess}"?' if guess else "the page of topics lists them"
+            hint = did_you_mean(
+                wanted.topic, filter(sees_topic, self.log.topics()), "the page of topics lists them"
+            )
             raise NotFound(f'topic "{wanted.topic}" does not exist', hint=hint) from None
         begins = self.log.beginning_offsets([wanted.topic])
         if wanted.partition is not None:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TypeVar
 
 from hub.caller import sees_topic
-from hub.errors import HubError, NotFound, nearest
+from hub.errors import HubError, NotFound, did_you_mean
 from hub.kafka import KafkaCluster
 from hub.kafka.log_dirs import log_sizes
 from hub.log import ConfigValue, PartitionReplicas, same_setting
@@ -168,9 +168,9 @@ def _replicas(name: str, cluster: KafkaCluster) -> Sequence[PartitionReplicas]:
     try:
         return cluster.replicas(name)
     except NotFound:
-        guess = nearest(name, filter(sees_topic, cluster.topics()))
         raise NotFound(
-            f'topic "{name}" does not exist', hint=f'did you mean "{guess}"?' if guess else "hub topic ls"
+            f'topic "{name}" does not exist',
+            hint=did_you_mean(name, filter(sees_topic, cluster.topics()), "hub topic ls"),
         ) from None
 
 

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
 from hub.caller import sees_topic
-from hub.errors import HubError, NotFound, PeerError, nearest
+from hub.errors import HubError, NotFound, PeerError, did_you_mean
 from hub.kafka import KafkaCluster
 from hub.log import TopicDescription
 from hub.record import Positions
@@ -63,8 +63,9 @@ def _topic_body(cluster: KafkaCluster, topic: str) -> dict[str, Any]:
     """Return a topic's settings and partitions. Raises NotFound with a similar name."""
     found = cluster.topics()
     if topic not in found:
-        guess = nearest(topic, filter(sees_topic, found))
-        raise NotFound(f'topic "{topic}" does not exist', hint=f'did you mean "{guess}"?' if guess else None)
+        raise NotFound(
+            f'topic "{topic}" does not exist', hint=did_you_mean(topic, filter(sees_topic, found), None)
+        )
     begin, end = cluster.beginning_offsets([topic]), cluster.end_offsets([topic])
     partitions = [
         {"partition": tp.partition, "begin": begin.get(tp), "end": offset} for tp, offset in sorted(end)

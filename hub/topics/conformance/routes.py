@@ -8,7 +8,7 @@ import orjson
 from fastapi import APIRouter, Response
 
 from hub.caller import sees_topic, shows_records
-from hub.errors import NotFound, nearest
+from hub.errors import NotFound, did_you_mean
 from hub.topics.conformance.results import ConformanceResults
 
 
@@ -25,10 +25,11 @@ def create_router(results: ConformanceResults) -> APIRouter:
             return _json({"topics": rows})
         found = [row for row in rows if row["topic"] == topic]
         if not found:
-            guess = nearest(topic, [row["topic"] for row in rows])
             raise NotFound(
                 f'topic "{topic}" is not audited',
-                hint=f'did you mean "{guess}"?' if guess else "topics with a registered schema are",
+                hint=did_you_mean(
+                    topic, [row["topic"] for row in rows], "topics with a registered schema are"
+                ),
             )
         return _json({"topics": found})
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hub.caller import sees_topic
-from hub.errors import CallerError, Conflict, HubError, NotFound, nearest
+from hub.errors import CallerError, Conflict, HubError, NotFound, did_you_mean
 from hub.log import Log, Writer, ensure_topic
 from hub.record import NewRecord, Record, TopicPartition
 from hub.schema_registry.client.port import SchemaRegistry
@@ -84,10 +84,9 @@ class DeadLetters:
         candidates = (f"{topic}.dlq", f"{topic}.quarantine", f"views.{topic}.late", f"{topic}.late")
         named = [name for name in candidates if name in there]
         if not named:
-            guess = nearest(topic, filter(sees_topic, there))
             raise NotFound(
                 f'topic "{topic}" has no dead-letter records',
-                hint=f'did you mean "{guess}"?' if guess else "hub dlq ls lists the topics that have",
+                hint=did_you_mean(topic, filter(sees_topic, there), "hub dlq ls lists the topics that have"),
             )
         return named
 

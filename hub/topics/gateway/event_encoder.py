@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from hub.errors import CallerError, NotFound, PeerError, nearest
+from hub.errors import CallerError, NotFound, PeerError, did_you_mean
 from hub.schema_registry.client.port import SchemaRegistry
 from hub.schema_registry.codecs.wire_format import Undecodable, encode, frame, parsed
 from hub.schema_registry.compat.resolved_schema import SchemaSource
@@ -121,8 +121,7 @@ def _explained(topic: str, schema: Any, event: Mapping[str, Any], error: Undecod
         return Undecodable(
             f'topic "{topic}": {error.message}', hint=f"hub schema show {topic}-value shows the schema"
         )
-    guess = nearest(unknown[0], known)
     return Undecodable(
         f'topic "{topic}": the schema has no field "{unknown[0]}"',
-        hint=f'did you mean "{guess}"?' if guess else f"it has {', '.join(sorted(known))}",
+        hint=did_you_mean(unknown[0], known, f"it has {', '.join(sorted(known))}"),
     )

@@ -25,7 +25,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, replace
 
 from hub.caller import sees_topic
-from hub.errors import CallerError, HubError, HubFault, NotFound, PeerError, nearest
+from hub.errors import CallerError, HubError, HubFault, NotFound, PeerError, did_you_mean
 from hub.kafka import KafkaCluster
 from hub.kafka.connection import AWAY, BARRED
 from hub.record import NewRecord, TopicPartition
@@ -368,10 +368,9 @@ class Gateway:
         found = self.cluster.topics()
         self._topics = {each: _GatewayTopic(topic.partitions, now_s) for each, topic in found.items()}
         if name not in self._topics:
-            guess = nearest(name, filter(sees_topic, found))
             raise NotFound(
                 f'topic "{name[:249]}" does not exist',
-                hint=f'did you mean "{guess}"?' if guess else "hub topic ls",
+                hint=did_you_mean(name, filter(sees_topic, found), "hub topic ls"),
             )
         return self._topics[name]
 

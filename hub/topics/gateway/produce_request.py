@@ -19,7 +19,7 @@ from typing import Any, Literal
 import orjson
 
 from hub.caller import TooMany
-from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError, nearest
+from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError, did_you_mean, nearest
 from hub.record import Headers
 from hub.schema_registry.formats.exact_json import dumped, loaded
 from hub.times import ms_of
@@ -371,10 +371,9 @@ def _base64(text: Any, place: str) -> bytes:
 def _require_known_fields(body: Mapping[str, Any], fields: tuple[str, ...], place: str) -> None:
     unknown = next((name for name in body if name not in fields), None)
     if unknown is not None:
-        guess = nearest(unknown[:80], fields)
         raise Unprocessable(
             f'{place}: field "{unknown[:80]}" is not known',
-            hint=f'did you mean "{guess}"?' if guess else f"known are {', '.join(fields)}",
+            hint=did_you_mean(unknown[:80], fields, f"known are {', '.join(fields)}"),
         )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hub.errors import nearest
+from hub.errors import did_you_mean
 from hub.log import TopicDescription, same_setting
 from hub.schema_registry.formats import InvalidSchema
 from hub.topics.tree.key_fields import key_problem
@@ -138,11 +138,8 @@ def _destroyed(
         hint = "Kafka's own tools can delete it, when it is meant"
         refusals.append(TreeRefusal(name, "belongs to Kafka or the hub itself, so it is not destroyed", hint))
     elif name not in actual.topics:
-        guess = nearest(name, _unnamed(tree, actual.topics))
-        hint = (
-            f'did you mean "{guess}"?'
-            if guess
-            else "it may be gone already; hub topic ls shows what there is"
+        hint = did_you_mean(
+            name, _unnamed(tree, actual.topics), "it may be gone already; hub topic ls shows what there is"
         )
         cautions.append(Caution(name, "is not in the cluster: nothing to destroy", hint))
     else:
@@ -229,11 +226,10 @@ def _refused(topic: TopicSpec, current: TopicDescription) -> Iterator[TreeRefusa
 def _unknown_settings(topic: TopicSpec, defaults: Mapping[str, str | None]) -> Iterator[TreeRefusal]:
     for key in topic.config if defaults else ():
         if key not in defaults:
-            guess = nearest(key, defaults)
             yield TreeRefusal(
                 topic.name,
                 f'Kafka knows no setting "{key}" of a topic (set by {topic.set_by[f"config.{key}"]})',
-                f'did you mean "{guess}"?' if guess else "kafka.apache.org lists the topic configs",
+                did_you_mean(key, defaults, "kafka.apache.org lists the topic configs"),
                 key,
                 topic.config[key],
                 None,

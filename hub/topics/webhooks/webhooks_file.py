@@ -23,7 +23,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, Field, StringConstraints, model_validator
 
-from hub.errors import ConfigError, NotFound, PeerError, nearest
+from hub.errors import ConfigError, NotFound, PeerError, did_you_mean
 from hub.files import Stamp, stamp_if_there
 from hub.security import Secret, variable_of
 from hub.topics.webhooks.deliveries import Shape
@@ -173,9 +173,8 @@ def known(name: str, entries: Mapping[str, WebhookEntry]) -> WebhookEntry:
     """Return an entry. Raises NotFound (HUB-1327) with a similar name."""
     if name in entries:
         return entries[name]
-    close = nearest(name, entries)
     raise NotFound(
         f'there is no webhook "{name}" in {WEBHOOKS_FILE}',
-        hint=f'did you mean "{close}"?' if close else "hub webhook ls lists them",
+        hint=did_you_mean(name, entries, "hub webhook ls lists them"),
         code="HUB-1327",
     )

@@ -10,7 +10,7 @@ from sqlglot import ErrorLevel, exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, SqlglotError, UnsupportedError
 
-from hub.errors import ConfigError, nearest
+from hub.errors import ConfigError, did_you_mean, nearest
 from hub.materializers.definition.compiling.trees import DIALECT, sql_of
 from hub.materializers.definition.declared import META
 from hub.materializers.definition.entity_view import View
@@ -114,12 +114,11 @@ class Checks:
     def known_column(self, where: str, source: str, name: str) -> None:
         """Raise ConfigError if the source has no such column."""
         if name not in META and name not in self.types[source]:
-            guess = nearest(name, self.types[source])
             known = ", ".join(sorted(self.types[source]))
             raise self.wrong(
                 where,
                 f'source "{source}" (topic "{self.view.sources[source].topic}") has no column "{name}"',
-                f'did you mean "{guess}"?' if guess else f"it has {known}",
+                did_you_mean(name, self.types[source], f"it has {known}"),
                 code="HUB-2101",
             )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from hub.errors import ConfigError, HubError, NotFound, PeerError, nearest
+from hub.errors import ConfigError, HubError, NotFound, PeerError, did_you_mean, nearest
 from hub.log import TopicDescription
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.load import view_files
@@ -52,10 +52,9 @@ class SchemaReader:
             if not names and of_view is not None:
                 raise self._waits(view, of_view)
             if not names:
-                guess = nearest(source.topic, topics)
                 raise NotFound(
                     f'view "{view.name}": source "{name}": topic "{source.topic}" does not exist',
-                    hint=f'did you mean "{guess}"?' if guess else "create it: hub topic apply",
+                    hint=did_you_mean(source.topic, topics, "create it: hub topic apply"),
                     code="HUB-2106",
                 )
             declared = source.declared

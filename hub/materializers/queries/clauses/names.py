@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from hub.errors import nearest
+from hub.errors import did_you_mean, nearest
 from hub.materializers.queries.functions.kinds import given
 from hub.materializers.queries.parser import SqlError
 from hub.materializers.queries.relations import FromTable, QueryScope, ResolvedColumn, is_named
@@ -98,11 +98,10 @@ def placeholder(w: SqlWriter, node: exp.Placeholder) -> Piece:
     if not isinstance(name, str) or not name:
         raise w.fail("parameters have names: write :name", node)
     if name not in w.parameters:
-        given_ = nearest(name, w.parameters)
         raise w.statement.parameter_error(
             name,
             f'parameter "{name}" was not given',
-            hint=f'did you mean "{given_}"?' if given_ else f'give it: {{"parameters": {{"{name}": …}}}}',
+            hint=did_you_mean(name, w.parameters, f'give it: {{"parameters": {{"{name}": …}}}}'),
             code="HUB-1447",
         )
     w.used.add(name)

@@ -18,7 +18,7 @@ import orjson
 from fastapi import APIRouter, Header, Request, Response
 
 from hub.caller import sees_view
-from hub.errors import CallerError, NotFound, nearest
+from hub.errors import CallerError, NotFound, did_you_mean
 from hub.materializers.queries.answering.calls import (
     DEFAULT_ROWS,
     LONGEST_MS,
@@ -178,12 +178,9 @@ def _given(query: SavedQuery, request: Request) -> dict[str, Value]:
 def _saved(project: Path, name: str) -> SavedQuery:
     known = {each.name: each for each in load_queries(project)}
     if name not in known:
-        guess = nearest(name, known)
         raise NotFound(
             f'query "{name}" does not exist',
-            hint=f'did you mean "{guess}"?'
-            if guess
-            else "GET /queries lists them; they are files queries/*.sql",
+            hint=did_you_mean(name, known, "GET /queries lists them; they are files queries/*.sql"),
             code="HUB-1453",
         )
     return known[name]

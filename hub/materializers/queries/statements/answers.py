@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hub.caller import reads_all, sees_topic, sees_view
-from hub.errors import NotFound, nearest
+from hub.errors import NotFound, did_you_mean
 from hub.materializers.planning.classified import state_of
 from hub.materializers.progress.view_states import Newest
 from hub.materializers.queries.executor import QueryExecutor
@@ -110,10 +110,13 @@ class HubLists:
         elif sees_topic(name):
             found = self.topics.table(name)
         if found is None:
-            guess = nearest(name, [*filter(sees_view, views), *self._topic_names()])
             raise NotFound(
                 f'no view and no topic "{name}"',
-                hint=f'did you mean "{guess}"?' if guess else "SHOW VIEWS and SHOW TOPICS list them",
+                hint=did_you_mean(
+                    name,
+                    [*filter(sees_view, views), *self._topic_names()],
+                    "SHOW VIEWS and SHOW TOPICS list them",
+                ),
                 code="HUB-1444",
             )
         shown = [(column, kind, "") for column, kind in found.columns.items()]

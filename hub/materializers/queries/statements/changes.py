@@ -26,7 +26,7 @@ from hub.caller import (
     topic_visibility,
     view_visibility,
 )
-from hub.errors import ConfigError, Conflict, NotFound, nearest
+from hub.errors import ConfigError, Conflict, NotFound, did_you_mean, nearest
 from hub.files import read_text, write_text
 from hub.masking.shape import Visibility
 from hub.materializers.definition.drafted import draft_sql
@@ -87,10 +87,9 @@ class ProjectViews:
         """Return the text of a view's file. Raises NotFound."""
         file = self._file(view)
         if not file.exists():
-            guess = nearest(view, self.names())
             raise NotFound(
                 f'view "{view}" has no file',
-                hint=f'did you mean "{guess}"?' if guess else "SHOW VIEWS lists the views",
+                hint=did_you_mean(view, self.names(), "SHOW VIEWS lists the views"),
                 code="HUB-1410",
             )
         return read_text(file)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hub.caller import sees_subject
-from hub.errors import NotFound, nearest
+from hub.errors import NotFound, did_you_mean
 from hub.observability.lag.consumers import LagRow
 from hub.observability.lineage.open_lineage import Columns
 from hub.observability.overview.overview import ViewLine
@@ -205,10 +205,11 @@ def take(registry: Registry, subject: str, version: int | None, against: int | N
     """Copy the subject at ``version`` (default: the newest). Raises NotFound with the nearest name."""
     numbers = registry.numbers(subject, deleted=True)
     if not numbers:
-        guess = nearest(subject, filter(sees_subject, registry.subjects))
         raise NotFound(
             f'subject "{subject}" does not exist',
-            hint=f'did you mean "{guess}"?' if guess else "all that there are: /schemas",
+            hint=did_you_mean(
+                subject, filter(sees_subject, registry.subjects), "all that there are: /schemas"
+            ),
         )
     live = registry.numbers(subject)
     number = version if version is not None else (live or numbers)[-1]

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from hub.errors import CallerError, NotFound, nearest
+from hub.errors import CallerError, NotFound, did_you_mean
 from hub.observability.format import count
 from hub.observability.web.layout import Pager, paged
 from hub.observability.web.pages.monitor.completeness_counts import (
@@ -228,10 +228,9 @@ def _of_topic(rows: Sequence[TopicCountsRow], topic: str) -> TopicCountsRow:
     """Return the row of a topic. Raises NotFound with the nearest name."""
     audited = next((each for each in rows if each.topic == topic), None)
     if audited is None:
-        guess = nearest(topic, [each.topic for each in rows[:2_000]])
         raise NotFound(
             f'topic "{topic[:249]}" is neither in Kafka nor in the ledger',
-            hint=f'did you mean "{guess}"?' if guess else "/completeness shows all",
+            hint=did_you_mean(topic, [each.topic for each in rows[:2_000]], "/completeness shows all"),
         )
     return audited
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from hub.errors import HubError, NotFound, nearest
+from hub.errors import HubError, NotFound, did_you_mean
 from hub.observability.overview.overview import RUNNING, BatchSummary, Overview, ViewLine
 from hub.observability.web.pages.row_history import RowHistoryPart
 
@@ -133,10 +133,9 @@ def view_page(
     nearest name."""
     line = next((view for view in overview.views if view.name == name), None)
     if line is None:
-        guess = nearest(name, [view.name for view in overview.views])
         raise NotFound(
             f'view "{name}" does not exist',
-            hint=f'did you mean "{guess}"?' if guess else "all that there are: /views",
+            hint=did_you_mean(name, [view.name for view in overview.views], "all that there are: /views"),
         )
     served = versions.get("served")
     versions_shown = tuple(versions.get("versions", ()))
