@@ -12,6 +12,7 @@ from typing import Any
 from hub.completeness.balances import SEVERITY, CompletenessState, TopicCompleteness, audit_of
 from hub.completeness.counts import COUNTS_TOPIC, Counts
 from hub.completeness.minutes import minute_grid_of
+from hub.formats.fields import fields_of
 from hub.log import Log, TopicFollower
 from hub.observability.web.pages.monitor.completeness_counts import MinuteGrid
 from hub.record import Positions, Record
@@ -124,16 +125,7 @@ def row_of(audit: TopicCompleteness, *, buckets: bool = False) -> dict[str, Any]
         "audited_at_ms": audit.audited_at_ms,
         "tiers": [
             {
-                "kind": each.kind,
-                "instance": each.instance,
-                "state": each.state,
-                "cause": each.cause,
-                "records": each.records,
-                "compared": each.compared,
-                "waiting": each.waiting,
-                "missing": each.missing,
-                "excess": each.excess,
-                "dropped": each.dropped,
+                **fields_of(each, but=("differences",)),
                 "differences": [
                     {**asdict(one), "state": one.state} for one in each.differences[:MOST_BUCKETS]
                 ],

@@ -8,7 +8,7 @@ position. Records in the dead-letter topic have no row. A column whose type chan
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pyarrow
@@ -44,17 +44,7 @@ class LakeComparison:
         return not (self.missing or self.extra or self.different)
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "topic": self.topic,
-            "table": self.table,
-            "state": "EQUAL" if self.equal else "DIFFERS",
-            "compared": self.compared,
-            "missing": self.missing,
-            "extra": self.extra,
-            "different": self.different,
-            "dead_letters": self.dead_letters,
-            "examples": self.examples,
-        }
+        return {**asdict(self), "state": "EQUAL" if self.equal else "DIFFERS"}
 
     def name(self, what: str, partition: int, offset: int) -> None:
         """Keep an example."""

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import orjson
 
 from hub.errors import HubFault
+from hub.formats.fields import fields_of
 from hub.record import NewRecord, Positions, Record
 
 PROGRESS_TOPIC = "_hub.progress"
@@ -58,24 +59,13 @@ class Progress:
     read_at_ms: int | None = None
 
     def record(self) -> NewRecord:
+        unset = [name for name in ("trace", "read_at_ms") if getattr(self, name) in ("", None)]
         body = {
-            "view": self.view,
-            "generation": self.generation,
-            "batch_id": self.batch_id,
-            "mode": self.mode,
+            **fields_of(self, but=unset),
             "sources": by_topic(self.sources),
             "changelog": {str(tp.partition): offset for tp, offset in self.changelog},
-            "input_rows": self.input_rows,
-            "batch_ms": self.batch_ms,
             "rows_per_second": round(self.input_rows * 1000 / self.batch_ms, 1) if self.batch_ms else 0.0,
-            "committed_at_ms": self.committed_at_ms,
-            "dead_records": self.dead_records,
-            "late_records": self.late_records,
         }
-        if self.trace:
-            body["trace"] = self.trace
-        if self.read_at_ms is not None:
-            body["read_at_ms"] = self.read_at_ms
         return NewRecord(PROGRESS_TOPIC, f"progress:{self.view}".encode(), orjson.dumps(body))
 
 
@@ -95,21 +85,10 @@ class ViewState:
 
     def record(self, run: str = "") -> NewRecord:
         """Return the record. ``run``: names the run of the materializer that reports; "": another process."""
-        body: dict[str, Any] = {
-            "view": self.view,
-            "state": self.state,
-            "reason": self.reason,
-            "since_ms": self.since_ms,
-            "doc": self.doc,
-            "owner": self.owner,
-            "sources": dict(self.sources),
-        }
+        body = fields_of(self, but=[name for name in ("ttl", "cut") if getattr(self, name) is None])
+        body["sources"] = dict(self.sources)
         if run:
             body["run"] = run
-        if self.ttl is not None:
-            body["ttl"] = self.ttl
-        if self.cut is not None:
-            body["cut"] = self.cut
         return NewRecord(PROGRESS_TOPIC, f"state:{self.view}".encode(), orjson.dumps(body))
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import orjson
@@ -52,22 +52,9 @@ class VersionComparison:
     samples: list[dict[str, Any]] = field(default_factory=list)
 
     def body(self) -> dict[str, Any]:
-        return {
-            "rows_before": self.rows_before,
-            "rows_after": self.rows_after,
-            "only_before": self.only_before,
-            "only_after": self.only_after,
-            "differing": self.differing,
-            "moving": self.moving,
-            "same_positions": self.same_positions,
-            "columns": list(self.columns),
-            "added": list(self.added),
-            "removed": list(self.removed),
-            "differing_by_column": self.differing_by_column,
-            "hash_before": f"{self.hash_before:016x}",
-            "hash_after": f"{self.hash_after:016x}",
-            "samples": self.samples,
-        }
+        hashes = {"hash_before": f"{self.hash_before:016x}", "hash_after": f"{self.hash_after:016x}"}
+        names = {each: list(getattr(self, each)) for each in ("columns", "added", "removed")}
+        return {**asdict(self), **hashes, **names}
 
 
 def compare(before: ComparedTable, after: ComparedTable, most: int = MOST_SAMPLES) -> VersionComparison:

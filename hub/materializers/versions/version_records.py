@@ -4,12 +4,13 @@ their state, commands, and the store's reports."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import orjson
 
 from hub.errors import HubFault
-from hub.formats.fields import known_fields
+from hub.formats.fields import fields_of, known_fields
 from hub.materializers.progress.records import PROGRESS_TOPIC
 from hub.materializers.versions.versions import (
     ACTIONS,
@@ -31,43 +32,10 @@ def state_record(state: Versions) -> NewRecord:
 
 
 def body_of(state: Versions) -> dict[str, Any]:
-    return {
-        "view": state.view,
-        "served": state.served.number,
-        "judged": state.judged,
-        "last": state.last,
-        "dropping": list(state.dropping),
-        "refused": list(state.refused),
-        "answered": state.answered,
-        "refusal": state.refusal,
-        "recomputed": state.recomputed,
-        "versions": [
-            {
-                "number": each.number,
-                "plain": each.plain,
-                "state": each.state,
-                "why": each.why,
-                "since_ms": each.since_ms,
-                "at": each.at,
-                "comparison": each.comparison,
-                "held": each.held,
-                "lost": each.lost,
-                "until_ms": each.until_ms,
-                "text": each.definition.text,
-                "body": each.definition.body,
-                "fingerprint": each.definition.fingerprint,
-                "policy": {
-                    "manual": each.definition.policy.manual,
-                    "compares": each.definition.policy.compares,
-                    "keep_ms": each.definition.policy.keep_ms,
-                    "rows_within": each.definition.policy.rows_within,
-                    "same": list(each.definition.policy.same),
-                    "recompute_ms": each.definition.policy.recompute_ms,
-                },
-            }
-            for each in state.versions
-        ],
-    }
+    versions = [
+        {**fields_of(each, but=("definition",)), **asdict(each.definition)} for each in state.versions
+    ]
+    return {**fields_of(state), "served": state.served.number, "versions": versions}
 
 
 def versions_of(body: Mapping[str, Any]) -> Versions:

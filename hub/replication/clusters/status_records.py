@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import orjson
 
+from hub.formats.fields import fields_of
 from hub.record import NewRecord, TopicPartition
 from hub.replication.maps.checkpoint import Checkpoint
 from hub.replication.ownership.link_definitions import LinkDefinition
@@ -154,23 +155,13 @@ class PartitionStatus:
         return NewRecord(STATUS_TOPIC, key.encode(), orjson.dumps(body), headers)
 
 
+# The time is last: a status that differs only in it is not sent immediately.
 STATUS_FIELDS = (
-    "shard",
-    "worker",
-    "state",
-    "reason",
-    "engine",
-    "source_next",
-    "source_end",
-    "target_next",
-    "lag_records",
-    "lag_bytes",
-    "lag_s",
-    "records_per_s",
-    "bytes_per_s",
-    "committed_at_ms",
-    "restarts",
-    # The time is last: a status that differs only in it is not sent immediately.
+    *(
+        each.name
+        for each in fields(PartitionStatus)
+        if each.name not in ("link", "topic", "partition", "source_heard_at_ms", "at_ms")
+    ),
     "at_ms",
 )
 
@@ -219,19 +210,7 @@ class GroupStatus:
     at_ms: int
 
     def record(self) -> NewRecord:
-        rows = [
-            [
-                p.topic,
-                p.partition,
-                p.state,
-                p.reason,
-                p.source_offset,
-                p.position,
-                p.unread_lost,
-                p.redelivered,
-            ]
-            for p in self.places
-        ]
+        rows = [list(fields_of(each).values()) for each in self.places]
         body = {"places": rows, "at_ms": self.at_ms}
         return NewRecord(STATUS_TOPIC, f"group|{self.link}|{self.group}".encode(), orjson.dumps(body))
 
@@ -259,15 +238,7 @@ class VerifiedRange:
         return f"verified|{self.link}|{self.topic}|{self.partition}".encode()
 
     def record(self) -> NewRecord:
-        body = {
-            "copy": self.copy,
-            "to": self.to,
-            "compared": self.compared,
-            "skipped": self.skipped,
-            "differs_at": self.differs_at,
-            "why": self.why,
-            "at_ms": self.at_ms,
-        }
+        body = fields_of(self, but=("link", "topic", "partition"))
         return NewRecord(STATUS_TOPIC, self.key, orjson.dumps(body))
 
 

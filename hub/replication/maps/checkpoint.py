@@ -32,6 +32,7 @@ from typing import Any, Literal
 import orjson
 
 from hub.errors import HubFault
+from hub.formats.fields import fields_of
 from hub.record import NewRecord, Record, TopicPartition
 from hub.replication.maps.offset_map import OffsetMap, Run, decode_runs, encode_runs
 
@@ -130,20 +131,8 @@ class Checkpoint:
         """Return the record to write. ``partition``: of the checkpoints topic, see
         ``checkpoint_partition``.
         """
-        body = {
-            "shard": self.shard,
-            "topic_id": self.topic_id,
-            "target_topic_id": self.target_topic_id,
-            "generation": self.generation,
-            "source_start": self.source_start,
-            "source_next": self.source_next,
-            "source_leader_epoch": _epoch_as_told(self.source_leader_epoch),
-            "source_timestamp_ms": self.source_timestamp_ms,
-            "target_start": self.target_start,
-            "target_next": self.target_next,
-            "committed_at_ms": self.committed_at_ms,
-            "engine": self.engine,
-        }
+        body = fields_of(self, but=("link", "topic", "partition"))
+        body["source_leader_epoch"] = _epoch_as_told(self.source_leader_epoch)
         return NewRecord(CHECKPOINTS_TOPIC, self.key, orjson.dumps(body), partition=partition)
 
 
@@ -168,7 +157,7 @@ class Gap:
         return f"gap|{self.link}|{self.topic}|{self.topic_id}|{self.partition}|{self.first}".encode()
 
     def record(self, partition: int | None = None) -> NewRecord:
-        body = {"end": self.end, "reason": self.reason, "found_at_ms": self.found_at_ms}
+        body = fields_of(self, but=("link", "topic", "partition", "topic_id", "first"))
         return NewRecord(CHECKPOINTS_TOPIC, self.key, orjson.dumps(body), partition=partition)
 
 

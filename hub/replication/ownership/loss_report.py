@@ -21,6 +21,7 @@ from typing import Any
 
 import orjson
 
+from hub.formats.fields import fields_of
 from hub.record import NewRecord, TopicPartition
 from hub.replication.maps.checkpoint import CONTROL_TOPIC
 from hub.replication.maps.offset_map import OffsetMap
@@ -199,14 +200,7 @@ class FailoverRecord:
 
     def record(self) -> NewRecord:
         rows = [[*loss.place, loss.first, loss.end, loss.known] for loss in self.losses]
-        body = {
-            "losses": rows,
-            "redelivered": self.redelivered,
-            "at_ms": self.at_ms,
-            "exact": self.exact,
-            "heard_at_ms": self.heard_at_ms,
-            "redelivered_at_most": self.redelivered_at_most,
-        }
+        body = {**fields_of(self, but=("home", "epoch")), "losses": rows}
         return NewRecord(CONTROL_TOPIC, f"loss|{self.home}|{self.epoch}".encode(), orjson.dumps(body))
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 import orjson
 
+from hub.formats.fields import fields_of
 from hub.record import NewRecord
 from hub.replication.maps.checkpoint import CONTROL_TOPIC
 
@@ -179,21 +180,8 @@ class OwnershipChange:
         return [self.record(topic) for topic in self.topics or ("",)]
 
     def record(self, topic: str = "") -> NewRecord:
-        body = {
-            "id": self.id,
-            "kind": self.kind,
-            "mirror": self.mirror,
-            "old": self.old,
-            "new": self.new,
-            "epoch": self.epoch,
-            "old_is_up": self.old_is_up,
-            "tail": self.tail,
-            "done": list(self.done),
-            "state": self.state,
-            "begun_at_ms": self.begun_at_ms,
-        }
-        if self.export:  # releases that do not know it stop at it
-            body["export"] = self.export
+        unset = () if self.export else ("export",)  # releases that do not know it stop at it
+        body = fields_of(self, but=("home", "topics", *unset))
         key = f"operation|{scope_of(self.home, topic)}".encode()
         return NewRecord(CONTROL_TOPIC, key, orjson.dumps(body))
 
