@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -118,6 +118,3 @@ def place_of(text: str) -> LogPlace | None:
     """Parse ``offset:hash``; None for "" and for anything else."""
     offset, _, hashed = text.partition(":")
     return LogPlace(int(offset), hashed) if offset.isascii() and offset.isdigit() and hashed else None
-
-
-ChainMaker = Callable[[LogPlace | None], Chain]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -89,8 +88,6 @@ from hub.topics.webhooks.counts import WebhookCounts
 from hub.topics.webhooks.webhooks_file import WEBHOOKS_FILE, LiveWebhooks
 from hub.tracing import spans
 from hub.tracing.asgi import Traced
-
-log = logging.getLogger(__name__)
 
 REGISTRY_WAIT_S = 10.0
 TOPICS = "topics.yaml"

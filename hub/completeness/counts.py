@@ -104,9 +104,6 @@ class MinuteHoles(NamedTuple):
     holes: Holes = Holes()
     repeated: int = 0
 
-    def plus(self, other: MinuteHoles) -> MinuteHoles:
-        return MinuteHoles(self.holes.plus(other.holes), self.repeated + other.repeated)
-
 
 @dataclass(frozen=True, slots=True)
 class CountEntry:

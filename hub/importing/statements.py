@@ -24,7 +24,6 @@ _PARTS = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
-MOST_CHARACTERS = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -244,6 +244,3 @@ def sql_refused(error: SqlError) -> ConfigError:
     """Return the error of a `where` or of `fields`, with the place in the SQL."""
     shown = f"\n{error.caret}" if error.caret else ""
     return ConfigError(f"where or fields: {error.message}{shown}", hint=error.hint, code="HUB-1820")
-
-
-Rows = Mapping[str, Any]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from inspect import cleandoc
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
 import typer
@@ -20,7 +20,6 @@ from hub.errors import CallerError, ConfigError, HubError
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
 
-T = TypeVar("T")
 MOST_ROWS = 1_000
 # Characters of one answer: an agent reads all of it.
 MOST_TEXT = 100_000

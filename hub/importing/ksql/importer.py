@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from hub.importing.checking import ProjectCopy
@@ -356,8 +356,3 @@ def _note_unused_options(view: str, options: Mapping[str, str], translation: Tra
 
 def _reads_view(imported: _ImportedView, view: str) -> bool:
     return any(source.get("view") == view for each in imported.selects for source in each.sources.values())
-
-
-def views_of(reports: Sequence[StatementReport]) -> list[str]:
-    """Return the views' files that statements made."""
-    return sorted({path for each in reports for path in each.made if path.startswith("views/")})

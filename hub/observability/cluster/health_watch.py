@@ -7,7 +7,6 @@ Brokers are queried for their folders in parallel, so that a hang of one delays 
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -23,8 +22,6 @@ from hub.observability.cluster.health import Health, health_of
 from hub.observability.cluster.processes import Process, ProcessList
 from hub.runtime import repeating
 from hub.times import epoch_ms
-
-log = logging.getLogger(__name__)
 
 EVERY_S = 5.0
 DIRS_EVERY_S = 30.0

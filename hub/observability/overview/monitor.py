@@ -16,7 +16,6 @@ unknown.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -44,10 +43,6 @@ from hub.observability.overview.mirror_readers import MirrorReader, at_least
 from hub.observability.overview.partition_facts import LookupCluster, PartitionFacts
 from hub.record import Positions, TopicPartition
 from hub.runtime import repeating
-
-log = logging.getLogger(__name__)
-
-Pair = tuple[ConsumerId, str]
 
 
 class MonitoredCluster(GroupCluster, LookupCluster, Protocol):

@@ -106,7 +106,6 @@ class Panel:
     per: SeriesKind | None = None
 
 
-_WINDOW = "[$w]"
 _PUBLISHED = '{topic!~"_.*|views[.].*|.*[.]dlq"}'
 _END_RATE = "sum(max by (topic) (rate(hub_topic_end_offset{0}[$w])))"
 _QUANTILE = (

@@ -7,7 +7,6 @@ home folder, one writes: it holds the lock of the file; another one takes over w
 from __future__ import annotations
 
 import fcntl
-import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,8 +25,6 @@ from hub.observability.series.rollup import FINE, HOUR
 from hub.observability.series.sampling import Before, Moment, Sample, sampled
 from hub.observability.series.selection import Selection, select
 from hub.runtime import repeating
-
-log = logging.getLogger(__name__)
 
 FILE = "series.db"
 # Shortest interval between two rounds.

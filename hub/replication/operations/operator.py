@@ -8,7 +8,6 @@ then to the old one when it is up.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -39,8 +38,6 @@ from hub.replication.ownership.shards import Shard
 from hub.replication.ownership.topic_state import pause_key
 from hub.replication.verification.comparable import complete_tables
 from hub.times import epoch_ms
-
-log = logging.getLogger(__name__)
 
 _LITTLE_LAG = 1_000
 

@@ -32,8 +32,6 @@ from hub.record import NewRecord, Record, TopicPartition
 from hub.replication.maps.checkpoint import CONTROL_TOPIC
 from hub.replication.maps.offset_map import Translation
 
-UNKNOWN_LEADER_EPOCH = -1
-
 State = Literal["exact", "bounded", "pending", "clamped", "active", "moved", "behind", "unmapped"]
 
 

@@ -175,11 +175,6 @@ def back_of(file: MirrorsFile, link: Link, topics: Iterable[str], control: Contr
     return back if back is not None and carries(file, back, topics, control) else None
 
 
-def homes(file: MirrorsFile, link: Link, topics: Iterable[str]) -> frozenset[str]:
-    """Return the owners of those topics that have one."""
-    return frozenset(home for topic in topics if (home := home_of(file, topic)) is not None)
-
-
 def checked(file: MirrorsFile) -> MirrorsFile:
     """Return the file if its mirrors cannot send a record in a cycle or write one topic twice.
 

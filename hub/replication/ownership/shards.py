@@ -11,7 +11,7 @@ worker without the link gets none of it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, NamedTuple
@@ -105,11 +105,6 @@ def assign(
             found[shard] = member
             room[member] -= 1
     return found
-
-
-def alive(heartbeats: Mapping[str, int], now_ms: int, ttl_ms: int) -> frozenset[str]:
-    """Return the workers with a heartbeat within ``ttl_ms``."""
-    return frozenset(worker for worker, at_ms in heartbeats.items() if now_ms - at_ms < ttl_ms)
 
 
 def moves(
@@ -223,11 +218,6 @@ def watch(
         return replace(before, positions=kept, moved_at_ms=moved_at), "wait"
     again = Watch(before.well_at_ms, kept, before.restarts + 1, now_ms, moved_at)
     return again, "alarm" if again.restarts > 1 else "restart"
-
-
-def moved(before: Mapping[Shard, str], after: Mapping[Shard, str]) -> Sequence[Shard]:
-    """Return the shards that have another worker than before."""
-    return sorted(shard for shard in before.keys() & after.keys() if before[shard] != after[shard])
 
 
 def _wish(member: str, shard: Shard) -> int:

@@ -41,7 +41,6 @@ from hub.schema_registry.registry.errors import RequestRefused
 log = logging.getLogger(__name__)
 
 ROOT: Final = "/dek-registry/v1"
-KEY_SERVICE_FAILED: Final = 50070
 
 _LISTED = (Action.describe, On.listed)
 _OPERATED = (Action.operate, On.hub)

@@ -17,7 +17,6 @@ from xml.parsers import expat
 
 from hub.errors import ConfigError
 
-FORMATS = ("json", "jsonl", "csv", "xml")
 MOST_BYTES = 64 << 20
 MOST_DEPTH = 64
 MOST_COLUMNS = 5_000

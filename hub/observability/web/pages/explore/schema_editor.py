@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -219,8 +218,3 @@ def require_checked(check: SchemaCheck, digest: str | None, subject: str) -> Non
             hint="nothing was registered; look at the new check",
             code="HUB-1941",
         )
-
-
-def reference_lines(references: Sequence[Reference]) -> str:
-    """Return references as lines NAME SUBJECT VERSION."""
-    return "\n".join(f"{each.name} {each.subject} {each.version}" for each in references)
