@@ -18,6 +18,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+Hint = TypeVar("Hint", bound=str | None)
 
 # Longest name to compare with known ones: the time grows with its square.
 _LONGEST_NAME = 250
@@ -100,7 +103,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return matches[0] if matches else None
 
 
-def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
+def did_you_mean(name: str, known: Iterable[str], otherwise: Hint) -> str | Hint:
     """Return the hint with the known name most like ``name``; ``otherwise`` when no name is similar.
 
     >>> did_you_mean("orderz", ["orders", "people"], "hub view ls lists them")

@@ -27,9 +27,10 @@ from hub.errors import ConfigError
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 
+# A reference to a variable of the environment, in all files of a project.
+VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 # The kind of a complaint whose input must not be shown.
 SECRET_IN_FILE = "secret_in_file"
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _PROTOCOLS: Mapping[tuple[bool, bool], Protocol] = {
     (False, False): "PLAINTEXT",
     (True, False): "SSL",
@@ -188,7 +189,7 @@ def secrets_of(
 
 def is_reference(text: str) -> bool:
     """Return whether the text is ``${NAME}``, and thus no secret itself."""
-    return _VARIABLE.fullmatch(text) is not None
+    return VARIABLE.fullmatch(text) is not None
 
 
 def variable_of(reference: str) -> str:

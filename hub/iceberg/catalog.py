@@ -18,8 +18,8 @@ from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, Unauth
 
 from hub.config import Settings
 from hub.errors import ConfigError, Conflict, HubError, NotFound, PeerError
+from hub.security import VARIABLE
 
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _S3 = {
     "s3.endpoint": "AWS_ENDPOINT_URL",
     "s3.region": "AWS_REGION",
@@ -70,7 +70,7 @@ def _filled(key: str, value: str, environ: Mapping[str, str]) -> str:
             )
         return environ[found[1]]
 
-    return _VARIABLE.sub(of, value)
+    return VARIABLE.sub(of, value)
 
 
 def open_catalog(settings: Settings) -> Catalog:

@@ -25,13 +25,12 @@ from pydantic import AfterValidator, BaseModel, Field, StringConstraints, model_
 from pydantic_core import PydanticCustomError
 
 from hub.errors import ConfigError, NotFound, did_you_mean
-from hub.security import SECRET_IN_FILE, Secret
+from hub.security import SECRET_IN_FILE, VARIABLE, Secret, is_reference
 from hub.topics.tree.tree_file import duration_ms
 from hub.yaml import load_parts
 
 SINKS_FILE = "sinks.yaml"
 NAME = r"^[a-z0-9][a-z0-9_-]{0,62}$"
-VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 VIEWS = "views."
 KINDS = ("webhook", "topic", "database", "files", "search")
 _Name = Annotated[str, StringConstraints(pattern=NAME)]
@@ -46,7 +45,7 @@ def _duration(text: str) -> str:
 
 def _address(text: str) -> str:
     """Refuse an address with a password in the file."""
-    if not VARIABLE.fullmatch(text) and urlsplit(text).password:
+    if not is_reference(text) and urlsplit(text).password:
         raise PydanticCustomError(
             SECRET_IN_FILE, "a secret must not be in the file: write ${NAME} for the whole address"
         )
@@ -54,7 +53,7 @@ def _address(text: str) -> str:
 
 
 def _http(text: str) -> str:
-    if not VARIABLE.fullmatch(text) and not re.match(r"https?://[^/\s]", text):
+    if not is_reference(text) and not re.match(r"https?://[^/\s]", text):
         raise ValueError("write http://…, https://…, or ${NAME} of a variable that has it")
     return text
 
@@ -222,7 +221,7 @@ class SinksFile(_Model):
 
 def _without_secrets(address: str) -> str:
     """Return an address without what may be a secret: user, query and fragment."""
-    if VARIABLE.fullmatch(address):
+    if is_reference(address):
         return address
     parts = urlsplit(address)
     host = parts.netloc.rpartition("@")[2]

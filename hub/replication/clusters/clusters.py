@@ -36,7 +36,7 @@ from hub.replication.maps.checkpoint import (
     MAP_TOPIC,
 )
 from hub.replication.planning.steps import Acl, ClusterSide, CreateTargetTopic
-from hub.security import ClusterConnection
+from hub.security import VARIABLE, ClusterConnection
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ def registry_of(cluster: str, url: str | None, environ: Mapping[str, str]) -> st
             )
         return quote(environ[found[1]], safe="")
 
-    return re.sub(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}", filled, url)
+    return VARIABLE.sub(filled, url)
 
 
 def reach_all(
