@@ -18,8 +18,7 @@ Nothing has to happen at the end of a grant: access.yaml has the time, and each 
     model.py        [core]  a request, and the commands that change it
     owners.py       [core]  who may answer a request
     grants.py       [core]  the grant of a request in the text of access.yaml
-    records.py      [core]  requests as JSON, in the log and for callers
-    log.py          [shell] the log ``_hub.access_requests``
+    log.py          [shell] the log ``_hub.access_requests``; requests as JSON
     access_file.py  [shell] read and write access.yaml
     runner.py       [shell] effects, expiry, removal of old requests
     timed_rules.py  [shell] Kafka's access rules of grants with ``until``

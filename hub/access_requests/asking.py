@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, model_validator
 from hub.access.access_yaml import AccessFile, Pattern
 from hub.access.live_config import LiveAccess
 from hub.access_requests.access_file import AccessEditor, reason_of
-from hub.access_requests.log import RequestLog
+from hub.access_requests.log import RequestLog, as_json
 from hub.access_requests.model import (
     AccessRequest,
     Grantee,
@@ -25,7 +25,6 @@ from hub.access_requests.model import (
     withdraw,
 )
 from hub.access_requests.owners import OwnerFacts, is_visible, may_answer, owners_of
-from hub.access_requests.records import as_json
 from hub.access_requests.runner import change_of
 from hub.approvals.second_person import is_own, needs_second
 from hub.caller import CALLER, Forbidden, Unauthenticated, done_by

@@ -19,9 +19,8 @@ continues where it was. What a place cannot promise has the state "not erased" w
     model.py    [core]  an erasure, its places, and what commands do to it
     places.py   [core]  find the places that hold a person, from facts of the project
     facts.py    [edge]  these facts: topics.yaml, views, sinks, mirrors, backups
-    records.py  [core]  erasures as JSON, in the log and for callers
     proof.py    [core]  the signed report
-    log.py      [shell] read and write ``_hub.erasures``
+    log.py      [shell] read and write ``_hub.erasures``; erasures as JSON
     keys.py     [shell] destroy keys, and follow the compaction of their log
     views.py    [shell] compute views again, and follow their versions and stores
     runner.py   [shell] carries out what is due

@@ -13,11 +13,10 @@ from pydantic import AfterValidator, BaseModel, Field
 from hub.access_log.chain import LogSigner
 from hub.approvals.second_person import needs_second
 from hub.caller import done_by
-from hub.erasure.log import ErasureLog
+from hub.erasure.log import ErasureLog, as_json
 from hub.erasure.model import Erasure, approve, cancel, checked_request, find_erasure
 from hub.erasure.places import ProjectFacts, find_places
 from hub.erasure.proof import proof_of
-from hub.erasure.records import as_json
 from hub.schema_registry.policy.label_patterns import checked
 
 Pattern = Annotated[str, AfterValidator(checked)]

@@ -6,8 +6,7 @@ traced carries every tag of its sources, as UNKNOWN, so that a report hides no f
 
     model.py   [core] facts of topics, views and places; flows and rows of the report
     flows.py   [core] follow a field to every place
-    report.py  [core] one row for each topic and view
-    readers.py [core] principals who read tagged fields in clear, by grants and masks
+    report.py  [core] one row for each topic and view, with those who read its tagged fields in clear
     facts.py   [edge] the facts, from the project's files and the running hub
     routes.py  [edge] HTTP and the page
 """

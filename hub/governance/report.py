@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from hub.access.access_yaml import AccessFile
+from hub.access.decide import ANONYMOUS, Principal, decide
 from hub.access.live_config import AccessRules
-from hub.caller import Kind, Resource
+from hub.caller import Action, Kind, Resource
+from hub.errors import PeerError
 from hub.governance.flows import flows_of, tags_of_column
 from hub.governance.model import (
     UNKNOWN,
@@ -17,8 +20,7 @@ from hub.governance.model import (
     TopicNode,
     ViewNode,
 )
-from hub.governance.readers import Alike, alike_principals, readers_of
-from hub.masking.shape import FieldPath
+from hub.masking.shape import FieldPath, normal
 from hub.materializers.definition.declared import CHANGELOG_PREFIX
 from hub.topics.tree.tree import matches
 
@@ -152,3 +154,55 @@ def _common(flows: Iterable[Flow], readers: Iterable[ClearReader]) -> Iterator[s
         yield f"flows: {len(places)} are possible and not traced: {', '.join(places[:5])}"
     if any(not each.is_known for each in readers):
         yield "readers: what masks hide is not known now, so the report assumes nothing"
+
+
+MOST_READERS = 200
+Alike = Mapping[Principal, tuple[Principal, ...]]
+
+
+def alike_principals(file: AccessFile) -> Alike:
+    """Return all principals of the file, and the groups themselves, by one of those who see the same."""
+    found: dict[object, list[Principal]] = {}
+    for who in file.principals():
+        node = file.users.get(who.name) or file.tokens[who.name]
+        found.setdefault((who.groups, repr(node.grants), repr(node.claims)), []).append(who)
+    for group in file.groups:  # of the identity provider: their members are not in the file
+        found.setdefault(("group", group), []).append(Principal("", "group", frozenset([group])))
+    found["anonymous"] = [ANONYMOUS]
+    return {each[0]: tuple(each) for each in found.values()}
+
+
+def readers_of(
+    rules: AccessRules | None, alike: Alike, what: Resource, tagged: Iterable[FieldPath]
+) -> tuple[tuple[ClearReader, ...], int]:
+    """Return who may read the object, with the tagged fields that they see in clear, and how many more do.
+    ``rules`` None: access is not controlled."""
+    fields = sorted(tagged)
+    if rules is None:
+        everything = tuple(".".join(each) for each in fields)
+        return (ClearReader("everybody", "anonymous", everything, "access is not controlled"),), 0
+    found: list[ClearReader] = []
+    for one, others in alike.items():
+        decision = decide(rules.policy, one, Action.read, what)
+        if decision.allowed:
+            clear, is_known = _clear(rules, one, what, fields)
+            for each in others:
+                name = each.name or ", ".join(each.groups) or "anonymous"
+                found.append(ClearReader(name, each.kind, clear, decision.reason, is_known))
+    found.sort(key=lambda each: (not each.clear, each.kind, each.name))
+    return tuple(found[:MOST_READERS]), max(0, len(found) - MOST_READERS)
+
+
+def _clear(
+    rules: AccessRules, who: Principal, what: Resource, fields: list[FieldPath]
+) -> tuple[tuple[str, ...], bool]:
+    if not fields:
+        return (), True
+    try:
+        shape = rules.shape(who, what)
+    except PeerError:  # assume the most
+        return tuple(".".join(each) for each in fields), False
+    if shape.closed:
+        return (), True
+    hidden = {tuple(map(normal, each.path)) for each in shape.fields}
+    return tuple(".".join(each) for each in fields if tuple(map(normal, each)) not in hidden), True

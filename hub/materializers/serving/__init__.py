@@ -10,7 +10,6 @@ subscriptions.py            [shell] a snapshot, then every change, to any number
 subscription_events.py      [core]  their requests, events and positions
 watcher.py                  [shell] polls the store for applies, and wakes them
 held_keys.py reader_pace.py [core]  keys that a subscriber may have, and its pace
-masked_changes.py           [shell] changes as their subscriber sees them
 subscription_transport.py   [edge]  server-sent events and WebSocket messages
 searching/                  [shell] text searches, within what the caller sees
 history/                    [shell] rows as of a time, and the history of a row

@@ -18,15 +18,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from typing import Any
 
 import anyio.to_thread
 
-from hub.errors import HubError
+from hub.errors import HubError, PeerError
+from hub.masking.shape import Visibility
 from hub.materializers.serving.held_keys import HeldKeys
-from hub.materializers.serving.masked_changes import change_body, require_same
 from hub.materializers.serving.pull_query import KEY
 from hub.materializers.serving.reader_pace import ReaderPace
 from hub.materializers.serving.subscription_events import (
@@ -239,3 +240,18 @@ def _concerns(held: HeldKeys, row: RowVersion) -> bool:
         return held.drop(row.key)
     held.put(row.key)
     return True
+
+
+async def require_same(view: str, shape: Visibility, look: Callable[[], Visibility] | None) -> None:
+    """Raise PeerError if the subscriber sees something else now than when it began. ``look`` None: it sees
+    everything."""
+    if look is not None and await anyio.to_thread.run_sync(look) != shape:
+        raise PeerError(
+            f'view "{view}": what you see of it has changed', hint="connect again", code="HUB-3079"
+        )
+
+
+def change_body(row: RowVersion, shape: Visibility) -> dict[str, Any]:
+    """Return the body of a change's event."""
+    values = row.values if row.values is None or shape.is_open else shape.row(row.values)
+    return {"key": row.key, "row": values, "version": row.version}

@@ -3,6 +3,6 @@
 ``anchors.py`` brackets when an offset arrived. ``timed.py`` brackets when a record was written. ``rates.py``
 derives events per second. ``consumers.py`` measures groups, views, appliers and mirrors with one model.
 ``held_back.py`` finds records behind open transactions. ``states.py`` names the states, ``judge.py`` derives
-them, ``watching.py`` decides when a change is shown. ``trends.py`` has the statistics. docs/reference/lag.md
-has the rules.
+them with the statistics of a trend, ``watching.py`` decides when a change is shown. docs/reference/lag.md has
+the rules.
 """

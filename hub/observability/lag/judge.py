@@ -7,12 +7,13 @@ first rule that applies decides. Times are wall-clock times; ``now`` is an argum
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import sqrt
 from statistics import median
 
 from hub.observability.lag.states import Bracketed, LagReading, LagState, LagVerdict, ReaderState
-from hub.observability.lag.trends import mann_kendall, theil_sen
 
 _STUCK = (LagState.STOPPED, LagState.STALLED, LagState.FALLING_BEHIND, LagState.REWOUND)
 
@@ -230,3 +231,33 @@ def _span(seconds: float) -> str:
             per = {"d": 86_400, "h": 3_600, "min": 60}[unit]
             return f"{seconds / per:.{digits}f} {unit}"
     return f"{seconds:.0f} s" if seconds >= 2 else f"{seconds:.1f} s"
+
+
+def mann_kendall(values: Sequence[float]) -> float:
+    """Return the test statistic z for a monotone trend; 0 for fewer than three values.
+
+    Sources: Mann (1945), Kendall (1975) with the correction for ties.
+    """
+    n = len(values)
+    if n < 3:
+        return 0.0
+    score = 0
+    for index, value in enumerate(values):
+        for later in values[index + 1 :]:
+            score += (later > value) - (later < value)
+    if score == 0:
+        return 0.0
+    ties = sum(t * (t - 1) * (2 * t + 5) for t in Counter(values).values())
+    variance = (n * (n - 1) * (2 * n + 5) - ties) / 18
+    return (score - 1 if score > 0 else score + 1) / sqrt(variance) if variance > 0 else 0.0
+
+
+def theil_sen(times: Sequence[float], values: Sequence[float]) -> float:
+    """Return the median slope over all pairs; 0 without two different times. Theil (1950), Sen (1968)."""
+    slopes = [
+        (values[later] - values[index]) / (times[later] - times[index])
+        for index in range(len(times))
+        for later in range(index + 1, len(times))
+        if times[later] > times[index]
+    ]
+    return median(slopes) if slopes else 0.0

@@ -9,8 +9,8 @@ fields in every copy of the log (docs/adr/0056-erasure.md).
 
 ``erasable.py`` [core] is the form of such fields. ``sealing.py`` [shell] encrypts them before a write.
 ``key_ring.py`` [shell] has the data keys of a process. ``opener.py`` [shell] decrypts stored values.
-``remote_deks.py`` [edge] reads the DEK registry of a server. ``shared_keys.py`` [shell] unwraps keys for
-clients. ``serving.py`` [shell] puts them together. ``kms.py`` [edge] wraps and unwraps data encryption keys
+``remote_deks.py`` [edge] reads the DEK registry of a server. ``serving.py`` [shell] puts them together,
+and unwraps keys for clients. ``kms.py`` [edge] wraps and unwraps data encryption keys
 (DEKs) with keys of a key management service: those that ``kms`` in hub.yaml names, and no other. ``aws.py``
 [edge] does it for AWS.
 """

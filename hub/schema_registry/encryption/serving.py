@@ -6,6 +6,7 @@ none, and refuses to write what a rule would encrypt.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 
 from fastapi import APIRouter
@@ -14,10 +15,11 @@ from hub.config import Settings
 from hub.schema_registry.contracts.runner import RUNNER
 from hub.schema_registry.dek_registry import routes
 from hub.schema_registry.dek_registry.node import DekNode
+from hub.schema_registry.dek_registry.records import Kek
 from hub.schema_registry.encryption.key_ring import KeyRing, NodeDeks
-from hub.schema_registry.encryption.kms import KmsClient
+from hub.schema_registry.encryption.kms import KeyRefused, KmsClient, KmsFailed, encoded, new_key
 from hub.schema_registry.encryption.remote_deks import RemoteDeks
-from hub.schema_registry.encryption.shared_keys import SharedKeys
+from hub.schema_registry.registry.errors import RequestRefused
 
 
 def serve_keys(node: DekNode, settings: Settings, writable: Callable[[str | None], None]) -> APIRouter:
@@ -34,3 +36,38 @@ def use_remote_keys(settings: Settings) -> None:
         store = RemoteDeks(settings.registry, settings.kafka_timeout_s)
         kms = KmsClient(settings.kms, settings.project)
         RUNNER.keys = KeyRing(store, kms, kept_s=settings.erase_key_cache_s)
+
+
+class SharedKeys:
+    """See ``KeyService`` of the DEK registry. Methods raise RequestRefused 50070 when the KMS fails."""
+
+    def __init__(self, kms: KmsClient) -> None:
+        self._kms = kms
+
+    def new_wrapped(self, kek: Kek, algorithm: str) -> str:
+        try:
+            wrapped = self._kms.wrap(kek.kms_type, kek.kms_key_id, new_key(algorithm))
+        except (KmsFailed, KeyRefused) as error:
+            raise _failed("encrypted", error) from None
+        return encoded(wrapped)
+
+    def unwrap(self, kek: Kek, wrapped: str) -> str:
+        return encoded(self._raw(kek, wrapped))
+
+    def rewrap(self, kek: Kek, wrapped: str) -> str:
+        raw = self._raw(kek, wrapped)
+        try:
+            return encoded(self._kms.wrap(kek.kms_type, kek.kms_key_id, raw))
+        except (KmsFailed, KeyRefused) as error:
+            raise _failed("encrypted", error) from None
+
+    def _raw(self, kek: Kek, wrapped: str) -> bytes:
+        try:
+            return self._kms.unwrap(kek.kms_type, kek.kms_key_id, base64.b64decode(wrapped))
+        except (KmsFailed, KeyRefused) as error:
+            raise _failed("raw", error) from None
+
+
+def _failed(form: str, error: KmsFailed | KeyRefused) -> RequestRefused:
+    hint = f": {error.hint}" if error.hint else ""
+    return RequestRefused(500, 50070, f"Could not generate {form} dek: {error.message}{hint}")

@@ -15,9 +15,8 @@ from hub.access.access_yaml import AccessFile, load_access
 from hub.access_requests import access_file
 from hub.access_requests.access_file import AccessEditor
 from hub.access_requests.grants import has_grant, shown_diff, with_grant
-from hub.access_requests.log import RequestLog, request_log
+from hub.access_requests.log import REQUESTS_TOPIC, RequestLog, request_log
 from hub.access_requests.model import DAY_MS, AccessRequest, approve, checked_request
-from hub.access_requests.records import REQUESTS_TOPIC
 from hub.access_requests.runner import RequestRunner
 from hub.errors import CallerError
 from hub.log import MemoryCluster

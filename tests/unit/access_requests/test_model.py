@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hub.access_requests.log import record_of, stored_request
 from hub.access_requests.model import (
     DAY_MS,
     MOST_OPEN_OF_ONE,
@@ -23,7 +24,6 @@ from hub.access_requests.model import (
     refuse,
     withdraw,
 )
-from hub.access_requests.records import record_of, stored_request
 from hub.errors import HubFault
 from hub.record import Record
 

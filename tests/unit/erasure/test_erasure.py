@@ -12,7 +12,7 @@ import pytest
 
 from hub.access_log.chain import LogSigner
 from hub.erasure.keys import LAG, PersonKeys
-from hub.erasure.log import erasure_log
+from hub.erasure.log import ERASURES_TOPIC, erasure_log, erasure_of, stored_erasure
 from hub.erasure.model import (
     Erasure,
     ErasureRefused,
@@ -25,7 +25,6 @@ from hub.erasure.model import (
 )
 from hub.erasure.places import ProjectFacts, SinkFacts, TopicFacts, ViewFacts, find_places
 from hub.erasure.proof import proof_of, signature_holds
-from hub.erasure.records import ERASURES_TOPIC, erasure_of, stored_erasure
 from hub.erasure.runner import ErasureRunner
 from hub.erasure.views import DELETED_AFTER_MS, ViewEraser, next_step
 from hub.errors import HubFault, PeerError
@@ -264,7 +263,7 @@ def test_erasures_survive_their_log_and_foreign_records_are_named() -> None:
 
 
 def made_json(erasure: Erasure) -> dict[str, Any]:
-    from hub.erasure.records import as_json
+    from hub.erasure.log import as_json
 
     return as_json(erasure)
 

@@ -20,8 +20,7 @@ from hub.errors import PeerError
 from hub.governance.facts import governance_facts, retention_of, selected_fields
 from hub.governance.flows import flows_of, tags_of_column
 from hub.governance.model import UNKNOWN, Flow, GovernanceFacts, TopicNode, ViewNode, Way
-from hub.governance.readers import alike_principals, readers_of
-from hub.governance.report import report_of
+from hub.governance.report import alike_principals, readers_of, report_of
 from hub.governance.routes import create_router
 from hub.sinks.sinks_file import SinkEntry
 

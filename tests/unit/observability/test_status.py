@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import fast_or
 
-from hub.observability.lag.judge import LagRules
+from hub.observability.lag.judge import LagRules, mann_kendall, theil_sen
 from hub.observability.lag.states import SEVERITY, LagReading, LagState, LagVerdict, ReaderState
-from hub.observability.lag.trends import mann_kendall, theil_sen
 from hub.observability.lag.watching import WatchedConsumer, watch
 
 RULES = LagRules()

@@ -25,7 +25,7 @@ from hub.schema_registry.dek_registry.records import KEYS_TOPIC
 from hub.schema_registry.dek_registry.routes import RULES, DekApi, create_router
 from hub.schema_registry.dek_registry.state import DekRegistryState, create_kek
 from hub.schema_registry.encryption.kms import KmsClient
-from hub.schema_registry.encryption.shared_keys import SharedKeys
+from hub.schema_registry.encryption.serving import SharedKeys
 from hub.schema_registry.model.subject_names import person_subject
 from hub.schema_registry.registry.errors import RequestRefused, not_permitted
 
