@@ -58,7 +58,7 @@ from hub.replication.clusters.clusters import ClusterHandle, reach_all, share_ad
 from hub.replication.clusters.readers import StatusReader
 from hub.replication.config.load_mirrors import load as load_mirrors
 from hub.replication.config.mirrors import MirrorsFile
-from hub.replication.operations.left_at_source import losses_now
+from hub.replication.operations.divergence.left_at_source import losses_now
 from hub.replication.ownership.failover import Control
 from hub.replication.ownership.links import Link, back_of, checked, links
 from hub.replication.status.metrics import families

@@ -15,7 +15,7 @@ from mirror_world import World, own_world, well
 from pipeline import wait_until
 from processes import Running, call_hub
 
-from hub.replication.operations import settling
+from hub.replication.operations.divergence import settling
 
 
 @pytest.fixture

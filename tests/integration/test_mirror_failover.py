@@ -112,7 +112,7 @@ def test_what_a_dead_source_had_is_unknown_until_it_is_back(
     assert set(values[topic]) == {f"behind{n}" for n in range(400)} | {f"unheard{n}" for n in range(10)}
     assert sorted(values[fresh]) == [f"first{n}" for n in range(5)]
     _, said = world.process("left-behind", world.name)
-    assert "hub mirror failback" in said and "--tail replay" in said and "--tail discard" in said
+    assert "hub mirror failback" in said and "--replay" in said and "--discard" in said
     world.hub("resume", world.name)
     world.json("failback", world.name)
     assert world.status()["lost"] == []

@@ -29,6 +29,7 @@ from hub.replication.config.mirrors import MIRRORS_FILE, MirrorsFile
 from hub.replication.operations import pausing
 from hub.replication.operations.by_topic import check_all, states_of
 from hub.replication.operations.change_plan import carry_out, chosen_topics, plan_change
+from hub.replication.operations.divergence.tail_plan import plan_tail
 from hub.replication.operations.mirrored_clusters import MirroredClusters
 from hub.replication.operations.operator import Operator
 from hub.replication.ownership.links import Link, checked, declared_link
@@ -37,6 +38,7 @@ from hub.replication.ownership.topic_state import TopicState
 from hub.replication.positions.mirror_maps import MirrorMaps
 from hub.replication.rehearsal.attempt import rehearse_now
 from hub.replication.status.rehearsal_status import rehearsal_row
+from hub.topics.tree.confirmed_plans import require_same_plan
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +105,8 @@ class MirrorOperations:
             clusters, link = self._open(request.mirror)
             kind = _CHANGES.get(request.action)
             if kind is not None:
-                return _change(clusters, link, kind, request, wait_s)
+                folder = self.home / "divergence" if request.exports else None
+                return _change(clusters, link, kind, request, wait_s, folder)
             done = {"mirror": link.name, "action": request.action}
             if request.action == "rehearse":
                 made = rehearse_now(clusters.file, clusters.clusters, link, by, round(wait_s * 1000))
@@ -209,7 +212,10 @@ def _change_plan(clusters: MirroredClusters, link: Link, kind: Kind, request: Mi
         for each in plan.report.effects
         if each.redelivered
     ]
-    effects = [plan.report.words(old, plan.at_ms), *losses[:_MOST_LINES], *again[:_MOST_LINES]]
+    tail = plan.tail.lines(new, old) if plan.tail is not None else []
+    effects = [
+        plan.report.words(old, plan.at_ms), *losses[:_MOST_LINES], *again[:_MOST_LINES], *tail[:_MOST_LINES]
+    ]  # fmt: skip
     return plan_of(
         request,
         plan.steps,
@@ -221,13 +227,23 @@ def _change_plan(clusters: MirroredClusters, link: Link, kind: Kind, request: Mi
 
 
 def _change(
-    clusters: MirroredClusters, link: Link, kind: Kind, request: MirrorRequest, wait_s: float
+    clusters: MirroredClusters,
+    link: Link,
+    kind: Kind,
+    request: MirrorRequest,
+    wait_s: float,
+    folder: Path | None,
 ) -> Mapping[str, Any]:
+    """Carry out a change. ``folder``: for a folder with the exported files, named after the operation."""
     topics = [each.topic for each in chosen_topics(clusters, link, kind, request.topics)]
     operator = _operator(clusters, topics, wait_s)
     new = link.source if kind == "failback" else link.target
     id = uuid.uuid4().hex[:8]
-    operation = operator.begin(kind, link.name, link.source, new, id=id, tail=request.tail)
+    export = "" if folder is None else str((folder / f"{link.name}-{id}").absolute())
+    operation = operator.begin(kind, link.name, link.source, new, id=id, tail=request.tail, export=export)
+    if kind == "failback" and request.confirmed is not None:
+        plan = plan_tail(operator.world, operation.new, operation.old, request.tail)
+        require_same_plan(request.confirmed, plan.digest, f'failback of mirror "{link.name}"')
     return _completed(operator, operation)
 
 

@@ -24,6 +24,26 @@ from hub.errors import CallerError, PeerError
 if TYPE_CHECKING:
     from hub.replication.ownership.operation_steps import Kind
 
+_TAILS = ("replay", "discard", "merge", "restore")
+TailOption = Annotated[
+    str | None,
+    typer.Option("--tail", help="The same as one option: replay, discard, merge or restore. Default: replay"),
+]
+ReplayOption = Annotated[
+    bool, typer.Option("--replay", help="Append the tail behind the target's records; the default")
+]
+DiscardOption = Annotated[bool, typer.Option("--discard", help="Declare the tail lost")]
+MergeOption = Annotated[
+    bool,
+    typer.Option("--merge", help="As --replay, but superseded records of compacted topics are left out"),
+]
+RestoreOption = Annotated[
+    bool, typer.Option("--restore", help="Remove the tail: fill the source's topic from the target")
+]
+ExportOption = Annotated[
+    Path | None,
+    typer.Option("--export", metavar="DIR", help="Write the tail to files first, with a signed report"),
+]
 _PLACE = ("topic", "partition", "offset", "timestamp_ms")
 
 
@@ -101,16 +121,13 @@ def failback(
     name: NameArgument,
     file: FileOption = None,
     topic: TopicsOption = None,
-    tail: Annotated[
-        str,
-        typer.Option(help="Records of the source that were not mirrored: replay (append them), or discard"),
-    ] = "replay",
-    export: Annotated[
-        Path | None,
-        typer.Option(
-            "--export", metavar="DIR", help="Write these records to files first, with a signed report"
-        ),
-    ] = None,
+    tail: TailOption = None,
+    replay: ReplayOption = False,
+    discard: DiscardOption = False,
+    merge: MergeOption = False,
+    restore: RestoreOption = False,
+    export: ExportOption = None,
+    typed: TypedNameOption = None,
     dry_run: DryRunOption = False,
     wait: WaitOption = 300.0,
     output: OutputOption = Output.table,
@@ -119,19 +136,45 @@ def failback(
 
     Records written at the target are copied to the source first; then the source owns its topics again.
 
-    With --topic: topics that were moved by themselves. --export writes the records that were not mirrored as
-    JSON lines, and a signed report: hub mirror report verify DIR/report.json
+    Records of the source that were not mirrored are its tail. --replay, --discard, --merge or --restore
+    decides about them. --restore deletes topics of the source and asks for the mirror's name.
 
-    Example: hub mirror failback nyc-lon --tail discard --export lost-2026-11-27
+    With --topic: topics that were moved by themselves. --export writes the tail as JSON lines, and a signed
+    report: hub mirror report verify DIR/report.json
+
+    Example: hub mirror failback nyc-lon --restore --export lost-2026-11-27
     """
-    if tail not in ("replay", "discard"):
-        raise CallerError(f'--tail: "{tail}" is not known', hint="one of: replay, discard")
-    if export is not None and export.exists() and any(export.iterdir()):
-        raise CallerError(f'folder "{export}" is not empty', hint="name a new folder")
-    folder = "" if export is None else str(export.absolute())
+    flags = {"replay": replay, "discard": discard, "merge": merge, "restore": restore}
     change_ownership(
-        name, file, "failback", wait, output, tail=tail, dry_run=dry_run, patterns=topic, export=folder
+        name,
+        file,
+        "failback",
+        wait,
+        output,
+        tail=_chosen_tail(tail, [each for each, given in flags.items() if given]),
+        typed=typed,
+        dry_run=dry_run,
+        patterns=topic,
+        export=_new_folder(export),
     )
+
+
+def _chosen_tail(tail: str | None, flags: list[str]) -> str:
+    """Return the decision about the tail. Raises CallerError for an unknown one, or for two."""
+    if tail is not None and tail not in _TAILS:
+        raise CallerError(f'--tail: "{tail}" is not known', hint=f"one of: {', '.join(_TAILS)}")
+    chosen = sorted({*flags, *([] if tail is None else [tail])})
+    if len(chosen) > 1:
+        raise CallerError(f"--{chosen[0]} and --{chosen[1]} exclude each other", hint="name one of them")
+    return chosen[0] if chosen else "replay"
+
+
+def _new_folder(export: Path | None) -> str:
+    if export is None:
+        return ""
+    if export.exists() and any(export.iterdir()):
+        raise CallerError(f'folder "{export}" is not empty', hint="name a new folder")
+    return str(export.absolute())
 
 
 def promote(
@@ -176,7 +219,7 @@ def left_behind(
     Example: hub mirror left-behind nyc-lon --limit 1000 -o json
     """
     from hub.replication.clusters.readers import read_control_state, read_progress
-    from hub.replication.operations.left_at_source import losses_now, records
+    from hub.replication.operations.divergence.left_at_source import losses_now, records
 
     world = open_world(file)
     link = world.link(name)
@@ -202,8 +245,8 @@ def left_behind(
         return
     note(
         f"Only {link.source} has these {total:,} offsets; {len(rows):,} records are shown.\n"
-        f"To append them after the records written at {link.target} since: hub mirror failback {name} "
-        f"--tail replay\nTo declare them lost: hub mirror failback {name} --tail discard"
+        f"hub mirror failback {name} appends them behind the records of {link.target} (--replay, --merge), "
+        "declares them lost (--discard), or removes them (--restore --export DIR)."
     )
 
 

@@ -83,6 +83,8 @@ def rehearse(
     for line in plan.rights:
         note(line)
     _show_report(plan.report, plan.operation.old, plan.at_ms)
+    for line in plan.tail.lines(plan.operation.new, plan.operation.old) if plan.tail is not None else ():
+        note(line)
     _print_masked(plan.masked, link)
     for topic, why in plan.not_mirrored.items():
         note(f'✗ topic "{topic}" is not mirrored: {why}')
@@ -126,12 +128,28 @@ def change_ownership(
     for change in write_access.rights(operator.world, operation):
         for line in change.lines():
             note(line)
+    if tail == "restore":
+        _confirm_restore(operator.world, operation, typed)
     if confirm:
         report = loss_report(operator.world, link.source, operation.old, operation.new)
         note(report.words(operation.old, epoch_ms()))
         whose = f"{operation.whose} of {link.source}" if topics else f"what {link.source} owns"
         confirm_name(name, typed, f"hand over {whose} to {new}")
     finish(operator, operation, output)
+
+
+def _confirm_restore(world: MirroredClusters, operation: OwnershipChange, typed: str | None) -> None:
+    """Show which topics a failback with --restore deletes at home, and ask for the mirror's name."""
+    from hub.replication.operations.divergence.tail_plan import plan_tail
+
+    home, away = operation.new, operation.old
+    plan = plan_tail(world, home, away, operation.tail)
+    for line in plan.lines(home, away):
+        note(line)
+    if plan.topics:
+        more = f" and {len(plan.topics) - 1} more" if len(plan.topics) > 1 else ""
+        what = f"delete {plan.topics[0]}{more} at {home} and fill it from {away}"
+        confirm_name(operation.mirror, typed, what)
 
 
 def _print_masked(topics: Sequence[str], link: Link) -> None:
@@ -163,8 +181,8 @@ def finish(operator: Operator, operation: OwnershipChange, output: Output) -> No
     if loss is not None and (loss.lost_at_least or not loss.is_exact):
         note(
             f"Once {done.old} is back: hub mirror left-behind {done.mirror} shows the records that only it "
-            f"has, and hub mirror failback {done.mirror} carries them over (--tail replay) or declares them "
-            "lost (--tail discard)."
+            f"has, and hub mirror failback {done.mirror} carries them over (--replay, --merge), declares "
+            "them lost (--discard) or removes them (--restore)."
         )
 
 

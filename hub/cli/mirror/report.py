@@ -45,7 +45,7 @@ def verify(
     """
     from hub.access_log.chain import LogSigner
     from hub.home_key import read_key
-    from hub.replication.operations.tail_export import differences, signature_holds
+    from hub.replication.operations.divergence.tail_export import differences, signature_holds
 
     try:
         proof = orjson.loads(file.read_bytes())

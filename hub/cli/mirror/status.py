@@ -78,7 +78,7 @@ def status(
 
 def _status(world: World, link: Link, asker: SourceEndsReader) -> dict[str, Any]:
     from hub.replication.clusters.readers import read_control_state, read_progress
-    from hub.replication.operations.left_at_source import losses_now
+    from hub.replication.operations.divergence.left_at_source import losses_now
     from hub.replication.status.mirror_rows import places_of
     from hub.replication.status.mirror_status import summary_of, with_losses
 

@@ -334,13 +334,15 @@ def answer_of(
     foreign: Sequence[tuple[int, int]] = (),
     anew: bool = False,
     unpacks_large: Callable[[RecordBatch], bool] = lambda batch: False,
+    left_out: Sequence[tuple[int, int]] = (),
 ) -> FetchedPartition:
     """Cut ``buffer[start:end]``, which a broker gave for ``position``, into pieces in order.
 
     ``foreign``: stretches of offsets, ascending, whose batches are left out (they came from the target; a
     producer's batch is all of one origin). ``anew``: no batch may pass as it is. ``unpacks_large``: a tiny
-    batch for which it is true is not written anew with its neighbours. The first damaged batch ends it:
-    ``corrupt`` says so, and what is before it can be carried.
+    batch for which it is true is not written anew with its neighbours. ``left_out``: stretches of offsets,
+    ascending, whose records are left out: a batch with some of them is written anew. The first damaged batch
+    ends it: ``corrupt`` says so, and what is before it can be carried.
     """
     answer = FetchedPartition(next_offset=position)
     books = AbortedTransactions(aborted)
@@ -353,12 +355,13 @@ def answer_of(
             becomes = fate(batch, position, books, limits)
             if foreign and becomes not in LEFT_OUT and within(foreign, batch.base_offset):
                 becomes = Fate.FOREIGN
+            partly = bool(left_out) and overlaps(left_out, batch.base_offset, batch.next_offset)
             if batch.next_offset > answer.next_offset:
                 answer.next_offset, answer.end_leader_epoch = batch.next_offset, batch.leader_epoch
             if becomes is not _PASS and becomes in LEFT_OUT:
                 answer.left_out += becomes is not Fate.BEFORE
                 continue
-            rewrite = anew or becomes is not _PASS
+            rewrite = anew or partly or becomes is not _PASS
             joins = rewrite or (limits.is_tiny(batch) and not unpacks_large(batch))
             if joins and open_piece is not None and open_piece.has_room(batch, limits):
                 open_piece.add(batch)
@@ -369,6 +372,16 @@ def answer_of(
     except CorruptBatch as error:
         answer.corrupt = error
     return answer
+
+
+def overlaps(stretches: Sequence[tuple[int, int]], first: int, end: int) -> bool:
+    """Return whether any of the ascending ranges has an offset of [first, end).
+
+    >>> overlaps([(0, 3), (5, 9)], 3, 5), overlaps([(0, 3), (5, 9)], 3, 6)
+    (False, True)
+    """
+    at = bisect_right(stretches, end - 1, key=lambda each: each[0]) - 1
+    return at >= 0 and stretches[at][1] > first
 
 
 def within(stretches: Sequence[tuple[int, int]], offset: int) -> bool:

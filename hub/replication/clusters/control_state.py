@@ -8,6 +8,7 @@ and status topics.
                                     retry|link                 stopped partitions may try again
                                     loss|home|epoch            what a failover left behind
                                     rehearsal|link|start       a rehearsal and its result
+                                    restored|home|topic        a topic that a failback makes again
                                     ...                        groups, ownership, synced state
     _hub.mirror.status    compact   worker|name                a heartbeat with the worker's shards (header
                                                                `links`: its links, as defined)
@@ -48,6 +49,7 @@ from hub.replication.clusters.status_records import (
     WorkerHeartbeat,
 )
 from hub.replication.maps.checkpoint import CONTROL_TOPIC
+from hub.replication.ownership.divergence import RestoredTopic, restored_of
 from hub.replication.ownership.failover import Control, apply
 from hub.replication.ownership.group_offsets import GroupMark, mark_of
 from hub.replication.ownership.link_definitions import LinkDefinition
@@ -98,6 +100,7 @@ class ControlState:
     marks: dict[tuple[str, str], dict[TopicPartition, GroupMark]] = field(default_factory=dict)
     declared: dict[str, FailoverRecord] = field(default_factory=dict)  # by home, the newest epoch's
     rehearsals: dict[tuple[str, int], Rehearsal] = field(default_factory=dict)  # by link and start
+    restored: dict[str, RestoredTopic] = field(default_factory=dict)  # by topic, of the last failback
 
     def apply(self, record: Record, now_s: float, now_ms: int) -> None:
         """Apply a record of either topic. Raises HubFault (HUB-5603) for one that is not a mirror's."""
@@ -163,6 +166,9 @@ class ControlState:
                 self.retries[rest] = int(body["at_ms"])
             case "rehearsal":
                 self.rehearsals[place_of(rest)] = rehearsal_of(rest, body)
+            case "restored":
+                restored = restored_of(rest, body)
+                self.restored[restored.topic] = restored
             case "loss":
                 said = declared_of(rest, body)
                 if said.home not in self.declared or said.epoch >= self.declared[said.home].epoch:

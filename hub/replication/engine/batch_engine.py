@@ -77,7 +77,8 @@ class BatchEngine:
     A partition whose records were mirrored under rules other than those of ``rewriters`` stops (HUB-1615).
 
     ``foreign``: ranges of source offsets that came from the target and are not sent back
-    (maps/two_way_offset_map.py). ``rewriters``: by topic; all batches of these topics are rewritten.
+    (maps/two_way_offset_map.py). ``left_out``: ranges of records that are not carried, because a merge found
+    them superseded. ``rewriters``: by topic; all batches of these topics are rewritten.
     ``schemas_first``: called before records are committed with the end offset that the source's ``_schemas``
     had after they were fetched; it returns once the schemas up to there are at the target, or raises NotYet.
     """
@@ -93,6 +94,7 @@ class BatchEngine:
         settings: EngineSettings | None = None,
         reencoder: Reencoder | None = None,
         foreign: Mapping[TopicPartition, Sequence[tuple[int, int]]] | None = None,
+        left_out: Mapping[TopicPartition, Sequence[tuple[int, int]]] | None = None,
         rewriters: Mapping[str, RecordRewriter] | None = None,
         schemas_first: Callable[[int], None] | None = None,
         clock: EngineClock | None = None,
@@ -100,6 +102,8 @@ class BatchEngine:
         self.settings = settings or EngineSettings()
         self.source, self.target, self._clock = source, target, clock or SystemClock()
         self._state = ShardState(Shard(link, shard), self.settings, partitions)
+        for tp, ranges in (left_out or {}).items():
+            self._state.partitions[tp].left_out = ranges
         rewriters = rewriters or {}
         topics = {tp.topic for tp in self._state.partitions}
         source_topics = frozenset(topics | ({SCHEMAS_LOG.topic} if schemas_first is not None else set()))

@@ -235,6 +235,7 @@ class Fetcher:
             self._foreign.get(each.tp, ()),
             each.tp.topic in self._rewritten,
             lambda batch: may_unpack_to_more(batch, bounds.record_bytes),
+            each.left_out,
         )
         for piece in answer.pieces:
             last = piece.batches[-1]

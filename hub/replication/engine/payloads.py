@@ -88,7 +88,7 @@ class Payloads:
         if not batches:
             return []
         try:
-            made = (rewriter or self._reencoder).reencode(batches, floor, each.largest)
+            made = (rewriter or self._reencoder).reencode(batches, floor, each.largest, each.left_out)
         except (CorruptBatch, RecordTooLarge, RulesNotApplicable) as error:
             each.stop(type(error)(f"{named(each.tp)} in the source, {error.message}", hint=error.hint))
             each.staged.clear()

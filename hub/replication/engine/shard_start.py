@@ -21,6 +21,7 @@ from hub.replication.engine.shard_state import NotYet
 from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, Gap, checkpoint_partition
 from hub.replication.maps.imported_copy import ImportedCopy, born_from, copied_of
 from hub.replication.maps.two_way_offset_map import foreign_ranges
+from hub.replication.ownership.divergence import left_out_ranges
 from hub.replication.ownership.links import Link
 from hub.replication.ownership.shards import Shard
 from hub.times import epoch_ms
@@ -165,6 +166,14 @@ class ShardStart:
         target_ids = {name: each.topic_id for name, each in topics_of(self.target).items()}
         opposite = read_progress(self.source)
         return records_from_target(assignment, partitions, opposite, self._copied(), target_ids)
+
+    def left_out(self, assignment: ShardAssignment) -> dict[TopicPartition, list[tuple[int, int]]]:
+        """Return the ranges of source offsets that a merge declared superseded."""
+        if not assignment.opposites:
+            return {}
+        ids = {name: each.topic_id for name, each in assignment.topics.items()}
+        gaps = read_progress(self.target, maps=False).gaps.values()
+        return left_out_ranges(gaps, self.link.name, ids)
 
     def seed(
         self,

@@ -9,7 +9,7 @@ returns to the first of them: whatever is uncertain about the target, the checkp
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal, NamedTuple
 
@@ -155,7 +155,8 @@ class Uncommitted:
 @dataclass(slots=True)
 class PartitionState:
     """One partition; see the module. ``failed``: why it is stopped. ``period``: rules that the first records
-    of this start are made under, to be written with them.
+    of this start are made under, to be written with them. ``left_out``: ascending ranges of source offsets
+    that are not carried.
     """
 
     tp: TopicPartition
@@ -171,6 +172,7 @@ class PartitionState:
     target_start: int = 0
     largest: int = DEFAULT_LIMITS.largest_bytes
     period: FilterPeriod | None = None
+    left_out: Sequence[tuple[int, int]] = ()
     # Target offset of the next batch if nobody else writes to the partition, -1: unknown; number of batches
     # in flight whose offset was not known; and whether somebody else does write, so that offsets are not
     # known before.

@@ -179,6 +179,7 @@ class ShardRun(threading.Thread):
                 bounds=self.source.kafka.bounds,
             ),
             foreign=foreign,
+            left_out={tp: ranges for tp, ranges in start.left_out(wish).items() if tp in partitions},
             rewriters=self._rewriters(wish, topics),
             schemas_first=self._await_schemas if wish.schemas_first else None,
         )

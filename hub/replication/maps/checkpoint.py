@@ -149,7 +149,7 @@ class Gap:
     topic_id: str
     first: int
     end: int
-    reason: Literal["retention", "truncated", "recreated", "skipped"]
+    reason: Literal["retention", "truncated", "recreated", "skipped", "superseded"]
     found_at_ms: int = 0
 
     @property

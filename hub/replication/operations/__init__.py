@@ -8,11 +8,10 @@ access rules change, and ``catch_up.py`` waits for workers, fences them, or disc
 ``change_plan.py`` returns the plan and the result of a change of ownership; ``pausing.py`` pauses, resumes
 and drops. The command line and the server (hub/api/mirroring) call both.
 
-``settling.py`` settles the records that only the old source has, and ``tail_export.py`` writes
-them to files with a signed report.
+``divergence/`` settles the records that only the old source has: counts, files with a signed report, and what
+a failback does with them.
 
 ``by_topic.py`` finds the topics that a command means, and their states. ``group_carrier.py`` moves consumer
 groups. ``never_mirrored.py`` records partitions of which nothing was mirrored.
-``forget.py`` deletes what a mirror wrote about its copies. ``left_at_source.py`` counts the records that a
-failover left at the old source.
+``forget.py`` deletes what a mirror wrote about its copies.
 """

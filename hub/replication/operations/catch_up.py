@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from hub.errors import PeerError
 from hub.record import NewRecord, Positions, TopicPartition
@@ -13,7 +14,7 @@ from hub.replication.clusters.readers import WrittenStateReader, read_progress
 from hub.replication.clusters.written_state import WrittenState
 from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, Gap, checkpoint_partition
 from hub.replication.operations.mirrored_clusters import MirroredClusters
-from hub.replication.ownership.links import Link
+from hub.replication.ownership.links import Link, opposite
 from hub.replication.ownership.shards import Shard, shard_of
 from hub.times import epoch_ms
 
@@ -68,6 +69,28 @@ def catch_up(
         reader.close()
 
 
+def wait_until_quiet(
+    world: MirroredClusters, at: str, home: str, *, wait_s: float, say: Callable[[str], None]
+) -> Positions:
+    """Wait until the ends of the topics of ``home`` at a cluster have not moved for ``_QUIET_S``; return
+    them. Raises PeerError (HUB-3615) after ``wait_s``.
+    """
+    topics, kafka = sorted(world.topics(home, at)), world.clusters[at].kafka
+    deadline, ends = time.monotonic() + wait_s, kafka.end_offsets(topics, committed=False)
+    while True:
+        time.sleep(_QUIET_S)
+        before, ends = ends, kafka.end_offsets(topics, committed=False)
+        if ends == before:
+            return ends
+        say(f"  somebody still writes at {at}")
+        if time.monotonic() > deadline:
+            raise PeerError(
+                f"somebody still writes at {at}, after {wait_s:g} s",
+                hint="stop the writers, then continue: hub mirror resume",
+                code="HUB-3615",
+            )
+
+
 def behind(
     world: MirroredClusters, progress: WrittenState, source: str, target: str, home: str
 ) -> tuple[dict[str, int], Positions]:
@@ -99,12 +122,23 @@ def take_over(world: MirroredClusters, source: str, target: str, home: str) -> N
             world.clusters[target].kafka.writer(Shard(link.name, number).transactional_id).close()
 
 
-def tails(
-    world: MirroredClusters, home_side: str, away: str, home: str
-) -> list[tuple[Link, Checkpoint, int]]:
-    """Return home's records that were not mirrored: link, checkpoint and end of each such partition."""
+@dataclass(frozen=True, slots=True)
+class HomeTail:
+    """Home's offsets [first, end) of one partition that were not mirrored. Some of them may be markers."""
+
+    link: Link
+    mark: Checkpoint
+    first: int
+    end: int
+
+
+def tails(world: MirroredClusters, home_side: str, away: str, home: str) -> list[HomeTail]:
+    """Return home's offsets that were not mirrored, of each partition that has any. Records that came from
+    ``away`` are not among them.
+    """
     source, target = world.clusters[home_side], world.clusters[away]
-    found: list[tuple[Link, Checkpoint, int]] = []
+    back = read_progress(source, maps=False).checkpoints
+    found: list[HomeTail] = []
     for link in world.ways(home, home_side, away):
         there = topics_of(source)
         # A deleted topic has no tail, a recreated one has a different log: the file decides how that is
@@ -117,47 +151,41 @@ def tails(
             and mark.topic_id in ("", there[tp.topic].topic_id)
         }
         ends = source.kafka.end_offsets(sorted({tp.topic for tp in known}), committed=False)
-        found += [(link, mark, ends.get(tp)) for tp, mark in known.items() if ends.get(tp) > mark.source_next]
+        for tp, mark in known.items():
+            came = back.get((opposite(world.file, link, tp.topic) or "", *tp))
+            first = mark.source_next
+            if came is not None and mark.goes_back(came):
+                first = max(first, came.target_next)
+            if ends.get(tp) > first:
+                found.append(HomeTail(link, mark, first, ends.get(tp)))
     return found
 
 
-def discard(world: MirroredClusters, away: str, lost: Sequence[tuple[Link, Checkpoint, int]]) -> None:
+def discard(world: MirroredClusters, away: str, lost: Sequence[HomeTail]) -> None:
     """Declare tails lost: write a gap, and a checkpoint after it, in one transaction per shard."""
     target = world.clusters[away]
-    by_shard: dict[Shard, list[tuple[Checkpoint, int]]] = {}
-    for link, mark, end in lost:
-        shard = Shard(link.name, shard_of(*mark.place, link.mirror.shards))
-        by_shard.setdefault(shard, []).append((mark, end))
+    by_shard: dict[Shard, list[HomeTail]] = {}
+    for each in lost:
+        shard = Shard(each.link.name, shard_of(*each.mark.place, each.link.mirror.shards))
+        by_shard.setdefault(shard, []).append(each)
     for shard, tail in by_shard.items():
         places = target.kafka.topics()[CHECKPOINTS_TOPIC].partitions
         place = checkpoint_partition(shard.link, shard.number, places)
         writer = target.kafka.writer(shard.transactional_id)
         try:
-            writer.append(_discarded(shard.link, shard.number, tail, place))
+            writer.append(_discarded(shard.number, tail, place))
         finally:
             writer.close()
 
 
-def _discarded(link: str, number: int, lost: Sequence[tuple[Checkpoint, int]], place: int) -> list[NewRecord]:
+def _discarded(number: int, lost: Sequence[HomeTail], place: int) -> list[NewRecord]:
     now_ms = epoch_ms()
     made = []
-    for mark, end in lost:
-        gap = Gap(link, mark.topic, mark.partition, mark.topic_id, mark.source_next, end, "skipped", now_ms)
-        after = Checkpoint(
-            link,
-            number,
-            mark.topic,
-            mark.partition,
-            mark.topic_id,
-            end,
-            -1,
-            mark.target_next,
-            target_topic_id=mark.target_topic_id,
-            generation=mark.generation,
-            source_start=mark.source_start,
-            target_start=mark.target_start,
-            source_timestamp_ms=mark.source_timestamp_ms,
-            committed_at_ms=now_ms,
+    for each in lost:
+        mark = each.mark
+        gap = Gap(mark.link, *mark.place, mark.topic_id, each.first, each.end, "skipped", now_ms)
+        after = replace(
+            mark, shard=number, source_next=each.end, source_leader_epoch=-1, committed_at_ms=now_ms
         )
         made += [gap.record(place), after.record(place)]
     return made

@@ -10,6 +10,7 @@ from typing import Any
 
 from hub.replication.operations import write_access
 from hub.replication.operations.by_topic import check_all, states_of
+from hub.replication.operations.divergence.tail_plan import TailPlan, plan_tail
 from hub.replication.operations.effects import loss_report, not_mirrored
 from hub.replication.operations.mirrored_clusters import MirroredClusters
 from hub.replication.operations.operator import Operator
@@ -27,7 +28,8 @@ class ChangePlan:
 
     ``topics``: those that move by themselves; empty: all of the home. ``not_mirrored``: topics that workers
     cannot carry, with the reason; every kind but a failover is refused for them. ``masked``: topics whose
-    records written at the target never return. ``rights``: lines on the access rules that change.
+    records written at the target never return. ``rights``: lines on the access rules that change. ``tail``:
+    of a failback, what happens to the records that only the home has.
     """
 
     operation: OwnershipChange
@@ -37,6 +39,7 @@ class ChangePlan:
     masked: tuple[str, ...]
     rights: tuple[str, ...]
     at_ms: int
+    tail: TailPlan | None = None
 
     @property
     def steps(self) -> list[dict[str, str]]:
@@ -57,6 +60,7 @@ class ChangePlan:
             "not_mirrored": self.not_mirrored,
             "masked": list(self.masked),
             "rights": list(self.rights),
+            **(self.tail.as_json() if self.tail is not None else {}),
         }
 
 
@@ -104,6 +108,7 @@ def plan_change(
         tuple(sides.masked(home, old, new)),
         tuple(line for change in write_access.rights(sides, operation) for line in change.lines()),
         at_ms,
+        plan_tail(sides, home, old, tail) if kind == "failback" else None,
     )
 
 
@@ -119,6 +124,8 @@ class ChangeOutcome:
         done = self.operation
         body = {"kind": done.kind, "id": done.id, "epoch": done.epoch, "old": done.old, "new": done.new}
         effects = effects_as_json(self.loss, self.at_ms) if self.loss else {}
+        if done.export:
+            effects["export"] = done.export
         return {**body, "topics": list(done.topics), "steps": list(done.done), **effects}
 
 

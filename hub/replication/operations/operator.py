@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from hub.errors import Conflict, PeerError
+from hub.errors import CallerError, Conflict, PeerError
 from hub.log import Writer
 from hub.record import NewRecord, TopicPartition
 from hub.replication.clusters.clusters import REFUSED, rule_of, topics_of
@@ -23,12 +23,13 @@ from hub.replication.maps.offset_map import OffsetMap
 from hub.replication.maps.two_way_offset_map import TwoWayOffsetMap
 from hub.replication.operations import write_access
 from hub.replication.operations.catch_up import behind, catch_up, take_over
+from hub.replication.operations.divergence.restoring import check_restorable
+from hub.replication.operations.divergence.settling import Settling
 from hub.replication.operations.effects import loss_report, not_mirrored
 from hub.replication.operations.forget import forget_both
 from hub.replication.operations.group_carrier import Found, GroupCarrier, any_to_commit, mark_and_commit
 from hub.replication.operations.mirrored_clusters import MirroredClusters
 from hub.replication.operations.never_mirrored import NeverMirrored
-from hub.replication.operations.settling import export_tail, settle_tail
 from hub.replication.ownership import failover
 from hub.replication.ownership.group_offsets import carry
 from hub.replication.ownership.links import Link, opposite
@@ -42,6 +43,14 @@ from hub.times import epoch_ms
 _LITTLE_LAG = 1_000
 
 Say = Callable[[str], None]
+
+
+def check_export(export: str) -> None:
+    """Raise CallerError where a restore has no folder for the records that it removes."""
+    if not export:
+        raise CallerError(
+            "--restore removes records, so it exports them first", hint="name a new folder: --export DIR"
+        )
 
 
 @dataclass
@@ -93,6 +102,9 @@ class Operator:
                 "status` shows no problems",
                 code="HUB-1968",
             )
+        if kind == "failback" and tail == "restore":
+            check_export(export)
+            check_restorable(self.world, home, old)
         return replace(made, export=export)
 
     def check_way(self, home: str, old: str, new: str) -> None:
@@ -205,10 +217,6 @@ class Operator:
                 # Since a switchover the way home is open: its open transaction would be committed after the
                 # tail's map was read.
                 take_over(self.world, old, new, home)
-                if operation.export:
-                    export_tail(self.world, operation, self.say)
-            case "settle_tail":
-                settle_tail(self.world, operation, self.wait_s, self.say)
             case "start_back":
                 take_over(self.world, new, old, home)  # the link that carried the tail, for the same reason
             case "catch_up":
@@ -235,8 +243,12 @@ class Operator:
             case "claim":  # nothing that moves stays paused
                 keys = [pause_key(operation.mirror, topic) for topic in operation.topics]
                 self._append(new, [pause_record(key, "", 0, paused=False) for key in keys])
-            case "start_mirror" | "finish":
-                pass  # workers and the gateway follow the record itself
+            case "settle_tail" | "start_mirror" | "finish":
+                pass  # see Settling; workers and the gateway follow the record itself
+        if operation.kind == "failback":
+            Settling(
+                self.world, operation, self.wait_s, self.say, lambda record: self.tell(operation, record)
+            ).after(step.name)
 
     def _alter(self, operation: OwnershipChange, planned: write_access.PlannedChange | None) -> bool:
         """Change one cluster's ACLs; rules that the hub adds are recorded before. If the user may not alter

@@ -34,6 +34,7 @@ import orjson
 from hub.errors import Conflict, HubFault
 from hub.record import Record
 from hub.replication.ownership.operation_steps import (
+    CARRIED_TAILS,
     POINT_OF_NO_RETURN,
     Kind,
     Ownership,
@@ -136,7 +137,7 @@ class Control:
             ready = "start_back" in last.done if last.kind == "failback" else True
             return ready and not over and due != "fence_mirror" and "fence_mirror" not in last.done
         if last.kind == "failback" and due == "settle_tail":
-            return last.tail == "replay"
+            return last.tail in CARRIED_TAILS
         return due == "start_mirror" or "start_mirror" in last.done
 
     def fences(self, home: str, epoch: int) -> bool:

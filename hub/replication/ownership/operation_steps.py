@@ -25,7 +25,8 @@ def scope_of(home: str, topic: str = "") -> str:
 Kind = Literal["drill", "switchover", "failover", "failback", "promote"]
 
 
-Tail = Literal["replay", "discard"]
+Tail = Literal["replay", "discard", "merge", "restore"]
+CARRIED_TAILS: frozenset[Tail] = frozenset({"replay", "merge"})  # workers append the tail
 
 
 StepName = Literal[
@@ -50,7 +51,7 @@ StepName = Literal[
 _DOES: Mapping[StepName, str] = {
     "claim": "write the operation down, so that no other one begins",
     "fence_home": "record at {old} that {now} owns its topics, before anything else there",
-    "settle_tail": "records of {old} that were not mirrored: append them, or declare them lost ({tail})",
+    "settle_tail": "records of {old} that were not mirrored: {settles}",
     "start_back": "mirror the new records from {now} to {old}, from the end of the copy",
     "catch_up": "wait until the mirror lags by little",
     "stop_writers": "let no application write at {old}",
@@ -63,6 +64,14 @@ _DOES: Mapping[StepName, str] = {
     "start_mirror": "mirror from {new} to {old}",
     "open_writers": "let applications write at {new}",
     "finish": "the operation is complete",
+}
+
+
+_SETTLES: Mapping[Tail, str] = {
+    "replay": "append them (replay)",
+    "discard": "declare them lost (discard)",
+    "merge": "append them, but for superseded ones of compacted topics (merge)",
+    "restore": "export them, make their topics again, and fill these from the other side (restore)",
 }
 
 
@@ -197,16 +206,26 @@ class OwnershipChange:
     def steps(self) -> tuple[FailoverStep, ...]:
         """All steps in order, with descriptions."""
         # On a failback the records are with the acting side, which is the old one.
-        words = {"old": self.old, "new": self.new, "now": self.old, "tail": self.tail}
+        words = {"old": self.old, "new": self.new, "now": self.old, "settles": _SETTLES[self.tail]}
         if self.kind == "failback":
             words |= {"old": self.new, "now": self.old}
         made = []
-        for name in _STEPS[self.kind]:
+        for name in self._names:
             said = (
                 words if name in ("fence_home", "settle_tail", "start_back") else {**words, "old": self.old}
             )
             made.append(FailoverStep(name, _DOES[name].format(**said), self._at(name)))
         return tuple(made)
+
+    @property
+    def _names(self) -> tuple[StepName, ...]:
+        """Names of the steps in order. A merge stops the writers before it compares keys."""
+        names = _STEPS[self.kind]
+        if self.kind != "failback" or self.tail != "merge":
+            return names
+        rest = tuple(name for name in names if name != "stop_writers")
+        at = rest.index("settle_tail")
+        return (*rest[:at], "stop_writers", *rest[at:])
 
     def _at(self, name: StepName) -> tuple[str, ...]:
         if self.kind == "failover" and not self.old_is_up:

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import orjson
 
 from hub.errors import CallerError, NotFound
-from hub.kafka.protocol.record_batch import CorruptBatch, RecordBatch
+from hub.kafka.protocol.record_batch import RecordBatch
 from hub.replication.config.mirrors import RecordCondition
 from hub.replication.rewriting.avro_masking import avro_masking
 from hub.replication.rewriting.mask import json_masking
@@ -29,7 +29,7 @@ from hub.replication.rewriting.reencode import (
     RawRecord,
     anew,
     fields_of,
-    records_in,
+    kept_records,
     rest_of,
 )
 from hub.schema_registry.codecs.avro_validator import BrokenValue
@@ -138,7 +138,13 @@ class RecordRewriter:
 
     # ---- Reencoder
 
-    def reencode(self, batches: Sequence[RecordBatch], position: int, largest_bytes: int) -> list[NewBatch]:
+    def reencode(
+        self,
+        batches: Sequence[RecordBatch],
+        position: int,
+        largest_bytes: int,
+        left_out: Sequence[tuple[int, int]] = (),
+    ) -> list[NewBatch]:
         """Re-encode as ``Reencoder`` does; may return fewer records. Raises CorruptBatch, RecordTooLarge,
         RulesNotApplicable; PeerError when a registry does not answer.
         """
@@ -146,15 +152,8 @@ class RecordRewriter:
         # A topic's first key schema may be registered later, but before the records that name it, which are
         # fetched by now.
         self._keyed = self._keyed or None
-        return anew(self._parts(batches, position), batches[0].codec, largest_bytes)
-
-    def _parts(self, batches: Sequence[RecordBatch], position: int) -> Iterator[Sequence[RawRecord]]:
-        for batch in batches:
-            try:
-                raws = [record for record in records_in(batch) if record.offset >= position]
-            except CorruptBatch as error:
-                raise CorruptBatch(f"offset {batch.base_offset}: {error.message}") from None
-            yield list(self._shaped(raws))
+        parts = (list(self._shaped(kept_records(batch, position, left_out))) for batch in batches)
+        return anew(parts, batches[0].codec, largest_bytes)
 
     def _shaped(self, raws: Sequence[RawRecord]) -> Iterator[RawRecord]:
         for raw in raws:

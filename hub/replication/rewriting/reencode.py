@@ -29,6 +29,7 @@ from hub.kafka.protocol.record_batch import (
     CorruptBatch,
     RecordBatch,
     batches_in,
+    within,
 )
 from hub.kafka.protocol.unpacked_size import DEFAULT_BOUNDS, UnpackedBounds, unread_reason
 from hub.record import NewRecord
@@ -74,9 +75,16 @@ class NewBatch:
 class Reencoder(Protocol):
     """Port that re-encodes the records of batches."""
 
-    def reencode(self, batches: Sequence[RecordBatch], position: int, largest_bytes: int) -> list[NewBatch]:
-        """Return all records from ``position`` on, in order, in the first batch's codec, in batches of at
-        most ``largest_bytes``. Raises CorruptBatch, RecordTooLarge naming the offset.
+    def reencode(
+        self,
+        batches: Sequence[RecordBatch],
+        position: int,
+        largest_bytes: int,
+        left_out: Sequence[tuple[int, int]] = (),
+    ) -> list[NewBatch]:
+        """Return all records from ``position`` on, except for the ranges ``left_out``, in order, in the first
+        batch's codec, in batches of at most ``largest_bytes``. Raises CorruptBatch, RecordTooLarge naming the
+        offset.
         """
         ...
 
@@ -84,16 +92,31 @@ class Reencoder(Protocol):
 class Reencode:
     """Reencoder that keeps every record."""
 
-    def reencode(self, batches: Sequence[RecordBatch], position: int, largest_bytes: int) -> list[NewBatch]:
-        return anew(self._parts(batches, position), batches[0].codec, largest_bytes)
+    def reencode(
+        self,
+        batches: Sequence[RecordBatch],
+        position: int,
+        largest_bytes: int,
+        left_out: Sequence[tuple[int, int]] = (),
+    ) -> list[NewBatch]:
+        parts = (kept_records(batch, position, left_out) for batch in batches)
+        return anew(parts, batches[0].codec, largest_bytes)
 
-    @staticmethod
-    def _parts(batches: Sequence[RecordBatch], position: int) -> Iterator[Sequence[RawRecord]]:
-        for batch in batches:
-            try:
-                yield [record for record in records_in(batch) if record.offset >= position]
-            except CorruptBatch as error:
-                raise CorruptBatch(f"offset {batch.base_offset}: {error.message}") from None
+
+def kept_records(
+    batch: RecordBatch, position: int, left_out: Sequence[tuple[int, int]] = ()
+) -> list[RawRecord]:
+    """Return the records of a batch from ``position`` on, except for the ranges ``left_out``. Raises
+    CorruptBatch naming the batch.
+    """
+    try:
+        return [
+            record
+            for record in records_in(batch)
+            if record.offset >= position and not (left_out and within(left_out, record.offset))
+        ]
+    except CorruptBatch as error:
+        raise CorruptBatch(f"offset {batch.base_offset}: {error.message}") from None
 
 
 def anew(parts: Iterable[Sequence[RawRecord]], codec: int, largest_bytes: int) -> list[NewBatch]:

@@ -67,6 +67,7 @@ def gap_rows(link: Link, progress: WrittenState, now_ms: int) -> list[dict[str, 
         }
         for gap in sorted(progress.gaps.values(), key=lambda each: (each.topic, each.partition, each.first))
         if gap.link == link.name
+        and gap.reason != "superseded"  # newer records of their keys are on both sides
     ]
 
 

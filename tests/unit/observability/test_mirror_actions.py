@@ -24,7 +24,15 @@ WELL = {"mirror": "m", "workers": 1, "operations": [], "state": "mirroring"}
     [
         ("pause", [], "replay", False, "hub mirror pause m"),
         ("abort", ["nyc.*"], "replay", False, "hub mirror resume m --abort --topic 'nyc.*'"),
-        ("failback", ["a", "b"], "discard", True, "hub mirror failback m --topic a --topic b --tail discard"),
+        ("failback", ["a", "b"], "discard", True, "hub mirror failback m --topic a --topic b --discard"),
+        (
+            "failback",
+            [],
+            "restore",
+            False,
+            "hub mirror failback m --restore --export m-failback",
+        ),
+        ("failback", [], "merge", False, "hub mirror failback m --merge"),
         ("drop", [], "discard", True, "hub mirror drop m --delete-copies"),
         ("promote", ["nyc.a"], "replay", False, "hub mirror promote m --topic nyc.a"),
     ],

@@ -467,7 +467,7 @@ def test_a_mirrors_page_offers_only_what_is_not_refused_now() -> None:
     ]
     over = mirror(status, where).commands[1]
     assert "point writers and readers to lon (lon-1:9093)" in over.around
-    home = ["drill nyc-lon --kind failback", "failback nyc-lon"]
+    home = ["left-behind nyc-lon", "failback nyc-lon --merge --dry-run", "failback nyc-lon"]
     handed = {"acting": {"nyc": "lon"}, "state": "handed over"}
     assert offered(**handed) == home
     assert [each.what for each in checks({**status, **handed})] == ["lon serves the topics of nyc"]

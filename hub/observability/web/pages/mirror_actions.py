@@ -15,7 +15,7 @@ from hub.errors import CallerError, NotFound
 MirrorAction = Literal[
     "pause", "resume", "abort", "drop", "rehearse", "switchover", "failover", "failback", "promote"
 ]
-Tail = Literal["replay", "discard"]
+Tail = Literal["replay", "discard", "merge", "restore"]
 MOST_PATTERNS: Final = 100
 LABELS: Final[Mapping[MirrorAction, str]] = {
     "pause": "Pause",
@@ -49,14 +49,27 @@ NAMED: Final[frozenset[MirrorAction]] = frozenset({"drop", "failover", "promote"
 
 @dataclass(frozen=True, slots=True)
 class MirrorRequest:
-    """An operation on a mirror. ``topics``: patterns; empty: the whole mirror. ``tail``: of a failback alone,
-    ``delete_copies``: of a drop alone."""
+    """An operation on a mirror. ``topics``: patterns; empty: the whole mirror. ``tail`` and ``export``: of a
+    failback alone, ``delete_copies``: of a drop alone. ``confirmed``: digest of the plan that the caller saw;
+    None: any plan."""
 
     mirror: str
     action: MirrorAction
     topics: tuple[str, ...] = ()
     tail: Tail = "replay"
     delete_copies: bool = False
+    export: bool = False
+    confirmed: str | None = None
+
+    @property
+    def exports(self) -> bool:
+        """True if a failback writes the records that only the source has to files: a restore always does."""
+        return self.action == "failback" and (self.export or self.tail == "restore")
+
+    @property
+    def needs_name(self) -> bool:
+        """True if the operation cannot be undone, so that the caller repeats the mirror's name."""
+        return self.action in NAMED or (self.action == "failback" and self.tail == "restore")
 
     @property
     def command(self) -> str:
@@ -66,7 +79,8 @@ class MirrorRequest:
         words += ["--now"] if self.action == "rehearse" else []
         for topic in self.topics:
             words += ["--topic", topic]
-        words += ["--tail", "discard"] if self.action == "failback" and self.tail == "discard" else []
+        words += [f"--{self.tail}"] if self.action == "failback" and self.tail != "replay" else []
+        words += ["--export", f"{self.mirror}-failback"] if self.exports else []
         words += ["--delete-copies"] if self.action == "drop" and self.delete_copies else []
         return shlex.join(words)
 
@@ -77,7 +91,8 @@ class MirrorPlan:
 
     ``topics``: each topic that it concerns alone, with its state and owner. ``steps``: in order. ``notes``:
     lines on access rules, masked copies and topics that are not mirrored. ``effects``: lines on records that
-    would be lost or read again. ``plan``: the same for programs, as ``hub mirror drill -o json``.
+    would be lost or read again. ``plan``: the same for programs, as ``hub mirror drill -o json``. ``digest``:
+    of the plan, where a confirmation names it.
     """
 
     request: MirrorRequest
@@ -90,6 +105,7 @@ class MirrorPlan:
     label: str = ""
     means: str = ""
     needs_name: bool = False
+    digest: str = ""
 
 
 def plan_of(
@@ -113,12 +129,20 @@ def plan_of(
         request.command,
         LABELS[action],
         EFFECTS[action],
-        action in NAMED,
+        request.needs_name,
+        str((plan or {}).get("digest", "")),
     )
 
 
 def checked_request(
-    mirror: str, action: str, topics: Sequence[str], tail: str = "replay", delete_copies: bool = False
+    mirror: str,
+    action: str,
+    topics: Sequence[str],
+    tail: str = "replay",
+    delete_copies: bool = False,
+    *,
+    export: bool = False,
+    confirmed: str | None = None,
 ) -> MirrorRequest:
     """Return a request. Raises NotFound for an unknown action, CallerError for a wrong value."""
     if action not in LABELS:
@@ -137,12 +161,14 @@ def checked_request(
             f'mirror "{mirror}": a rehearsal covers the whole mirror',
             hint=f"for single topics: hub mirror drill {mirror} --topic {patterns[0]}",
         )
-    return MirrorRequest(mirror, cast(MirrorAction, action), patterns, cast(Tail, tail), delete_copies)
+    return MirrorRequest(
+        mirror, cast(MirrorAction, action), patterns, cast(Tail, tail), delete_copies, export, confirmed
+    )
 
 
 def check_confirmed(request: MirrorRequest, typed: str) -> None:
     """Raise CallerError (HUB-1606) where an operation cannot be undone and its mirror is not named again."""
-    if request.action in NAMED and typed != request.mirror:
+    if request.needs_name and typed != request.mirror:
         said = f'"{typed[:80]}" is not "{request.mirror}"' if typed else "the mirror's name was not repeated"
         raise CallerError(
             f'{request.action} of mirror "{request.mirror}": {said}, so nothing was done',

@@ -140,8 +140,8 @@ def left_behind_lines(status: Mapping[str, Any], most: int | None = None) -> Ite
     elif rows:
         yield (
             f"only {source} has these records: look at them with hub mirror left-behind {status['mirror']}; "
-            f"hub mirror failback {status['mirror']} carries them over (--tail replay) or declares them "
-            "lost (--tail discard)"
+            f"hub mirror failback {status['mirror']} carries them over (--replay, --merge), declares "
+            "them lost (--discard) or removes them (--restore)"
         )
     took_over = f"when {status.get('target')} took over"
     again, least = status.get("redelivered", 0), status.get("redelivered_at_least", 0)
@@ -195,15 +195,27 @@ def commands(status: Mapping[str, Any], clusters: Mapping[str, str]) -> tuple[Mi
 
 
 def _ways_home(mirror: str, home: str, at_home: str, at_away: str) -> tuple[MirrorCommand, ...]:
-    """Return the commands that give ownership back."""
+    """Return the commands that give ownership back, in the order of the checklist."""
     return (
-        MirrorCommand("Rehearse the way home: changes nothing", f"hub mirror drill {mirror} --kind failback"),
+        MirrorCommand(
+            f"Look at the records that only {home} has",
+            f"hub mirror left-behind {mirror}",
+            "Then choose what becomes of them: --replay (the default), --merge, --discard or --restore. With "
+            "--export DIR they are written to files first, with a signed report.",
+        ),
+        MirrorCommand(
+            "Rehearse the way home: changes nothing",
+            f"hub mirror failback {mirror} --merge --dry-run",
+            "It counts the records that only one side has, in each partition.",
+        ),
         MirrorCommand(
             f"Give it back to {home}, which is well again",
             f"hub mirror failback {mirror}",
-            f"Records of {home} that were not mirrored are appended after the records written since; "
-            f"--tail discard declares them lost. Stop writers and readers at {at_away} when the command "
-            f"asks for it, start them at {at_home} when it is done.",
+            f"Records of {home} that were not mirrored are appended after the records written since. "
+            f"With --merge superseded records of compacted topics are left out; --discard declares all "
+            f"lost; --restore --export DIR makes the topics of {home} again from the other side. Stop "
+            f"writers and readers at {at_away} when the command asks for it (with --merge before), "
+            f"start them at {at_home} when it is done.",
         ),
     )
 

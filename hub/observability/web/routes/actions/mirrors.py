@@ -17,6 +17,7 @@ from hub.observability.web.pages.estate import HasMirrorOperations, PageSources
 from hub.observability.web.pages.mirror_actions import (
     LABELS,
     MirrorPlan,
+    MirrorRequest,
     check_confirmed,
     checked_request,
 )
@@ -34,15 +35,37 @@ Topics = Annotated[list[str] | None, Query(max_length=100)]
 
 class MirrorOperation(BaseModel, extra="forbid"):
     """``topics``: patterns; empty: the whole mirror. ``name``: the mirror again, where it cannot be undone.
-    ``wait_s``: the longest wait of one step. ``by``: a signed-in name takes its place."""
+    ``wait_s``: the longest wait of one step. ``by``: a signed-in name takes its place. ``plan``: the
+    ``digest`` of the plan of a failback that was looked at; a changed situation is then refused (HUB-1941).
+    """
 
     topics: list[str] = Field(default=[], max_length=100)
-    tail: str = Field("replay", description="of a failback: replay or discard what only the source has")
+    tail: str = Field(
+        "replay",
+        description="of a failback: replay, discard, merge or restore what only the source has",
+    )
+    export: bool = Field(
+        False,
+        description="of a failback: write these records to files of the server first; restore always does",
+    )
+    plan: str | None = Field(None, max_length=100)
     delete_copies: bool = Field(False, description="of a drop: delete the copies too")
     name: str = Field("", max_length=200)
     wait_s: float = Field(WAIT_S, ge=1, le=3_600)
     by: str = Field("", max_length=200)
     dry_run: bool = False
+
+    def request(self, mirror: str, action: str) -> MirrorRequest:
+        """Return the request. Raises as ``checked_request``."""
+        return checked_request(
+            mirror,
+            action,
+            self.topics,
+            self.tail,
+            self.delete_copies,
+            export=self.export,
+            confirmed=self.plan,
+        )
 
 
 def mirror_routes(sources: PageSources) -> APIRouter:
@@ -108,17 +131,18 @@ def _add_operations(pages: PageRouter, operations: Callable[[], HasMirrorOperati
         topic: Topics = None,
         tail: Text = "replay",
         delete_copies: bool = False,
+        export: bool = False,
     ) -> MirrorPlan:
         """Plan of an operation: pause, resume, abort, drop, rehearse, switchover, failover, failback,
         promote. Reads both clusters, changes nothing."""
-        asked = checked_request(mirror, action, split_values(topic), tail, delete_copies)
+        asked = checked_request(mirror, action, split_values(topic), tail, delete_copies, export=export)
         return operations().plan(asked)
 
     @pages.routes.post("/api/mirrors/{mirror}/{action}", tags=["pages"], response_model=None)
     def operate_mirror(mirror: str, action: str, body: MirrorOperation) -> Mapping[str, Any] | MirrorPlan:
         """Carry out an operation, and answer when it is complete. With ``dry_run`` return its plan alone. If
         the server stops meanwhile, a change of ownership continues with ``resume``."""
-        asked = checked_request(mirror, action, body.topics, body.tail, body.delete_copies)
+        asked = body.request(mirror, action)
         if body.dry_run:
             return operations().plan(asked)
         check_confirmed(asked, body.name)
@@ -128,8 +152,15 @@ def _add_operations(pages: PageRouter, operations: Callable[[], HasMirrorOperati
     async def operate(request: Request, mirror: str, action: str) -> Response:
         def act(values: PostedForm) -> None:
             topics = split_values([values.get("topic", "")])
-            deletes = values.get("delete_copies") == "true"
-            asked = checked_request(mirror, action, topics, values.get("tail", "replay"), deletes)
+            asked = checked_request(
+                mirror,
+                action,
+                topics,
+                values.get("tail", "replay"),
+                values.get("delete_copies") == "true",
+                export=values.get("export") == "true",
+                confirmed=values.get("plan") or None,
+            )
             check_confirmed(asked, values.get("name", "").strip())
             operations().act(asked, done_by(values.get("by", "")[:200]), WAIT_S)
 

@@ -1,8 +1,9 @@
 """[edge] Files of the records that a failover left at the old source, and the signed report of a failback.
 
-A failback with ``export`` writes them before it appends them or declares them lost: a file of JSON lines for
-each partition, then ``report.json``. A file appears complete or not at all. After a crash the step is
-repeated: a range that a file has already is not written again, and a longer one replaces its beginning.
+A failback with ``export`` writes them before it appends them, declares them lost or removes them: a file of
+JSON lines for each range of a partition, then ``report.json``. A file appears complete or not at all. After a
+crash the step is repeated: a range that a file has already is not written again, and a longer one replaces
+its beginning. Records of aborted transactions are in the files, and marked as such.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,23 +25,39 @@ from hub.errors import CallerError
 from hub.log import between
 from hub.record import Positions, Record, TopicPartition
 from hub.replication.clusters.clusters import ClusterHandle
+from hub.replication.ownership.divergence import RestoredTopic
 from hub.replication.ownership.loss_report import FailoverRecord
 from hub.replication.ownership.operation_steps import OwnershipChange
 
 REPORT = "report.json"
 _KIND = "mirror report"
 _SILENT_S = 30.0
+_ABORTED, _SUPERSEDED = b'"transaction":"aborted"', b'"reason":"superseded'
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedRange:
+    """Source offsets [first, end) of one partition to export. ``reason``: of each record."""
+
+    place: TopicPartition
+    first: int
+    end: int
+    reason: Callable[[Record], str]
 
 
 @dataclass(frozen=True, slots=True)
 class TailFile:
-    """A file with the records of source offsets [first, end) of one partition."""
+    """A file with the records of source offsets [first, end) of one partition. ``records``: committed ones;
+    ``superseded`` are among them. ``aborted``: records of aborted transactions.
+    """
 
     name: str
     place: TopicPartition
     first: int
     end: int
     records: int
+    aborted: int
+    superseded: int
     size: int
     sha256: str
 
@@ -56,27 +73,27 @@ class TailFile:
             "end": self.end,
             "offsets": self.end - self.first,
             "records": self.records,
+            "aborted": self.aborted,
+            "superseded": self.superseded,
             "bytes": self.size,
             "sha256": self.sha256,
         }
 
 
-def export_tails(
-    folder: Path, source: ClusterHandle, tails: Mapping[TopicPartition, tuple[int, int]], why: str
-) -> None:
+def export_ranges(folder: Path, source: ClusterHandle, ranges: Iterable[ExportedRange]) -> None:
     """Write a file for each range of source offsets. Raises PeerError if the source stops answering,
     CallerError if a file cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for place, (first, end) in sorted(tails.items()):
-            known = [each for each in files_of(folder) if each.place == place]
-            if any(each.covers(place, first, end) for each in known):
+        for each in sorted(ranges, key=lambda one: (one.place, one.first)):
+            known = [file for file in files_of(folder) if file.place == each.place]
+            if any(file.covers(each.place, each.first, each.end) for file in known):
                 continue
-            _write(folder, source, place, first, end, why)
-            for each in known:
-                if first <= each.first and each.end <= end:
-                    (folder / each.name).unlink()
+            _write(folder, source, each)
+            for file in known:
+                if each.first <= file.first and file.end <= each.end:
+                    (folder / file.name).unlink()
     except OSError as error:
         raise CallerError(
             f'folder "{folder}" cannot be written: {error}',
@@ -84,22 +101,44 @@ def export_tails(
         ) from None
 
 
-def _write(
-    folder: Path, source: ClusterHandle, place: TopicPartition, first: int, end: int, why: str
-) -> None:
+def _write(folder: Path, source: ClusterHandle, each: ExportedRange) -> None:
+    place, first, end = each.place, each.first, each.end
     part = folder / f".{place.topic}-{place.partition}.partial"
-    start, stop = Positions({place: first}), Positions({place: end})
     with part.open("wb") as out:
         head = {"topic": place.topic, "partition": place.partition, "first": first, "end": end}
         out.write(orjson.dumps(head) + b"\n")
-        for record in between(start, stop, source.kafka.reader(queue_kb=1_024), _SILENT_S):
-            out.write(orjson.dumps(line_of(record, why)) + b"\n")
+        for record, committed in _with_states(source, each):
+            out.write(orjson.dumps(line_of(record, each.reason(record), committed=committed)) + b"\n")
         out.flush()
         os.fsync(out.fileno())
     part.rename(folder / f"{place.topic}-{place.partition}-{first}-{end}.jsonl")
 
 
-def line_of(record: Record, why: str) -> dict[str, Any]:
+def _with_states(source: ClusterHandle, each: ExportedRange) -> Iterator[tuple[Record, bool]]:
+    """Yield every record of a range and whether it is committed. Open transactions have ended when this
+    returns.
+    """
+
+    def read(*, committed: bool) -> Iterator[Record]:
+        start, stop = Positions({each.place: each.first}), Positions({each.place: each.end})
+        return between(start, stop, source.kafka.reader(queue_kb=1_024, committed=committed), _SILENT_S)
+
+    yield from with_states(read(committed=False), read(committed=True))
+
+
+def with_states(every: Iterable[Record], committed: Iterator[Record]) -> Iterator[tuple[Record, bool]]:
+    """Yield each record and whether it is committed. ``committed``: those of ``every`` that are, in the same
+    order.
+    """
+    due = next(committed, None)
+    for record in every:
+        is_committed = due is not None and due.offset == record.offset
+        yield record, is_committed
+        if is_committed:
+            due = next(committed, None)
+
+
+def line_of(record: Record, why: str, *, committed: bool = True) -> dict[str, Any]:
     """Return a record as JSON; key, value and headers in base64, null for none."""
     return {
         "topic": record.topic,
@@ -109,6 +148,7 @@ def line_of(record: Record, why: str) -> dict[str, Any]:
         "key": _base64(record.key),
         "value": _base64(record.value),
         "headers": [[name, _base64(value)] for name, value in record.headers],
+        "transaction": "committed" if committed else "aborted",
         "reason": why,
     }
 
@@ -123,19 +163,21 @@ def files_of(folder: Path) -> list[TailFile]:
 
 
 def _file(path: Path) -> TailFile:
-    digest, lines = hashlib.sha256(), 0
+    digest, lines, aborted, superseded = hashlib.sha256(), 0, 0, 0
     head = b""
     with path.open("rb") as file:
         for line in file:
             digest.update(line)
             head, lines = head or line, lines + 1
+            aborted, superseded = aborted + (_ABORTED in line), superseded + (_SUPERSEDED in line)
     try:
         body = orjson.loads(head)
         place = TopicPartition(body["topic"], body["partition"])
         first, end = body["first"], body["end"]
     except (ValueError, KeyError, TypeError):
         raise CallerError(f'file "{path}" is not an export of a mirror', hint="move it elsewhere") from None
-    return TailFile(path.name, place, first, end, lines - 1, path.stat().st_size, digest.hexdigest())
+    records, size = lines - 1 - aborted, path.stat().st_size
+    return TailFile(path.name, place, first, end, records, aborted, superseded, size, digest.hexdigest())
 
 
 def write_report(
@@ -145,8 +187,11 @@ def write_report(
     signer: LogSigner,
     by: str,
     now_ms: int,
+    restored: Sequence[RestoredTopic] = (),
 ) -> None:
-    """Write the signed report. ``left``: losses as the failover declared them."""
+    """Write the signed report. ``left``: losses as the failover declared them. ``restored``: topics that were
+    made again, with their counts.
+    """
     files = files_of(folder)
     report = {
         "mirror": operation.mirror,
@@ -162,6 +207,9 @@ def write_report(
         "files": [each.as_json() for each in files],
         "offsets": sum(each.end - each.first for each in files),
         "records": sum(each.records for each in files),
+        "aborted": sum(each.aborted for each in files),
+        "superseded": sum(each.superseded for each in files),
+        "restored": [each.as_json() for each in restored],
     }
     proof = signed_reports.signed_report(_KIND, report, signer)
     part = folder / f".{REPORT}.partial"
