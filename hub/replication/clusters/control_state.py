@@ -31,7 +31,6 @@ from typing import Any
 
 import orjson
 
-from hub.errors import HubFault
 from hub.formats.fields import known_fields
 from hub.record import NewRecord, Record, TopicPartition
 from hub.replication.clusters.rehearsals import Rehearsal, place_of, rehearsal_of
@@ -48,7 +47,7 @@ from hub.replication.clusters.status_records import (
     VerifiedRange,
     WorkerHeartbeat,
 )
-from hub.replication.maps.checkpoint import CONTROL_TOPIC
+from hub.replication.maps.checkpoint import CONTROL_TOPIC, not_ours
 from hub.replication.ownership.divergence import RestoredTopic, restored_of
 from hub.replication.ownership.failover import Control, apply
 from hub.replication.ownership.group_offsets import GroupMark, mark_of
@@ -126,11 +125,7 @@ class ControlState:
                 self._said(kind, rest, orjson.loads(record.value), now_s, now_ms)
                 self._take_headers(kind, rest, record)
         except (ValueError, TypeError, KeyError, IndexError) as error:
-            raise HubFault(
-                f"{record.topic}, offset {record.offset}: not what a mirror writes ({error!r})",
-                hint="something else writes to this topic, or a newer hub did",
-                code="HUB-5603",
-            ) from None
+            raise not_ours(record, repr(error)) from None
 
     def _said(self, kind: str, rest: str, body: dict[str, Any], now_s: float, now_ms: int) -> None:
         match kind:

@@ -27,9 +27,8 @@ from typing import Any, Literal, Protocol
 
 import orjson
 
-from hub.errors import HubFault
 from hub.record import NewRecord, Record, TopicPartition
-from hub.replication.maps.checkpoint import CONTROL_TOPIC
+from hub.replication.maps.checkpoint import CONTROL_TOPIC, not_ours
 from hub.replication.maps.offset_map import Translation
 
 State = Literal["exact", "bounded", "pending", "clamped", "active", "moved", "behind", "unmapped"]
@@ -80,12 +79,7 @@ def mark_of(record: Record) -> GroupMark | None:
         body: dict[str, Any] = orjson.loads(record.value)
         return GroupMark(link, group, topic, int(partition), **body)
     except (ValueError, TypeError) as error:
-        raise HubFault(
-            f"{record.topic}, partition {record.partition}, offset {record.offset}: not what a "
-            f"mirror writes ({error})",
-            hint="something else writes to this topic, or a newer hub did",
-            code="HUB-5603",
-        ) from None
+        raise not_ours(record, repr(error)) from None
 
 
 @dataclass(frozen=True, slots=True)

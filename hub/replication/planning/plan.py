@@ -18,10 +18,9 @@ from typing import Any
 
 import orjson
 
-from hub.errors import HubFault
 from hub.record import Record, TopicPartition
 from hub.replication.config.mirrors import Mirror
-from hub.replication.maps.checkpoint import Checkpoint
+from hub.replication.maps.checkpoint import Checkpoint, not_ours
 from hub.replication.planning.rule_refusals import _unknown_fields, mask_refusals, refusal_of, rules_refusals
 from hub.replication.planning.schema_plan import (
     DeleteSchema,
@@ -67,12 +66,7 @@ def synced_of(record: Record) -> SyncedTopic | None:
         body: dict[str, Any] = orjson.loads(record.value)
         return SyncedTopic(mirror, topic, body["config"], frozenset(Acl(*row) for row in body["acls"]))
     except (ValueError, TypeError, KeyError) as error:
-        raise HubFault(
-            f"{record.topic}, partition {record.partition}, offset {record.offset}: not what a "
-            f"mirror writes ({error!r})",
-            hint="something else writes to this topic, or a newer hub did",
-            code="HUB-5603",
-        ) from None
+        raise not_ours(record, repr(error)) from None
 
 
 _RANK: Mapping[type[Step], int] = {

@@ -81,5 +81,5 @@ def test_after_a_strange_record_nothing_is_missing() -> None:
     make(kafka, *TOPICS)
     kafka.writer().append([NewRecord(STATUS_TOPIC, b"worker|w", b"[1]"), partition()])
     for _ in range(2):
-        with pytest.raises(HubFault, match="not what a mirror writes"):
+        with pytest.raises(HubFault, match="not a record of a mirror"):
             reader.refresh()
