@@ -71,11 +71,9 @@ def owners(file: MirrorsFile, topic: str, acting: Acting | None = None) -> tuple
     return tuple(sorted({name for closeness, name in fitting if closeness == closest}))
 
 
-def route(
-    file: MirrorsFile, topic: str, acting: Acting | None = None, at: Iterable[str] | None = None
-) -> TopicRoute:
-    """Return the mirrors that carry a topic. ``at``: the clusters where others than mirrors are known to have
-    created it (for topics without an owner; None: every cluster that no mirror leads to).
+def route(file: MirrorsFile, topic: str, acting: Acting | None = None) -> TopicRoute:
+    """Return the mirrors that carry a topic. One without an owner may begin in every cluster that no mirror
+    leads to.
     """
     found = owners(file, topic, acting)
     owner = found[0] if len(found) == 1 else None
@@ -89,28 +87,11 @@ def route(
             carrying.append(name)
         else:
             left_out[name] = why
-    carrying, unreached = _reached(file, carrying, owner, at)
+    carrying, unreached = _reached(file, carrying, owner)
     refusals = list(_refused(file, topic, found, carrying, unreached))
     for name in unreached:
         left_out[name] = f"the topic does not come to {file.mirrors[name].source}"
     return TopicRoute(topic, owner, tuple(carrying), left_out, tuple(refusals))
-
-
-def routes(file: MirrorsFile, topics: Iterable[str], acting: Acting | None = None) -> dict[str, TopicRoute]:
-    """Return ``route`` of each topic that any mirror's patterns fit."""
-    return {
-        topic: route(file, topic, acting)
-        for topic in sorted(set(topics))
-        if any(mirror.selects(topic) for mirror in file.mirrors.values())
-    }
-
-
-def carried(
-    file: MirrorsFile, mirror: str, topics: Iterable[str], acting: Acting | None = None
-) -> tuple[str, ...]:
-    """Return the topics that a mirror carries, sorted; topics with a refusal are carried by no mirror."""
-    found = routes(file, topics, acting)
-    return tuple(topic for topic, each in found.items() if mirror in each.mirrors and not each.refusals)
 
 
 def check(file: MirrorsFile, acting: Acting | None = None) -> tuple[MirrorRefusal, ...]:
@@ -269,16 +250,14 @@ def _why_not(file: MirrorsFile, name: str, owning: Sequence[str]) -> str | None:
     return None
 
 
-def _reached(
-    file: MirrorsFile, carrying: Sequence[str], owner: str | None, at: Iterable[str] | None
-) -> tuple[list[str], list[str]]:
+def _reached(file: MirrorsFile, carrying: Sequence[str], owner: str | None) -> tuple[list[str], list[str]]:
     """Split the mirrors into those whose source the topic reaches, and the others."""
     into = {file.mirrors[name].target for name in carrying}
     if owner is not None:
         have = {owner}
     else:
         roots = {file.mirrors[name].source for name in carrying} - into
-        have = set(at) if at is not None else roots or {file.mirrors[name].source for name in carrying}
+        have = roots or {file.mirrors[name].source for name in carrying}
     waiting = list(carrying)
     moving: list[str] = []
     while ready := [name for name in waiting if file.mirrors[name].source in have]:

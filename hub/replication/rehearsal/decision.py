@@ -34,21 +34,20 @@ def decide(
     now_ms: int,
     *,
     waits: bool,
-    running: int | None = None,
 ) -> RehearsalDecision:
-    """Return what to do. ``known``: the rehearsals of the link. ``running``: start of this worker's own.
+    """Return what to do. ``known``: the rehearsals of the link, while this worker runs none.
     ``waits``: none may begin now.
     """
     ended = {
         each.started_at_ms: interrupted(each, f"{each.by} ended before it was complete", now_ms)
         for each in known
-        if each.state == "running" and each.started_at_ms != running
+        if each.state == "running"
         if each.scheduled or each.is_over(now_ms)
     }
     after = [ended.get(each.started_at_ms, each) for each in known]
     starts = [each.started_at_ms for each in known if each.complete]
     resting = any(each.state == "interrupted" and _ended_at(each) > now_ms - RETRY_MS for each in known)
-    begins = not waits and running is None and not resting and schedule is not None
+    begins = not waits and not resting and schedule is not None
     begin = None
     if begins and schedule is not None and due(schedule, starts, now_ms) is not None:
         begin = begun(link, worker, now_ms, schedule.within, scheduled=True)

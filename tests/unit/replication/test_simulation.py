@@ -29,7 +29,7 @@ from hub.record import NewRecord, Record, TopicPartition
 from hub.replication.clusters.status_records import CarriedTopic
 from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import MirrorsFile
-from hub.replication.config.topology import carried, check
+from hub.replication.config.topology import check, route
 from hub.replication.engine.batch_engine import BatchEngine
 from hub.replication.engine.shard_start import (
     SeedFacts,
@@ -314,7 +314,8 @@ class World:
             return False
         running = control.running(home)
         settling = running is not None and {mirror.source, mirror.target} == {running.old, running.new}
-        return settling or at.topic in carried(self.file, link, [at.topic], control.acting)
+        found = route(self.file, at.topic, control.acting)
+        return settling or (link in found.mirrors and not found.refusals)
 
     # ---- actors
 
