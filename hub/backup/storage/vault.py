@@ -16,6 +16,7 @@ from hub.backup.storage.manifest import Manifest, SavedSegment, UnreadableBackup
 from hub.backup.storage.object_store import ObjectStore
 from hub.backup.storage.sealing import CIPHER, WRONG_KEY, Sealer, digest_of
 from hub.errors import ConfigError, Conflict, HubError, NotFound
+from hub.formats.fields import fields_of
 from hub.formats.table import BACKUP
 
 HEAD, PROGRESS = "hub-backup.json", "progress"
@@ -165,13 +166,7 @@ def remove_orphans(vault: Vault, unfinished: Manifest, gone: Callable[[int], Non
 
 def _shown(head: BackupHead) -> dict[str, Any]:
     encryption = {"cipher": CIPHER, "check": head.check} if head.check else None
-    return {
-        "format": head.format,
-        "id": head.id,
-        "cluster": head.cluster,
-        "created_at_ms": head.created_at_ms,
-        "encryption": encryption,
-    }
+    return {**fields_of(head, but=("check",)), "encryption": encryption}
 
 
 def _head_of(text: bytes) -> BackupHead:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import orjson
 
+from hub.formats.fields import fields_of
 from hub.materializers.progress.records import PROGRESS_TOPIC
 from hub.record import NewRecord, Positions, lag_records
 
@@ -53,15 +54,7 @@ class StoreReport:
             name: {"positions": str(each.positions), "lag": each.lag, "stopped": each.stopped}
             for name, each in self.views.items()
         }
-        body = {
-            "store": self.store,
-            "kind": self.kind,
-            "url": self.url,
-            "state": self.state,
-            "reason": self.reason,
-            "since_ms": self.since_ms,
-            "views": views,
-        }
+        body = {**fields_of(self), "views": views}
         return NewRecord(PROGRESS_TOPIC, f"{PREFIX}{self.store}".encode(), orjson.dumps(body))
 
 

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from hub.formats.fields import fields_of
 from hub.record import TopicPartition
 from hub.replication.maps.checkpoint import Gap
 from hub.replication.maps.offset_map import OffsetMap, Translation
@@ -45,15 +46,7 @@ class TranslatedPosition:
         return self.precision in ("exact", "next")
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "topic": self.place.topic,
-            "partition": self.place.partition,
-            "offset": self.offset,
-            "translated": self.translated,
-            "precision": self.precision,
-            "read_again": self.read_again,
-            "why": self.why,
-        }
+        return {**self.place._asdict(), **fields_of(self, but=("place",))}
 
 
 @dataclass(frozen=True, slots=True)
