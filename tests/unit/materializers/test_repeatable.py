@@ -10,8 +10,7 @@ from sqlglot.dialects.dialect import Dialect
 from hub.errors import ConfigError
 from hub.materializers.definition.compiling.compiler import shape
 from hub.materializers.definition.entity_view import View
-from hub.materializers.definition.sql_checks import query_of
-from hub.materializers.definition.sql_sources import delete_columns
+from hub.materializers.definition.sql_checks import delete_columns, query_of
 from hub.materializers.definition.sql_view import SqlView
 from hub.materializers.planning.delta_plan import Table
 from hub.materializers.planning.delta_planner import plan

@@ -6,6 +6,6 @@ limits are those of ``POST /query``. A reader takes rows at its own pace and not
 reader falls behind the log or skips intermediate rows of a view, as every subscriber does.
 
 statement.py      [core]  EMIT CHANGES and SUBSCRIBE, and what a push query cannot contain
-topic_changes.py  [shell] events of a topic as rows       view_changes.py  [shell] changed rows of a view
+changes.py        [shell] events of a topic, or changed rows of a view, as rows
 service.py        [shell] opens a push query: grants, limits, start
 """

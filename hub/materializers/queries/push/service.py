@@ -16,9 +16,8 @@ from hub.errors import CallerError, PeerError
 from hub.materializers.queries.executor import QueryExecutor
 from hub.materializers.queries.inspection import no_table
 from hub.materializers.queries.parser import without_literals
+from hub.materializers.queries.push.changes import TopicChanges, ViewChanges
 from hub.materializers.queries.push.statement import CODE, PushStatement
-from hub.materializers.queries.push.topic_changes import TopicChanges
-from hub.materializers.queries.push.view_changes import ViewChanges
 from hub.materializers.queries.relations import OutputColumn, Value
 from hub.materializers.queries.running import TakeRows, take_rows
 from hub.materializers.queries.topic_rows import TopicTables
