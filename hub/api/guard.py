@@ -27,14 +27,7 @@ from hub.access.signed_out_sessions import EndedSessions
 from hub.access_log.writer import NotLogged
 from hub.api.auditing.request_log import NOBODY, LoggedRequest, RequestLog, answer, noting
 from hub.api.quotas.requests import admit, counted, paused
-from hub.api.requests.parsing import (
-    Scope,
-    auth_request_of,
-    come_through,
-    host_of,
-    method_of,
-    of_this_site,
-)
+from hub.api.requests.parsing import Scope, auth_request_of, come_through, host_of, method_of, of_this_site
 from hub.api.route_rules import RouteRule, rule_of
 from hub.caller import CALLER, Forbidden, Unauthenticated, require
 from hub.errors import HubError, NotFound

@@ -11,11 +11,7 @@ from typing import Any
 
 import orjson
 
-from hub.client.errors import (
-    Refused,
-    Unreachable,
-    error_of,
-)
+from hub.client.errors import Refused, Unreachable, error_of
 from hub.client.requests import CATCHING_UP, POSITION, Reply, Row, T
 from hub.errors import CallerError, HubError
 from hub.record import Positions

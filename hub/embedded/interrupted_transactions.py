@@ -42,13 +42,7 @@ from hub.kafka.protocol.broker_client import (
     raise_for,
 )
 from hub.kafka.protocol.primitives import FrameReader
-from hub.kafka.protocol.record_batch import (
-    HEADER_BYTES,
-    CorruptBatch,
-    RecordBatch,
-    batches_in,
-    is_intact,
-)
+from hub.kafka.protocol.record_batch import HEADER_BYTES, CorruptBatch, RecordBatch, batches_in, is_intact
 from hub.record import TopicPartition
 from hub.varint import MalformedVarint, take_signed, take_unsigned
 

@@ -16,14 +16,7 @@ from hub.kafka.groups import Groups
 from hub.kafka.offsets import Offsets
 from hub.kafka.reader import FOLLOWING_WAIT_MS, GATHERED_BYTES, QUEUE_KB, WAIT_MS, KafkaReader
 from hub.kafka.writer import KafkaSender, KafkaWriter
-from hub.log import (
-    ConfigValue,
-    NewTopic,
-    PartitionReplicas,
-    Placement,
-    TopicDescription,
-    same_setting,
-)
+from hub.log import ConfigValue, NewTopic, PartitionReplicas, Placement, TopicDescription, same_setting
 from hub.record import Positions, TopicPartition
 
 _SET_ON_THE_TOPIC = 1  # ConfigSource.DYNAMIC_TOPIC_CONFIG

@@ -15,15 +15,7 @@ from hub.access.decide import AccessPolicy, Principal, decide, granted_as
 from hub.access.masking.facts import MaskFacts, Origin, TopicFacts, ViewFacts
 from hub.access.masking.rules import ROLE_ACTIONS, Claims, MaskedPrincipal, MaskRule, names
 from hub.caller import Kind, Resource
-from hub.masking.shape import (
-    KEY,
-    OPEN,
-    FieldPath,
-    MaskedField,
-    RowCondition,
-    Visibility,
-    normal,
-)
+from hub.masking.shape import KEY, OPEN, FieldPath, MaskedField, RowCondition, Visibility, normal
 from hub.masking.values import SHOWN, Treatment, strictest
 
 _ENVELOPE = ("before", "after")

@@ -25,12 +25,7 @@ from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.load import view_of
 from hub.materializers.definition.sql_view import SqlView
 from hub.materializers.progress.latency import Latencies
-from hub.materializers.progress.store_reports import (
-    StorePosition,
-    StoreReport,
-    StoreState,
-    state_of,
-)
+from hub.materializers.progress.store_reports import StorePosition, StoreReport, StoreState, state_of
 from hub.materializers.stores.open_store import kind_of, note_version, open_store, shown
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.stores.store import ViewStore

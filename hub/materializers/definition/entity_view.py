@@ -11,21 +11,10 @@ from __future__ import annotations
 
 from typing import Self
 
-from pydantic import (
-    Field,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from hub.errors import nearest
-from hub.materializers.definition.declared import (
-    EXPIRY,
-    LAST_EVENT_AT,
-    Name,
-    Sql,
-    ViewDeclaration,
-)
+from hub.materializers.definition.declared import EXPIRY, LAST_EVENT_AT, Name, Sql, ViewDeclaration
 from hub.materializers.search.declared_indexes import fields_in
 from hub.materializers.types.event_format import EventFormat
 

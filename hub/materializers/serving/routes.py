@@ -33,12 +33,7 @@ from hub.materializers.serving.pull_query import (
     order_of,
     parse_cursor,
 )
-from hub.materializers.serving.read_your_writes import (
-    CATCHING_UP_HEADER,
-    POSITION_HEADER,
-    CatchingUp,
-    wanted,
-)
+from hub.materializers.serving.read_your_writes import CATCHING_UP_HEADER, POSITION_HEADER, CatchingUp, wanted
 from hub.materializers.serving.row_counts import RowCounts
 from hub.materializers.serving.searching.search import QUERY, Search, is_search, run_search, search_of
 from hub.materializers.serving.subscription_events import (

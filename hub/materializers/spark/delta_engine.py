@@ -43,12 +43,7 @@ from hub.materializers.spark.delta.catalog import SparkCatalog
 from hub.materializers.spark.delta.emitted import Emitted
 from hub.materializers.spark.delta.inputs import ORDER, InputTables, derived_columns
 from hub.materializers.spark.delta.reach import fetch_rows, find_affected
-from hub.materializers.spark.delta.stage_query import (
-    FIXED,
-    RECORD_KEY,
-    VALUE,
-    StageQuery,
-)
+from hub.materializers.spark.delta.stage_query import FIXED, RECORD_KEY, VALUE, StageQuery
 from hub.materializers.spark.delta.state import (
     DeltaState,
     all_equal,

@@ -46,14 +46,7 @@ from hub.materializers.stores.sql.scans import live_rows
 from hub.materializers.stores.sql.tables import ViewTable, reshape, view_table
 from hub.materializers.stores.sql.text_search import TextSearch
 from hub.materializers.stores.sql.text_tables import drop_text_tables
-from hub.materializers.stores.store import (
-    Meanwhile,
-    Rhythm,
-    RowKind,
-    RowVersion,
-    StoreSnapshot,
-    ViewBatch,
-)
+from hub.materializers.stores.store import Meanwhile, Rhythm, RowKind, RowVersion, StoreSnapshot, ViewBatch
 from hub.materializers.stores.stored_row import columns_of, must_refill, newest_by_key
 from hub.materializers.types.avro_types import AvroType
 from hub.record import Positions

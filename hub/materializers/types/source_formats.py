@@ -20,10 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import orjson
-from google.protobuf.descriptor_pb2 import (
-    DescriptorProto,
-    FileDescriptorSet,
-)
+from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorSet
 
 from hub.materializers.types.avro_types import AvroType
 from hub.materializers.types.ddl import of_ddl, optional_field

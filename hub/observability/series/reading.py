@@ -12,13 +12,7 @@ from hub.caller import HUB as HUB_ITSELF
 from hub.caller import Action, Kind, Resource, may, require, sees_topic, sees_view
 from hub.errors import PeerError
 from hub.observability.overview.collector import wall_clock_ms
-from hub.observability.series.catalog import (
-    METRICS,
-    SeriesKind,
-    SeriesMetric,
-    SeriesObject,
-    checked_metrics,
-)
+from hub.observability.series.catalog import METRICS, SeriesKind, SeriesMetric, SeriesObject, checked_metrics
 from hub.observability.series.database import SeriesName, StoredSeries
 from hub.observability.series.marks import Mark, concerns
 from hub.observability.series.prometheus import Points, PrometheusSeries

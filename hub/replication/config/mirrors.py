@@ -25,13 +25,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal, Self
 from zoneinfo import ZoneInfo
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    Field,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, Field, field_validator, model_validator
 
 from hub.replication.config.amounts import DurationMs, SizeBytes
 from hub.replication.config.rehearsal_schedule import Rehearse

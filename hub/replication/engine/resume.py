@@ -25,13 +25,7 @@ from hub.record import Record, TopicPartition
 from hub.replication.engine.connection.port import EngineClock, EngineConnection, FetchLimits
 from hub.replication.engine.cursor import KEEP_COPY, named
 from hub.replication.engine.shard_state import PartitionState, ShardState
-from hub.replication.maps.checkpoint import (
-    CHECKPOINTS_TOPIC,
-    MAP_TOPIC,
-    Checkpoint,
-    checkpoint_of,
-    newest,
-)
+from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, MAP_TOPIC, Checkpoint, checkpoint_of, newest
 from hub.replication.rewriting.filter_history import (
     AS_THEY_ARE,
     FilterPeriod,

@@ -6,16 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sqlalchemy import (
-    Column,
-    Connection,
-    MetaData,
-    Table,
-    bindparam,
-    create_engine,
-    select,
-    update,
-)
+from sqlalchemy import Column, Connection, MetaData, Table, bindparam, create_engine, select, update
 from sqlalchemy.exc import ArgumentError, NoSuchTableError, SQLAlchemyError
 
 from hub.config.urls import without_credentials

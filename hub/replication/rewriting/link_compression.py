@@ -12,14 +12,7 @@ from typing import Final
 from awscrt.checksums import crc32c
 
 from hub.kafka.protocol.compression import LZ4, NONE, ZSTD, compress
-from hub.kafka.protocol.record_batch import (
-    CODEC,
-    HEADER,
-    HEADER_BYTES,
-    CorruptBatch,
-    RecordBatch,
-    is_intact,
-)
+from hub.kafka.protocol.record_batch import CODEC, HEADER, HEADER_BYTES, CorruptBatch, RecordBatch, is_intact
 
 CODECS: Final = {"none": NONE, "lz4": LZ4, "zstd": ZSTD}
 _CRC_FROM: Final = 21

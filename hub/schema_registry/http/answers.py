@@ -6,22 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from hub.caller import CALLER, sees_subject
-from hub.schema_registry.http.asgi import (
-    HttpAnswer,
-    HttpCall,
-    Ready,
-)
-from hub.schema_registry.http.bodies import (
-    schema,
-)
+from hub.schema_registry.http.asgi import HttpAnswer, HttpCall, Ready
+from hub.schema_registry.http.bodies import schema
 from hub.schema_registry.http.calls import is_named
 from hub.schema_registry.model import subject_names as names
 from hub.schema_registry.model.facts import SchemaStored
 from hub.schema_registry.model.lru_cache import LruCache
-from hub.schema_registry.registry.state_machine import (
-    Command,
-    schema_not_found,
-)
+from hub.schema_registry.registry.state_machine import Command, schema_not_found
 from hub.schema_registry.server.node import RegistryNode
 
 _MOST_READY_BYTES = 64 * 1_048_576

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hub.caller import CALLER
-from hub.schema_registry.http.asgi import (
-    HttpCall,
-)
+from hub.schema_registry.http.asgi import HttpCall
 from hub.schema_registry.model import subject_names as names
 from hub.schema_registry.model.facts import HIGHEST_ID
 from hub.schema_registry.registry.rulebook import PolicyCaller
-from hub.schema_registry.registry.state_machine import (
-    RequestRefused,
-)
+from hub.schema_registry.registry.state_machine import RequestRefused
 
 
 def caller_of(call: HttpCall) -> PolicyCaller:

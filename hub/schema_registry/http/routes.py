@@ -41,9 +41,7 @@ from hub.schema_registry.http.path_table import Methods, PathTable, denied, not_
 from hub.schema_registry.http.schema_routes import SchemaRoutes
 from hub.schema_registry.http.settings_routes import SettingsRoutes
 from hub.schema_registry.http.subject_routes import SubjectRoutes
-from hub.schema_registry.registry.state_machine import (
-    RequestRefused,
-)
+from hub.schema_registry.registry.state_machine import RequestRefused
 from hub.schema_registry.server.node import RegistryNode
 
 log = logging.getLogger(__name__)

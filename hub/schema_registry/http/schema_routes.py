@@ -6,23 +6,13 @@ from contextlib import suppress
 
 from hub.caller import sees_subject
 from hub.schema_registry.http.answers import FOR_EVER, Answers
-from hub.schema_registry.http.asgi import (
-    HttpAnswer,
-    HttpCall,
-)
-from hub.schema_registry.http.bodies import (
-    described,
-    schema,
-)
+from hub.schema_registry.http.asgi import HttpAnswer, HttpCall
+from hub.schema_registry.http.bodies import described, schema
 from hub.schema_registry.http.calls import is_named, schema_id_of, wanted
 from hub.schema_registry.model import subject_names as names
 from hub.schema_registry.model.facts import SchemaStored
 from hub.schema_registry.registry.across_contexts import ids_of_guid, listed_versions
-from hub.schema_registry.registry.state_machine import (
-    Registry,
-    RequestRefused,
-    schema_not_found,
-)
+from hub.schema_registry.registry.state_machine import Registry, RequestRefused, schema_not_found
 
 
 class SchemaRoutes:

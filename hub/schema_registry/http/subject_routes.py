@@ -9,10 +9,7 @@ from typing import Any
 from hub.caller import Action, require, sees_schema, sees_subject
 from hub.schema_registry.http.access_rules import place_of
 from hub.schema_registry.http.answers import ASK_AGAIN, Answers
-from hub.schema_registry.http.asgi import (
-    HttpAnswer,
-    HttpCall,
-)
+from hub.schema_registry.http.asgi import HttpAnswer, HttpCall
 from hub.schema_registry.http.bodies import (
     command_of,
     command_of_tags,

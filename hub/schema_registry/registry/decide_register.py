@@ -16,12 +16,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from hub.schema_registry.model import subject_names as names
-from hub.schema_registry.model.data_contract import (
-    check_rule_set,
-    has_version,
-    with_version,
-    without_version,
-)
+from hub.schema_registry.model.data_contract import check_rule_set, has_version, with_version, without_version
 from hub.schema_registry.model.facts import HIGHEST_ID, ContextStored, Fact, IdsSpent, SchemaStored
 from hub.schema_registry.registry.commands import CommandDecision, RegisterSchema
 from hub.schema_registry.registry.decide_delete import erasure

@@ -15,11 +15,7 @@ from typing import Any
 from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.formats import InvalidSchema
 from hub.schema_registry.model import subject_names as names
-from hub.schema_registry.model.data_contract import (
-    merged_metadata,
-    merged_rules,
-    same_metadata,
-)
+from hub.schema_registry.model.data_contract import merged_metadata, merged_rules, same_metadata
 from hub.schema_registry.model.facts import Reference, SchemaStored
 from hub.schema_registry.registry.commands import RegisterSchema
 from hub.schema_registry.registry.errors import (

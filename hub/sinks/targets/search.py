@@ -19,14 +19,7 @@ from hub.record import Positions
 from hub.sinks.events import Delivered, Refused, SinkBatch, positions_before
 from hub.sinks.sinks_file import SearchTarget, filled
 from hub.sinks.targets.addresses import CheckedAddress
-from hub.sinks.targets.bulk import (
-    BulkAction,
-    actions_of,
-    chunks_of,
-    is_about_request,
-    judge_items,
-    pause_s,
-)
+from hub.sinks.targets.bulk import BulkAction, actions_of, chunks_of, is_about_request, judge_items, pause_s
 from hub.sinks.targets.target import Bury, ReportRetry
 from hub.sinks.targets.webhook_answers import Answer, retry_after_s
 from hub.topics.tree.tree_file import duration_ms

@@ -15,15 +15,7 @@ import httpx2
 
 from hub.errors import ConfigError, PeerError
 from hub.record import Positions
-from hub.sinks.events import (
-    Delivered,
-    Refused,
-    SinkBatch,
-    SinkEvent,
-    event_text,
-    lanes_of,
-    positions_before,
-)
+from hub.sinks.events import Delivered, Refused, SinkBatch, SinkEvent, event_text, lanes_of, positions_before
 from hub.sinks.sinks_file import WebhookTarget, filled
 from hub.sinks.targets.addresses import CheckedAddress
 from hub.sinks.targets.target import Bury, ReportRetry

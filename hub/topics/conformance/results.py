@@ -8,13 +8,7 @@ from typing import Any
 
 from hub.log import Cluster, Log, Reader, TopicFollower, up_to
 from hub.record import Positions, Record, TopicPartition
-from hub.topics.conformance.rules import (
-    AUDIT_TOPIC,
-    Tally,
-    counters,
-    summary,
-    tally_of,
-)
+from hub.topics.conformance.rules import AUDIT_TOPIC, Tally, counters, summary, tally_of
 
 RESCAN_S = 2.0
 _SILENT_S = 60.0

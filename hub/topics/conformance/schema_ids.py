@@ -9,9 +9,7 @@ from hub.errors import CallerError, NotFound
 from hub.schema_registry.client.port import SchemaRegistry
 from hub.schema_registry.codecs.values import check_of
 from hub.schema_registry.contracts.runner import RUNNER, has_encoding_rules
-from hub.topics.conformance.rules import (
-    KnownSchema,
-)
+from hub.topics.conformance.rules import KnownSchema
 
 log = logging.getLogger(__name__)
 

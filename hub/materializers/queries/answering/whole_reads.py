@@ -11,13 +11,7 @@ from hub.materializers.queries.databases import EventTable
 from hub.materializers.queries.parser import SqlError
 from hub.materializers.queries.running import RunningQuery
 from hub.materializers.queries.topic_columns import VALUE
-from hub.materializers.queries.topic_rows import (
-    UNREADABLE,
-    ScannedRange,
-    TopicTables,
-    cells_of,
-    wanted_kinds,
-)
+from hub.materializers.queries.topic_rows import UNREADABLE, ScannedRange, TopicTables, cells_of, wanted_kinds
 from hub.materializers.queries.whole_topic import (
     ArchivedRecord,
     ArchivedTopic,

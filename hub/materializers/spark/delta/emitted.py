@@ -9,14 +9,8 @@ import pyarrow as pa
 
 from hub.log import Writer
 from hub.materializers.spark.dataframes import VERSION_HEADER
-from hub.materializers.spark.delta.stage_query import (
-    RECORD_KEY,
-    VALUE,
-)
-from hub.materializers.spark.delta.state import (
-    EMIT_ROWS,
-    DeltaState,
-)
+from hub.materializers.spark.delta.stage_query import RECORD_KEY, VALUE
+from hub.materializers.spark.delta.state import EMIT_ROWS, DeltaState
 from hub.record import NewRecord
 
 

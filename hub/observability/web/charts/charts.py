@@ -9,14 +9,7 @@ from typing import Any
 import orjson
 
 from hub.observability.format import moment
-from hub.observability.series.catalog import (
-    METRICS,
-    PANELS,
-    Panel,
-    SeriesMetric,
-    SeriesObject,
-    Unit,
-)
+from hub.observability.series.catalog import METRICS, PANELS, Panel, SeriesMetric, SeriesObject, Unit
 from hub.observability.series.marks import Mark
 from hub.observability.series.reading import SeriesAnswer, SeriesLine
 from hub.observability.series.rollup import Window

@@ -14,12 +14,7 @@ from hub.observability.web.routes.actions.produce import produce_routes
 from hub.observability.web.routes.actions.schema_editor import schema_editor_routes
 from hub.observability.web.routes.actions.topic_editor import topic_editor_routes
 from hub.observability.web.routes.alerts import alert_routes
-from hub.observability.web.routes.cluster import (
-    cluster_routes,
-    connect_routes,
-    sink_routes,
-    usage_routes,
-)
+from hub.observability.web.routes.cluster import cluster_routes, connect_routes, sink_routes, usage_routes
 from hub.observability.web.routes.completeness import completeness_routes
 from hub.observability.web.routes.lineage import lineage_routes
 from hub.observability.web.routes.measurements import chart_routes, lag_routes, latency_routes

@@ -25,12 +25,7 @@ from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, Gap, 
 from hub.replication.operations.divergence.diverged import DivergedTopic, diverged_topics
 from hub.replication.operations.forget import forget
 from hub.replication.operations.mirrored_clusters import MirroredClusters
-from hub.replication.ownership.divergence import (
-    RestoredPartition,
-    RestoredTopic,
-    fresh_checkpoint,
-    tail_gaps,
-)
+from hub.replication.ownership.divergence import RestoredPartition, RestoredTopic, fresh_checkpoint, tail_gaps
 from hub.replication.ownership.links import Link, links, opposite
 from hub.replication.ownership.operation_steps import OwnershipChange
 from hub.replication.ownership.shards import Shard, shard_of
