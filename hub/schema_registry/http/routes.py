@@ -53,13 +53,7 @@ def create_router(node: RegistryNode) -> APIRouter:
     """Return the routes of one node, at the root of the app, where Confluent's clients expect them."""
     api = Api(node)
     router = APIRouter()
-    for path in (
-        "/subjects",
-        "/schemas",
-        "/config",
-        "/mode",
-        "/contexts",
-    ):
+    for path in ("/subjects", "/schemas", "/config", "/mode", "/contexts"):
         router.routes.append(Route(path, api, include_in_schema=False))
     for path in ("/subjects", "/schemas", "/config", "/mode", "/contexts", "/compatibility", "/v1/metadata"):
         router.routes.append(Route(f"{path}/{{rest:anything}}", api, include_in_schema=False))

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
 from hub.schema_registry.describe import TYPES
@@ -212,7 +212,6 @@ def _path(name: str) -> str:
     return name
 
 
-_Strict = ConfigDict(extra="forbid", frozen=True)
 _Regexes = Annotated[list[Annotated[str, AfterValidator(regex)]] | None, BeforeValidator(_nothing("any"))]
 FieldWord = Literal[
     "optional", "any", "string", "int", "long", "float", "double", "boolean", "bytes", "timestamp", "date",
@@ -221,10 +220,8 @@ FieldWord = Literal[
 ]  # fmt: skip
 
 
-class Naming(BaseModel):
+class Naming(BaseModel, extra="forbid", frozen=True):
     """A preset or a regex, or a list of which each must match. ``records`` include Protobuf's messages."""
-
-    model_config = _Strict
 
     records: _Regexes = None
     fields: _Regexes = None
@@ -232,10 +229,8 @@ class Naming(BaseModel):
     symbols: _Regexes = None
 
 
-class Severities(BaseModel):
+class Severities(BaseModel, extra="forbid", frozen=True):
     """Severities by rule: a violation blocks the schema, or only warns."""
-
-    model_config = _Strict
 
     formats: Weight | None = None
     fields: Weight | None = None
@@ -248,10 +243,8 @@ class Severities(BaseModel):
     max_fields: Weight | None = None
 
 
-class Overrides(BaseModel):
+class Overrides(BaseModel, extra="forbid", frozen=True):
     """Overrides by rule: how nodes below may change this node's value."""
-
-    model_config = _Strict
 
     compatibility: Override | None = None
     formats: Override | None = None
@@ -269,10 +262,8 @@ class OverrideAll(Overrides):
     """One override for every rule, including those that the node does not set."""
 
 
-class NodeModel(BaseModel):
+class NodeModel(BaseModel, extra="forbid", frozen=True):
     """One node of the file. Rules that it does not set are inherited."""
-
-    model_config = _Strict
 
     compatibility: Level | None = None
     formats: Annotated[Annotated[list[SchemaKind], Field(min_length=1)] | None, BeforeValidator(_as_list)] = (
@@ -317,10 +308,8 @@ class NodeModel(BaseModel):
         return values
 
 
-class PolicyFile(BaseModel):
+class PolicyFile(BaseModel, extra="forbid", frozen=True):
     """Content of policies.yaml."""
-
-    model_config = _Strict
 
     policies: Annotated[
         dict[Annotated[str, AfterValidator(checked)], NodeModel], Field(max_length=_MOST_NODES)
