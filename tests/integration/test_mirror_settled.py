@@ -175,7 +175,7 @@ def test_a_restored_topic_is_the_other_sides_log_through_crashes(
     assert contents(world, chat, "nyc").keys() == {0, 1}  # exported, and still there
     kill_at(monkeypatch, KafkaCluster, "create_topic", lambda: world.hub("resume", world.name, ok=killed))
     assert chat not in world.clusters["nyc"].topics()
-    kill_at(monkeypatch, restoring, "_begin_anew", lambda: world.hub("resume", world.name, ok=killed))
+    kill_at(monkeypatch, restoring, "begin_anew", lambda: world.hub("resume", world.name, ok=killed))
     command = Running(
         world.told, "mirror", "resume", world.name, "-f", str(world.path), log=tmp_path / "resume.log"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,13 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hub.errors import CallerError
 from hub.kafka.protocol.record_batch import answer_of, overlaps
-from hub.record import NewRecord, Record, TopicPartition
+from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.replication.config.mirrors import Mirror, MirrorsFile
 from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, Gap, checkpoint_of
 from hub.replication.operations.divergence import restoring
 from hub.replication.operations.divergence.diverged import DivergedTopic
-from hub.replication.operations.divergence.settling import removed_ranges
+from hub.replication.operations.divergence.settling import Settling, removed_ranges
 from hub.replication.operations.divergence.tail_export import with_states
 from hub.replication.operations.divergence.tail_plan import TailPlan
 from hub.replication.ownership.divergence import (
@@ -215,3 +217,54 @@ def test_a_topic_is_restored_only_if_the_other_side_has_all_of_it(
     world = cast(Any, SimpleNamespace(file=file, clusters={"nyc": None}))
     found = restoring.restore_refusals(world, "nyc", "lon")
     assert (why in found["nyc.chat"]) if why else found == {}
+
+
+@pytest.mark.parametrize(
+    ("ids", "forgets"), [(None, False), (("away", "former"), True), (("away", "new"), False)]
+)
+def test_the_map_back_of_a_former_topic_is_forgotten_before_the_topic_is_filled(
+    ids: tuple[str, str] | None, forgets: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the id of the other side's topic, which stays: its runs would be taken for new ones."""
+    file = _pair()
+    known = {} if ids is None else {CHAT: Checkpoint("m", 0, *CHAT, ids[0], 9, -1, 9, ids[1])}
+    done_: list[str] = []
+    kafka = SimpleNamespace(beginning_offsets=lambda _: Positions({CHAT: 2}))
+    sides = {name: SimpleNamespace(name=name, kafka=kafka) for name in ("nyc", "lon")}
+    link = Link("nyc-lon", file.mirrors["nyc-lon"], "nyc-lon")
+    world = SimpleNamespace(
+        file=file, clusters=sides, ways=lambda *_: [link], topics_of_link=lambda *_: {"nyc.chat"}
+    )
+    monkeypatch.setattr(restoring, "topics_of", lambda _: {"nyc.chat": SimpleNamespace(topic_id="away")})
+    monkeypatch.setattr(restoring, "read_progress", lambda *_, **__: SimpleNamespace(of=lambda _: known))
+    monkeypatch.setattr(restoring, "forget", lambda back, *_: done_.append(f"forget {back.name}"))
+
+    def written(of: Link, _: object, marks: list[Checkpoint], gaps: tuple[Gap, ...] = ()) -> None:
+        begins = ", ".join(f"{mark.source_start}" for mark in marks)
+        done_.append(f"{of.name} begins at {begins}, {len(gaps)} gaps")
+
+    monkeypatch.setattr(restoring, "_write", written)
+    operation = SimpleNamespace(home="nyc", old="lon", new="nyc")
+    restoring.begin_anew(cast(Any, world), cast(Any, operation), TOPIC, "new")
+    expected = ["nyc-lon begins at 0, 1 gaps", "nyc-lon~back begins at 2, 0 gaps"]
+    assert done_ == ([expected[0], "forget nyc-lon~back", expected[1]] if forgets else expected)
+
+
+def _pair() -> MirrorsFile:
+    clusters = {name: {"bootstrap": f"{name}:9092", "owns": [f"{name}.**"]} for name in ("nyc", "lon")}
+    mirrors = {"nyc-lon": {"source": "nyc", "target": "lon", "topics": ["nyc.**"]}}
+    return MirrorsFile.model_validate({"clusters": clusters, "mirrors": mirrors})
+
+
+def test_a_deleted_topic_is_not_filled_without_its_files(tmp_path: Path) -> None:
+    """The command continues on another machine, which does not have them."""
+    operation = SimpleNamespace(export=str(tmp_path), mirror="m")
+    settling = Settling(cast(Any, None), cast(Any, operation), 1.0, print, print)
+    wanted = removed_ranges(TOPIC, "lon")
+    with pytest.raises(CallerError, match="not in .* on this machine") as refused:
+        settling.check_exported({"nyc.chat": TOPIC}, wanted)
+    assert "ana@one" in (refused.value.hint or "")
+    for first, end in ((3, 5), (10, 15)):
+        head = orjson.dumps({"topic": "nyc.chat", "partition": 0, "first": first, "end": end})
+        (tmp_path / f"nyc.chat-0-{first}-{end}.jsonl").write_bytes(head + b"\n")
+    settling.check_exported({"nyc.chat": TOPIC}, wanted)

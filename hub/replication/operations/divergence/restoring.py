@@ -131,7 +131,7 @@ def restore(
     for name, each in sorted(topics.items()):
         new_id = _made_again(home, each)
         _forget_positions(home, name, wait_s)
-        _begin_anew(world, operation, each, new_id)
+        begin_anew(world, operation, each, new_id)
         if each.topic_id != new_id:
             publish(replace(each, topic_id=new_id).record())
         say(f"  {name}: made again at {operation.home}; it is filled from {operation.old} next")
@@ -182,9 +182,7 @@ def _forget_positions(home: ClusterHandle, topic: str, wait_s: float) -> None:
         time.sleep(_LOOK_EVERY_S)
 
 
-def _begin_anew(
-    world: MirroredClusters, operation: OwnershipChange, each: RestoredTopic, new_id: str
-) -> None:
+def begin_anew(world: MirroredClusters, operation: OwnershipChange, each: RestoredTopic, new_id: str) -> None:
     """Write checkpoints of both directions that begin at the first offsets: the link back fills the new
     topic, and the link from home knows that nothing in it has to go away again.
     """

@@ -108,11 +108,11 @@ class Settling:
             name for name, each in topics.items() if name in there and there[name].topic_id == each.former_id
         }
         self._export([each for each in wanted if each.place.topic in stand])
-        self._check_exported(topics, [each for each in wanted if each.place.topic not in stand])
+        self.check_exported(topics, [each for each in wanted if each.place.topic not in stand])
         restore(self.world, self.operation, topics, self.wait_s, self.publish, self.say)
         return topics.values()
 
-    def _check_exported(self, topics: dict[str, RestoredTopic], wanted: Iterable[ExportedRange]) -> None:
+    def check_exported(self, topics: dict[str, RestoredTopic], wanted: Iterable[ExportedRange]) -> None:
         """Raise CallerError if records of a topic that is deleted already are not in files here."""
         folder = Path(self.operation.export)
         known = files_of(folder) if folder.is_dir() else []
