@@ -66,6 +66,32 @@ def test_what_cannot_be_undone_needs_the_name() -> None:
                 check_confirmed(request, typed)
 
 
+def test_a_failback_that_restores_needs_the_name_and_always_exports() -> None:
+    for tail in ("replay", "discard", "merge"):
+        request = checked_request("m", "failback", (), tail)
+        check_confirmed(request, "")
+        assert not request.exports and checked_request("m", "failback", (), tail, export=True).exports
+    restore = checked_request("m", "failback", (), "restore", confirmed="abc")
+    assert restore.exports and restore.confirmed == "abc"
+    with pytest.raises(CallerError) as refused:
+        check_confirmed(restore, "")
+    assert refused.value.code == "HUB-1606"
+    check_confirmed(restore, "m")
+    assert not checked_request("m", "switchover", (), "restore", export=True).exports
+
+
+def test_the_page_of_a_failback_offers_each_decision(hub: StagedEstate, client: TestClient) -> None:
+    page = client.get("/mirrors/nyc-lon/failback?tail=restore", headers=HTML).text
+    assert 'name="name"' in page and '<option value="restore" selected>' in page
+    assert "hub mirror failback nyc-lon --restore --export nyc-lon-failback" in page
+    merge = client.get("/mirrors/nyc-lon/failback?tail=merge&export=true", headers=HTML).text
+    assert 'name="name"' not in merge and '<option value="merge" selected>' in merge
+    form = {"topic": "", "tail": "merge", "export": "true", "plan": "abc", "by": "ana"}
+    assert client.post("/mirrors/nyc-lon/failback", data=form, headers=OWN).status_code == 303
+    ((request, _, _),) = hub.mirror_operations.done
+    assert (request.tail, request.export, request.confirmed) == ("merge", True, "abc")
+
+
 def test_only_operations_that_fit_the_state_are_offered() -> None:
     def names(*, handed_over: bool = False, **more: object) -> tuple[str, ...]:
         return offered({**WELL, **more}, handed_over=handed_over)

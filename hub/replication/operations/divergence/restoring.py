@@ -265,5 +265,5 @@ def conclude(
         found[name] = replace(each, after=after)
         publish(found[name].record())
         count = sum(row.records for row in after)
-        say(f"  {name}: {count:,} records at {operation.home}, the same as at {operation.old}")
+        say(f"  {name}: {count:,} records at {operation.home}, all from {operation.old}")
     return found
