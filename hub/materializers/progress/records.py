@@ -17,7 +17,7 @@ from typing import Any, Literal
 import orjson
 
 from hub.errors import HubFault
-from hub.formats.fields import fields_of
+from hub.formats.fields import fields_of, known_fields
 from hub.record import NewRecord, Positions, Record
 
 PROGRESS_TOPIC = "_hub.progress"
@@ -111,27 +111,15 @@ def progress_of(record: Record, changelog: str) -> Progress | None:
         return None
     try:
         body: dict[str, Any] = orjson.loads(record.value)
-        return Progress(
-            body["view"],
-            body["generation"],
-            body["batch_id"],
-            body["mode"],
-            Positions.of(
-                (topic, int(partition), offset)
-                for topic, offsets in body["sources"].items()
-                for partition, offset in offsets.items()
-            ),
-            Positions.of(
-                (changelog, int(partition), offset) for partition, offset in body["changelog"].items()
-            ),
-            body["input_rows"],
-            body["batch_ms"],
-            body["committed_at_ms"],
-            body.get("dead_records", 0),
-            body.get("late_records", 0),
-            str(body.get("trace", "")),
-            None if body.get("read_at_ms") is None else int(body["read_at_ms"]),
+        sources = Positions.of(
+            (topic, int(partition), offset)
+            for topic, offsets in body["sources"].items()
+            for partition, offset in offsets.items()
         )
+        at = Positions.of(
+            (changelog, int(partition), offset) for partition, offset in body["changelog"].items()
+        )
+        return known_fields(Progress, {**body, "sources": sources, "changelog": at})
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise HubFault(
             f'topic "{record.topic}" partition {record.partition} offset {record.offset}: '

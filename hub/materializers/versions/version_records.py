@@ -41,17 +41,9 @@ def body_of(state: Versions) -> dict[str, Any]:
 def versions_of(body: Mapping[str, Any]) -> Versions:
     """Read a state. Raises HubFault for a format of another version of the hub."""
     try:
-        state = Versions(
-            body["view"],
-            tuple(_version(each) for each in body["versions"]),
-            body["judged"],
-            body["last"],
-            tuple(body["dropping"]),
-            tuple(body["refused"]),
-            body["answered"],
-            body["refusal"],
-            body.get("recomputed"),
-        )
+        listed = {name: tuple(body[name]) for name in ("dropping", "refused")}
+        versions = tuple(_version(each) for each in body["versions"])
+        state: Versions = known_fields(Versions, {**body, **listed, "versions": versions})
         served = [each.number for each in state.versions if each.state == "served"]
         if served != [body["served"]]:
             raise ValueError(f"{len(served)} versions are served")
@@ -62,19 +54,8 @@ def versions_of(body: Mapping[str, Any]) -> Versions:
 
 def _version(body: Mapping[str, Any]) -> Version:
     policy = {**body["policy"], "same": tuple(body["policy"]["same"])}
-    return Version(
-        body["number"],
-        body["plain"],
-        body["state"],
-        VersionDefinition(body["text"], body["body"], body["fingerprint"], known_fields(SwapPolicy, policy)),
-        body["why"],
-        body["since_ms"],
-        body["at"],
-        body["comparison"],
-        body["held"],
-        body["lost"],
-        body["until_ms"],
-    )
+    definition = known_fields(VersionDefinition, {**body, "policy": known_fields(SwapPolicy, policy)})
+    return known_fields(Version, {**body, "definition": definition})
 
 
 def command_of(body: Mapping[str, Any]) -> CommandReceived | None:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import orjson
 
 from hub.errors import HubFault
+from hub.formats.fields import fields_of, known_fields
 from hub.record import NewRecord, Record, TopicPartition
 from hub.schema_registry.codecs.avro_validator import BrokenValue, TooDeep
 from hub.schema_registry.contracts.rules import RuleRefused
@@ -222,21 +223,11 @@ class Tally:
 
     def record(self) -> NewRecord:
         """Serialize the tally as a record of the audit topic."""
-        body = {
-            "topic_id": self.topic_id,
-            "position": self.position,
-            "mode": self.mode,
-            "checked": self.checked,
-            "missed": self.missed,
-            "quarantined": self.quarantined,
-            "uncopied": self.uncopied,
-            "violations": [
-                {"reason": reason, "producer": producer, "count": count}
-                for (reason, producer), count in sorted(self.violations.items())
-            ],
-            "last": self.last,
-            "unread": self.unread,
-        }
+        violations = [
+            {"reason": reason, "producer": producer, "count": count}
+            for (reason, producer), count in sorted(self.violations.items())
+        ]
+        body = {**fields_of(self, but=("topic", "partition")), "violations": violations}
         key = orjson.dumps({"topic": self.topic, "partition": self.partition})
         return NewRecord(AUDIT_TOPIC, key, orjson.dumps(body))
 
@@ -245,20 +236,8 @@ def tally_of(record: Record) -> Tally:
     """Parse a record of the audit topic. Raises HubFault naming the record."""
     try:
         key, body = orjson.loads(record.key or b""), orjson.loads(record.value or b"")
-        return Tally(
-            key["topic"],
-            key["partition"],
-            body["topic_id"],
-            body["position"],
-            body["mode"],
-            body["checked"],
-            body["missed"],
-            body["quarantined"],
-            body["uncopied"],
-            {(each["reason"], each["producer"]): each["count"] for each in body["violations"]},
-            body["last"],
-            body.get("unread", ""),
-        )
+        violations = {(each["reason"], each["producer"]): each["count"] for each in body["violations"]}
+        return known_fields(Tally, {**body, **key, "violations": violations})
     except (ValueError, KeyError, TypeError) as error:
         raise HubFault(
             f'topic "{AUDIT_TOPIC}" partition {record.partition} offset {record.offset}: no tally ({error})',
