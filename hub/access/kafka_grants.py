@@ -64,13 +64,15 @@ def desired_rules(
 ) -> frozenset[AccessRule]:
     """Return the rules of everybody, and of each principal, on a cluster with these topics."""
     everybody = [*principals]
-    found = set(
+    access_rules = set(
         _rules(EVERYBODY, policy.anonymous, topics, _masked(masks, policy, [ANONYMOUS, *everybody], topics))
     )
     for who in everybody:
         grants = [grant for source, grant in policy.grants(who) if source != "anonymous"]
-        found.update(_rules(principal_of(who.name), grants, topics, _masked(masks, policy, [who], topics)))
-    return frozenset(found)
+        access_rules.update(
+            _rules(principal_of(who.name), grants, topics, _masked(masks, policy, [who], topics))
+        )
+    return frozenset(access_rules)
 
 
 def _masked(

@@ -69,14 +69,14 @@ class AccessRules:
 
     def decide(self, who: Principal, action: Action, what: Resource) -> Decision:
         key = (who, action, what)
-        found = self._known.get(key)
-        if found is None:
-            found = decide(self.policy, who, action, what)
+        decision = self._known.get(key)
+        if decision is None:
+            decision = decide(self.policy, who, action, what)
             if len(self._known) >= _MOST_REMEMBERED:
                 self._known.clear()
             if len(what.name) <= _LONGEST_REMEMBERED:
-                self._known[key] = found
-        return found
+                self._known[key] = decision
+        return decision
 
     def caller(self, who: Principal, *, way: str = "") -> Caller:
         """Return the caller as the rest of the hub sees it."""
@@ -127,8 +127,8 @@ class AccessRules:
         """Return the principal of this name with its groups from the file; anonymous for the empty name."""
         if not name:
             return ANONYMOUS
-        known = self.file.users.get(name)
-        return Principal(name, kind, frozenset(known.groups if known else ()))
+        user_node = self.file.users.get(name)
+        return Principal(name, kind, frozenset(user_node.groups if user_node else ()))
 
     def oidc_user(self, name: str, groups: frozenset[str]) -> Principal:
         """Return the principal of a provider's token: its groups, and those of the user of its name."""

@@ -60,18 +60,18 @@ class PersonalToken:
 def checked_grants(grants: object) -> Grants:
     """Return the grants of a new token. Raises CallerError."""
     try:
-        found = _GRANTS.validate_python(grants)
+        grant_nodes = _GRANTS.validate_python(grants)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(step) for step in first["loc"])
         raise CallerError(f"grants: {place}: {first['msg']}", code="HUB-1707") from None
-    if any(each.until is not None for each in found):
+    if any(each.until is not None for each in grant_nodes):
         raise CallerError(
             "grants: the grants of a token have no `until`",
             hint="the token itself ends: expires_days",
             code="HUB-1707",
         )
-    return found
+    return grant_nodes
 
 
 def grant_of(text: str) -> dict[str, object]:
@@ -82,14 +82,14 @@ def grant_of(text: str) -> dict[str, object]:
     >>> grant_of("read:hub")
     {'role': 'read', 'hub': True}
     """
-    found = _GRANT.fullmatch(text)
-    if found is None:
+    match = _GRANT.fullmatch(text)
+    if match is None:
         raise CallerError(
             f'"{text[:100]}" is not a grant',
             hint="write ROLE:TOPICS, ROLE:view:NAME or ROLE:hub, such as read:shop.**",
             code="HUB-1718",
         )
-    role, hub, view, name = found.groups()
+    role, hub, view, name = match.groups()
     if hub:
         return {"role": role, "hub": True}
     return {"role": role, "views" if view else "topics": [name]}
@@ -121,11 +121,11 @@ class PersonalTokens:
         """Return the token with this hash if it has not expired, and note its use."""
         with self._lock:
             self._refresh()
-            found = self._by_hash.get(hash)
-            if found is None or now_s >= found.expires_at_s:
+            personal_token = self._by_hash.get(hash)
+            if personal_token is None or now_s >= personal_token.expires_at_s:
                 return None
-            self._note_use(found, int(now_s))
-            return found
+            self._note_use(personal_token, int(now_s))
+            return personal_token
 
     def holds(self, id: str) -> bool:
         """Return False if the token was revoked since."""
@@ -137,9 +137,10 @@ class PersonalTokens:
         """Return all tokens, expired ones too, by owner and name."""
         with self._lock:
             self._refresh()
-            found = sorted(self._by_hash.values(), key=lambda each: (each.owner, each.name))
+            personal_tokens = sorted(self._by_hash.values(), key=lambda each: (each.owner, each.name))
             return [
-                replace(each, last_used_at_s=self._used.get(each.id, each.last_used_at_s)) for each in found
+                replace(each, last_used_at_s=self._used.get(each.id, each.last_used_at_s))
+                for each in personal_tokens
             ]
 
     def add(self, token: PersonalToken) -> None:

@@ -44,10 +44,10 @@ def token_of(random: bytes) -> str:
 
 def checked_password_hash(line: str) -> str:
     """Return the line unchanged if it is valid. Raises ValueError."""
-    found = _SCRYPT.fullmatch(line)
-    if found is None:
+    match = _SCRYPT.fullmatch(line)
+    if match is None:
         raise ValueError("no hash of a password; make one: hub access hash")
-    log2_n, r, p = (int(each) for each in found.groups()[:3])
+    log2_n, r, p = (int(each) for each in match.groups()[:3])
     if not 14 <= log2_n <= _MOST_LOG2_N or not 1 <= r * p <= _MOST_RP * 8 or r == 0:
         raise ValueError("scrypt with these costs is too weak or too dear; make one: hub access hash")
     return line
@@ -62,11 +62,11 @@ def checked_token_hash(line: str) -> str:
 
 def fits_password(password: str, line: str) -> bool:
     """Return True if the password matches the line. Takes about 100 ms either way."""
-    found = _SCRYPT.fullmatch(line)
-    if found is None or len(password) > _MOST_PASSWORD:
+    match = _SCRYPT.fullmatch(line)
+    if match is None or len(password) > _MOST_PASSWORD:
         return False
-    log2_n, r, p = (int(each) for each in found.groups()[:3])
-    return hmac.compare_digest(_text(_scrypt(password, _bytes(found[4]), log2_n, r, p)), found[5])
+    log2_n, r, p = (int(each) for each in match.groups()[:3])
+    return hmac.compare_digest(_text(_scrypt(password, _bytes(match[4]), log2_n, r, p)), match[5])
 
 
 def session_of(

@@ -19,13 +19,13 @@ def visible_sessions(sessions: OpenSessions, ended: EndedSessions) -> list[OpenS
     if caller is None:
         return []
     try:
-        found = sessions.all(time.time())
+        open_sessions = sessions.all(time.time())
     except OSError as error:
         raise PeerError(f"the list of sessions cannot be read: {error.strerror}", code="HUB-3077") from None
     everybody = caller.for_others or may(Action.admin, HUB)
     return [
         each
-        for each in found
+        for each in open_sessions
         if (everybody or (caller.is_person and each.name == caller.name)) and not ended.has_mark(each.mark)
     ]
 
@@ -33,18 +33,18 @@ def visible_sessions(sessions: OpenSessions, ended: EndedSessions) -> list[OpenS
 def end_session(sessions: OpenSessions, ended: EndedSessions, id: str) -> OpenSession:
     """End a session that the caller sees, at once and on all servers of the home.
     Raises NotFound, PeerError."""
-    found = next((each for each in visible_sessions(sessions, ended) if each.id == id), None)
-    if found is None:
+    open_session = next((each for each in visible_sessions(sessions, ended) if each.id == id), None)
+    if open_session is None:
         raise NotFound(f'there is no session "{id[:40]}"', hint="hub access session ls", code="HUB-1717")
     try:
-        ended.end_mark(found.mark, found.ends_at_s, time.time())
+        ended.end_mark(open_session.mark, open_session.ends_at_s, time.time())
     except OSError as error:
         raise PeerError(
             f"the session is over on this server only: {error.strerror}",
             hint="the hub's home cannot be written; end it again when it can",
             code="HUB-3073",
         ) from None
-    return found
+    return open_session
 
 
 def create_router(sessions: OpenSessions, ended: EndedSessions) -> APIRouter:

@@ -74,12 +74,12 @@ def find(cluster: Log, wanted: LogFilter, limit: int, since_ms: int | None = Non
     if since_ms is not None:
         first = cluster.offsets_at([TOPIC], since_ms).offsets.get(PLACE, end)
     start = max(first, end - MOST_SCANNED)
-    found: deque[StoredEntry] = deque(maxlen=limit)
+    stored_entries: deque[StoredEntry] = deque(maxlen=limit)
     for record in records(cluster, start, end):
         stored = entry_of(record)
         if stored is not None and wanted.admits(stored):
-            found.append(stored)
-    return FoundEntries(tuple(found), end - start, start == first)
+            stored_entries.append(stored)
+    return FoundEntries(tuple(stored_entries), end - start, start == first)
 
 
 def entry_of(record: Record) -> StoredEntry | None:

@@ -276,8 +276,8 @@ def make_topic(cluster: Log, replication_factor: int, retention_days: int) -> No
         "retention.bytes": "-1",
         "message.timestamp.type": "LogAppendTime",
     }
-    known = cluster.described([TOPIC]).get(TOPIC)
-    if known is None:
+    description = cluster.described([TOPIC]).get(TOPIC)
+    if description is None:
         with contextlib.suppress(Conflict):
             cluster.create_topic(TOPIC, partitions=1, config=config, replication_factor=replication_factor)
         return

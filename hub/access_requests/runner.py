@@ -41,15 +41,15 @@ class RequestRunner:
 
     def step(self) -> None:
         """Take the next step of each request. One that fails does not stop the others."""
-        known = self.log.all()
-        for request in known.values():
+        access_requests = self.log.all()
+        for request in access_requests.values():
             try:
                 self._advance(request)
             except HubError as error:
                 self._again_ms[request.id] = self.now_ms() + _AGAIN_MS
                 log.warning("access request %s waits: %s", request.id, error.message)
-        self._again_ms = {id: at for id, at in self._again_ms.items() if id in known}
-        if outdated(known, self.now_ms(), self.kept_ms):
+        self._again_ms = {id: at for id, at in self._again_ms.items() if id in access_requests}
+        if outdated(access_requests, self.now_ms(), self.kept_ms):
             self.log.remove(lambda now: outdated(now, self.now_ms(), self.kept_ms))
 
     def _advance(self, request: AccessRequest) -> None:

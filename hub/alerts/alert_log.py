@@ -175,8 +175,8 @@ class AlertLog:
 
 def read(cluster: Log) -> StoredAlerts:
     """Read the stored alerts. Raises PeerError if nothing arrives for a minute, HubFault."""
-    kept = StoredAlerts()
+    stored_alerts = StoredAlerts()
     if ALERTS_TOPIC in cluster.topics():
         for record in whole(cluster, ALERTS_TOPIC):
-            kept.apply(record)
-    return kept
+            stored_alerts.apply(record)
+    return stored_alerts

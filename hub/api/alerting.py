@@ -224,11 +224,11 @@ class AlertSources:
         return observe_readers(monitor.rows(), self._tree.topics(), changes, measured=measured)
 
     def topics(self, changes: RuleChanges, now_ms: int) -> list[RuleObservations]:
-        known, collector = self._tree.topics(), self.measurers.collector
-        promised = [name for name, spec in known.items() if spec.slo.freshness_ms is not None]
+        topic_specs, collector = self._tree.topics(), self.measurers.collector
+        promised = [name for name, spec in topic_specs.items() if spec.slo.freshness_ms is not None]
         with collector.lock:
             rings = {name: dict(collector.rings[name]) for name in promised if name in collector.rings}
-        return [observe_topics(rings, known, changes, now_ms)]
+        return [observe_topics(rings, topic_specs, changes, now_ms)]
 
     def completeness(self, changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
         return [observe_completeness(self.ledger.known(), self._tree.topics(), changes)]
@@ -289,8 +289,8 @@ class AlertSources:
         return [observe_canaries(self.canaries(), changes, self.mirrors.resting())]
 
     def cut_off(self, changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
-        known, contact = self.measurers.health.known(), self.contact
-        answers = known.error is None and known.answered_at_ms is not None
+        health, contact = self.measurers.health.known(), self.contact
+        answers = health.error is None and health.answered_at_ms is not None
         return observe_contact(contact.known, changes, cut_off_s=contact.cut_off_s, kafka_answers=answers)
 
     def files(self, changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:

@@ -268,12 +268,12 @@ class StoreViews:
         shape = view_visibility(view)
         shape.require_readable("the card of a row")
         shape.refuse_columns(["key"], "look up by")
-        found = self.store.get(view, key)
-        if found is None or not shape.admits({"key": key, **(found.values or {})}):
+        row_version = self.store.get(view, key)
+        if row_version is None or not shape.admits({"key": key, **(row_version.values or {})}):
             return None
-        if found.values is None:
-            return {"key": key, "_deleted": True, "_version": found.version}
-        return {"key": key, **shape.row(found.values)}
+        if row_version.values is None:
+            return {"key": key, "_deleted": True, "_version": row_version.version}
+        return {"key": key, **shape.row(row_version.values)}
 
     def recent_keys(self, view: str, limit: int) -> Sequence[str]:
         reads_all(views=[view])
@@ -337,8 +337,8 @@ def add_canaries(
             mirrors = MirroredTopics()
 
         def row(key: str) -> Mapping[str, Any] | None:
-            found = store.get(VIEW, key)
-            return None if found is None else found.values
+            row_version = store.get(VIEW, key)
+            return None if row_version is None else row_version.values
 
         canaries = Canaries(
             cluster,

@@ -65,13 +65,15 @@ class PushTraces:
         """Note that a subscriber received a row. Called for each row: costs a microsecond."""
         now_ns = self.now_ns()
         with self.lock:
-            known = self.waiting.get(view)
-            if known is None:
+            pushes = self.waiting.get(view)
+            if pushes is None:
                 if len(self.waiting) >= MOST_VIEWS:
                     return
-                known = self.waiting[view] = deque(maxlen=MOST_WAITING)
-            if not known or abs(now_ns - known[-1].ended_ns) >= 1e9 / PER_S:  # abs(): a clock may be set back
-                known.append(Push(row.partition, row.offset, began_ns, now_ns))
+                pushes = self.waiting[view] = deque(maxlen=MOST_WAITING)
+            if (
+                not pushes or abs(now_ns - pushes[-1].ended_ns) >= 1e9 / PER_S
+            ):  # abs(): a clock may be set back
+                pushes.append(Push(row.partition, row.offset, began_ns, now_ns))
 
     def step(self) -> None:
         """Create the spans of pushes whose batches are known by now."""

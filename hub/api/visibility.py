@@ -143,13 +143,13 @@ class VisibleAlerts:
     unmasked: Callable[[str], bool] = lambda _sql: True
 
     def known(self) -> AlertSnapshot:
-        known = self.desk.known()
+        alert_snapshot = self.desk.known()
         masked = {
             each.rule.name
-            for each in known.rules
+            for each in alert_snapshot.rules
             if each.rule.kind == "query" and not self.unmasked(each.rule.query)
         }
-        return visible_alerts(without_rules(known, masked), self.readable)
+        return visible_alerts(without_rules(alert_snapshot, masked), self.readable)
 
     def firing(self) -> int | None:
         return self.desk.firing() if may(Action.read, HUB) else self.known().firing
@@ -159,11 +159,11 @@ class VisibleAlerts:
         return self.desk.silence(matchers, reason, by, ends_ms)
 
     def unsilence(self, id: str) -> Silence:
-        known = self.desk.known().state.silences.get(id)
-        if known is None:
+        silence = self.desk.known().state.silences.get(id)
+        if silence is None:
             require(Action.describe, HUB)  # do not reveal which ids exist
         else:
-            may_silence(known.matchers)
+            may_silence(silence.matchers)
         return self.desk.unsilence(id)
 
     def test(self, channel: str) -> None:

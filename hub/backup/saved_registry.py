@@ -72,8 +72,8 @@ def plan_schemas(saved: RegistrySide, target: RegistrySide, topics: Mapping[str,
     """
     every = frozenset(topics)
     chosen = [each for each in saved.versions if _is_wanted(each.subject, topics, every)]
-    known = {(each.subject, each.version): each for each in saved.versions}
-    wanted = RegistryVersions({}, (), known).with_references(chosen)
+    schema_versions = {(each.subject, each.version): each for each in saved.versions}
+    wanted = RegistryVersions({}, (), schema_versions).with_references(chosen)
     for context in {names.context_of(each.subject) for each in wanted}:
         here, there = _in(context, wanted), _in(context, target.versions)
         for collision in collisions_of(here, there):

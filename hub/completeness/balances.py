@@ -167,13 +167,13 @@ def of_newest(entries: Sequence[CountEntry]) -> list[CountEntry]:
 
 def alone(entries: Iterable[CountEntry]) -> list[CountEntry]:
     """Return the entries without those that overlap an earlier one."""
-    found: list[CountEntry] = []
+    count_entries: list[CountEntry] = []
     reached: dict[TopicPartition, int] = {}
     for entry in sorted(entries, key=lambda each: (each.place, each.first)):
         if entry.first >= reached.get(entry.place, -1):
-            found.append(entry)
+            count_entries.append(entry)
             reached[entry.place] = entry.end
-    return found
+    return count_entries
 
 
 def counted(entries: Iterable[CountEntry]) -> list[CountEntry]:

@@ -48,12 +48,12 @@ class ConnectClient:
         return {name: _actual(name, each) for name, each in sorted(_object(body).items())}
 
     def connector(self, name: str) -> ActualConnector:
-        found = self.connectors().get(name)
-        if found is None:
+        actual_connector = self.connectors().get(name)
+        if actual_connector is None:
             raise NotFound(
                 f'connector "{name}" does not exist', hint="hub connector ls lists all", code="HUB-1456"
             )
-        return found
+        return actual_connector
 
     def plugins(self) -> list[dict[str, str]]:
         """Return class, type and version of everything that is installed."""

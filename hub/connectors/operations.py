@@ -42,8 +42,8 @@ class ConnectOperations:
     def act(self, name: str, action: str, by: str) -> ConnectorDetail:
         """Carry out an action whose steps ``planned`` shows. Raises CallerError if there is nothing to do."""
         connect = self._client()
-        found = connect.connector(name)
-        detail = self._detail(connect, found)
+        actual_connector = connect.connector(name)
+        detail = self._detail(connect, actual_connector)
         if not planned(action, detail).steps:
             raise CallerError(f'connector "{name}": there is nothing to {action.replace("-", " ")}')
         match action:
@@ -53,7 +53,9 @@ class ConnectOperations:
                 connect.set_state(name, "running")
             case _:
                 connect.restart(name, only_failed=action == "restart-failed")
-        audit.info('connector "%s": %s by %s; it was %s', name, action, by or "somebody", found.state)
+        audit.info(
+            'connector "%s": %s by %s; it was %s', name, action, by or "somebody", actual_connector.state
+        )
         return detail
 
     def flows(self, topics: Sequence[str]) -> Sequence[ConnectorFlow]:

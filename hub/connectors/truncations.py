@@ -64,13 +64,13 @@ class TruncatedRows:
         if self.truncation is None:
             return []
         until = lsn_of(self.truncation)
-        found: list[NewRecord] = []
+        records: list[NewRecord] = []
         for (partition, key), (lsn, value) in self.rows.items():
             if lsn < until:
                 body = orjson.dumps(_deleted(orjson.loads(value), self.truncation))
-                found.append(NewRecord(self.topic, key, body, partition=partition))
-                found.append(NewRecord(self.topic, key, None, partition=partition))
-        return found
+                records.append(NewRecord(self.topic, key, body, partition=partition))
+                records.append(NewRecord(self.topic, key, None, partition=partition))
+        return records
 
 
 def envelope_of(record: Record) -> Mapping[str, Any]:

@@ -107,13 +107,13 @@ def decisions_in(data: Path) -> list[Decision]:
     """
     if (data / _STOPPED_IN_ORDER).exists():
         return []
-    found: dict[str, Decision | None] = {}
+    decisions: dict[str, Decision | None] = {}
     for file in sorted(data.glob("__transaction_state-*/*.log")):
         for key, value in _records_of(bytearray(file.read_bytes())):
             transactional_id = _transactional_id(key)
             if transactional_id is not None:
-                found[transactional_id] = decision_of(transactional_id, value)
-    return [decision for decision in found.values() if decision is not None]
+                decisions[transactional_id] = decision_of(transactional_id, value)
+    return [decision for decision in decisions.values() if decision is not None]
 
 
 def decision_of(transactional_id: str, value: bytes | None) -> Decision | None:

@@ -38,8 +38,8 @@ def parse_version(text: str) -> int | None:
     """Return the feature release in the output of ``java -version``: ``"17.0.15"`` is 17, ``"1.8.0_402"`` 8,
     ``"25-ea"`` 25.
     """
-    found = re.search(r'version "(?:1\.)?(\d+)', text)
-    return int(found.group(1)) if found else None
+    match = re.search(r'version "(?:1\.)?(\d+)', text)
+    return int(match.group(1)) if match else None
 
 
 def find_java(settings: Settings) -> Java:

@@ -163,8 +163,8 @@ class KafkaNode:
         """Write the markers of transactions that a kill interrupted, before any client reaches Kafka: see
         ``interrupted_transactions.py``. What fails is logged, and tried again at the next start.
         """
-        kept = self.folder / "interrupted-transactions.json"
-        decisions = known_and_new(kept, self.folder / "data")
+        path = self.folder / "interrupted-transactions.json"
+        decisions = known_and_new(path, self.folder / "data")
         if not decisions:
             return
         log.warning("Kafka was killed while it ended %d transactions; they end first", len(decisions))
@@ -175,7 +175,7 @@ class KafkaNode:
         try:
             _wait_until_it_answers(process, port, self.log, limit_s)
             written = finish(f"127.0.0.1:{port}", decisions, limit_s)
-            kept.unlink()
+            path.unlink()
             log.warning("%d markers of transactions were missing, and are written", written)
         except HubError as error:
             log.error("readers of committed records may wait at these transactions: %s", error.message)

@@ -65,18 +65,18 @@ def find_places(facts: ProjectFacts, patterns: Sequence[str]) -> tuple[Place, ..
     """Return all places of the topics that match a pattern."""
     topics = [each for each in facts.topics if any(matches(pattern, each.name) for pattern in patterns)]
     erased = [each for each in topics if each.erasable and each.hold is None]
-    found = [_topic_place(each) for each in topics]
+    places = [_topic_place(each) for each in topics]
     if not erased:
-        return tuple(found)
-    found.append(Place("keys", KEYS_PLACE, "remove the destroyed keys by compaction"))
-    found += _copies(erased)
-    found += _views(facts, erased)
-    found += _backups(facts)
-    found += [
+        return tuple(places)
+    places.append(Place("keys", KEYS_PLACE, "remove the destroyed keys by compaction"))
+    places += _copies(erased)
+    places += _views(facts, erased)
+    places += _backups(facts)
+    places += [
         Place("readers", each, "none", "unknown", "the file cannot be read, so what it declares is unknown")
         for each in facts.unread
     ]
-    return tuple(found)
+    return tuple(places)
 
 
 def _topic_place(topic: TopicFacts) -> Place:

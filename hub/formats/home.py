@@ -33,8 +33,8 @@ def admit_home(home: Path, process: str) -> None:
 
     Raises ConfigError: HUB-1150 for a version that this release does not read, HUB-1151, HUB-1131.
     """
-    known = read_stamps(home)
-    for format, stamp in stamps_to_note(written_by(process, "home"), known, f'home folder "{home}"').items():
+    stamps = read_stamps(home)
+    for format, stamp in stamps_to_note(written_by(process, "home"), stamps, f'home folder "{home}"').items():
         path = home / FOLDER / f"{format.name}.json"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -23,7 +23,7 @@ def read_stamps(cluster: Log) -> Mapping[str, Stamp]:
     """Return the noted versions by format; {} without the topic. Raises PeerError, ConfigError (HUB-1151)."""
     if not cluster.partition_counts([TOPIC]):
         return {}
-    found: dict[str, Stamp] = {}
+    stamps: dict[str, Stamp] = {}
     for record in whole(cluster, TOPIC):
         name, _, _ = (record.key or b"").decode(errors="replace").rpartition("/")
         if record.value is None:
@@ -33,9 +33,9 @@ def read_stamps(cluster: Log) -> Mapping[str, Stamp]:
         except ValueError:
             body = ""
         stamp = stamp_of(body, f'topic "{TOPIC}" offset {record.offset}')
-        if name not in found or found[name].version < stamp.version:
-            found[name] = stamp
-    return found
+        if name not in stamps or stamps[name].version < stamp.version:
+            stamps[name] = stamp
+    return stamps
 
 
 def admit_topics(cluster: Log, process: str, replication_factor: int) -> None:

@@ -35,13 +35,13 @@ class _Place:
 
 def flows_of(facts: GovernanceFacts, topic: TopicNode) -> list[Flow]:
     """Return the flows of all tagged fields of a topic, in the order of their fields."""
-    found: list[Flow] = []
+    flows: list[Flow] = []
     for path, tags in sorted((topic.fields or {}).items()):
         if tags:
-            found += flows_of_field(facts, topic.name, path, tags)
-        if len(found) >= _MOST_FLOWS:
-            return found[:_MOST_FLOWS]
-    return found
+            flows += flows_of_field(facts, topic.name, path, tags)
+        if len(flows) >= _MOST_FLOWS:
+            return flows[:_MOST_FLOWS]
+    return flows
 
 
 def flows_of_field(facts: GovernanceFacts, topic: str, path: FieldPath, tags: Tags) -> Iterator[Flow]:

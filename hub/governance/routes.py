@@ -31,9 +31,9 @@ def create_router(facts: Callable[[], GovernanceFacts], access: LiveAccess) -> A
     @router.get("/governance", include_in_schema=False)
     def page(tree: _Text = "", tag: _Text = "") -> Response:
         error: HubError | None = None
-        found = GovernanceReport((), 0, ())
+        governance_report = GovernanceReport((), 0, ())
         try:
-            found = report_of(facts(), access.rules, tree.strip(), tag.strip())
+            governance_report = report_of(facts(), access.rules, tree.strip(), tag.strip())
         except HubError as failed:
             error = failed
         status = 200 if error is None else 400 if type(error) is CallerError else status_of(error)
@@ -41,7 +41,7 @@ def create_router(facts: Callable[[], GovernanceFacts], access: LiveAccess) -> A
             "frame/governance.html",
             status,
             section="governance",
-            report=found,
+            report=governance_report,
             error=error,
             tree=tree,
             tag=tag,

@@ -66,8 +66,8 @@ def _section(name: str, title: str) -> Section:
 
 def title_of(path: Path) -> str:
     """Return a page's first heading as plain text; the file's name for a page without."""
-    found = re.search(r"^# (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
-    return re.sub(r"[`*]", "", found[1]) if found else path.stem
+    match = re.search(r"^# (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return re.sub(r"[`*]", "", match[1]) if match else path.stem
 
 
 @cache

@@ -74,10 +74,10 @@ class ColumnType:
 def type_of(tokens: Sequence[Token], own: Mapping[str, ColumnType]) -> ColumnType:
     """Read a type. ``own``: those of CREATE TYPE, by upper-case name. Raises NotTranslated."""
     reader = StatementReader("", tokens)
-    found = read_type(reader, own)
+    column_type = read_type(reader, own)
     if not reader.ended:
         raise NotTranslated(f'"{reader.shown()}" is not expected behind a type', "remove it")
-    return found
+    return column_type
 
 
 def read_type(reader: StatementReader, own: Mapping[str, ColumnType]) -> ColumnType:

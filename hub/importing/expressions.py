@@ -118,8 +118,8 @@ class ExpressionTranslator:
     def _rewritten(self, node: exp.Expr) -> exp.Expr:
         parts = name_parts(node)
         if parts is not None:
-            found, type_ = self.names.column(parts)
-            return _marked(found, "" if type_ is None else _KINDS_OF_TYPES.get(type_.name, ""))
+            expression, type_ = self.names.column(parts)
+            return _marked(expression, "" if type_ is None else _KINDS_OF_TYPES.get(type_.name, ""))
         match node:
             case exp.Anonymous():
                 return self._call(node)

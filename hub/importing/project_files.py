@@ -29,10 +29,10 @@ class ProjectFiles:
     @classmethod
     def over(cls, before: Mapping[str, str]) -> ProjectFiles:
         """Return no changes yet of a project. ``before``: the texts of its files."""
-        found = cls(before)
-        found.topics = _content(before.get(TOPICS)) or {}
-        found.connectors = _content(before.get(CONNECTORS)) or {}
-        return found
+        project_files = cls(before)
+        project_files.topics = _content(before.get(TOPICS)) or {}
+        project_files.connectors = _content(before.get(CONNECTORS)) or {}
+        return project_files
 
     def text(self, path: str) -> str | None:
         return self.made.get(path, self.before.get(path))

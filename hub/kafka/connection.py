@@ -249,9 +249,9 @@ class Connection:
         """
         _ = self.admin
         for host, port in bootstrap_hosts(self.bootstrap):
-            found = looked_at(host, port, timeout_s, self._security, self._tokens)
-            if found is not None:
-                raise self.barred("connect", found)
+            connect_diagnosis = looked_at(host, port, timeout_s, self._security, self._tokens)
+            if connect_diagnosis is not None:
+                raise self.barred("connect", connect_diagnosis)
 
     def _with_diagnosis(self, doing: str, error: PeerError) -> PeerError:
         """Return the error for a request without an answer, with the reason if a test connection finds one.

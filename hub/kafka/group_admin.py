@@ -95,16 +95,16 @@ class GroupAdmin(KafkaAdminClient):  # type: ignore[misc]
         """Return each group as its coordinator describes it, of the classic protocol or of KIP-848. A group
         that does not exist has the state ``ABSENT``.
         """
-        found = {name: _classic(each) for name, each in self.describe_groups(list(groups)).items()}
+        group_members = {name: _classic(each) for name, each in self.describe_groups(list(groups)).items()}
         # Brokers answer DEAD, or an error, for groups of the other protocol and for groups that do not exist.
-        others = [name for name, each in found.items() if each.error or each.state == ABSENT]
+        others = [name for name, each in group_members.items() if each.error or each.state == ABSENT]
         newer: dict[str, GroupMembers] = {}
         with contextlib.suppress(kafka_errors.IncompatibleBrokerVersion):  # it has no groups of KIP-848
             newer = self._manager.run(self._describe_newer, others) if others else {}
         for name, each in newer.items():
-            if each.state != ABSENT or _is_absent(found[name].error):
-                found[name] = each
-        return found
+            if each.state != ABSENT or _is_absent(group_members[name].error):
+                group_members[name] = each
+        return group_members
 
     def commit(self, groups: Mapping[str, Positions], deadline_s: float) -> CommitOutcome:
         """Commit positions of groups, with leader epoch -1 (unknown). After ``deadline_s`` (monotonic) the
@@ -132,12 +132,12 @@ class GroupAdmin(KafkaAdminClient):  # type: ignore[misc]
         by_coordinator: dict[int, list[str]] = defaultdict(list)
         for group, node in (await self._find_coordinator_ids(groups)).items():
             by_coordinator[node].append(group)
-        found: dict[str, GroupMembers] = {}
+        group_members: dict[str, GroupMembers] = {}
         for node, some in by_coordinator.items():
             request = ConsumerGroupDescribeRequest(group_ids=some, include_authorized_operations=False)
             answer = await self._manager.send(request, node_id=node)
-            found |= {each.group_id: _newer(each) for each in answer.groups}
-        return found
+            group_members |= {each.group_id: _newer(each) for each in answer.groups}
+        return group_members
 
 
 @contextlib.contextmanager

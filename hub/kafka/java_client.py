@@ -117,14 +117,14 @@ def _pem(connection: ClusterConnection, name: str, holds: str) -> str:
 def _key(connection: ClusterConnection) -> str:
     path = connection.files()["key"]
     text, made = _text(path, "key"), path.with_suffix(".pk8")
-    found = _PKCS8.search(text)
-    if found is None:
+    match = _PKCS8.search(text)
+    if match is None:
         raise ConfigError(
             f'tls: key: file "{path}" is not a PKCS#8 key in PEM, which Spark\'s Kafka client requires',
             hint=f"make one, and name it as the key: openssl pkcs8 -topk8 -nocrypt -in {path} -out {made}",
             code="HUB-1603",
         )
-    if found["kind"] and _PBES2 in b64decode(re.sub(r"\s", "", found["body"]) + "=="):
+    if match["kind"] and _PBES2 in b64decode(re.sub(r"\s", "", match["body"]) + "=="):
         raise ConfigError(
             f'tls: key: file "{path}" is encrypted in a way (PBES2) that Spark\'s client '
             "of Kafka does not read",

@@ -29,8 +29,8 @@ class Offsets(Connection):
 
     def offsets_at(self, topics: Sequence[str], timestamp_ms: int) -> Positions:
         """Return the first offset at or after that time; partitions without one are left out."""
-        found = self._offsets(topics, OffsetSpec.for_timestamp(timestamp_ms))
-        return Positions({tp: offset for tp, offset in found if offset >= 0})
+        positions = self._offsets(topics, OffsetSpec.for_timestamp(timestamp_ms))
+        return Positions({tp: offset for tp, offset in positions if offset >= 0})
 
     # ---- single partitions, many at once, each for itself: one that is gone or has no leader is left out
 
@@ -51,8 +51,8 @@ class Offsets(Connection):
 
     def offsets_by_time(self, wanted: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int | None]:
         """Return the first offset at or after each partition's own time (epoch ms); None if there is none."""
-        found = self._known({tp: OffsetSpec.for_timestamp(at_ms) for tp, at_ms in wanted.items()})
-        return {tp: offset if offset >= 0 else None for tp, offset in found}
+        positions = self._known({tp: OffsetSpec.for_timestamp(at_ms) for tp, at_ms in wanted.items()})
+        return {tp: offset if offset >= 0 else None for tp, offset in positions}
 
     def _known(
         self,

@@ -22,9 +22,9 @@ def own_connection(settings: Settings) -> ClusterConnection:
     secrets = secrets_of(settings.tls, settings.sasl, os.environ, "hub.yaml", hint)
     bootstrap = tuple(host.strip() for host in settings.bootstrap.split(","))
     folder = settings.project.expanduser().absolute()
-    found = ClusterConnection("hub", bootstrap, settings.tls, settings.sasl, secrets, folder)
-    check_files(found, "hub.yaml: tls")
-    return found
+    cluster_connection = ClusterConnection("hub", bootstrap, settings.tls, settings.sasl, secrets, folder)
+    check_files(cluster_connection, "hub.yaml: tls")
+    return cluster_connection
 
 
 def own_cluster(settings: Settings, at_most_s: float | None = None) -> KafkaCluster:

@@ -256,29 +256,29 @@ class ReadProxy:
         return _sized(frame) if pieces is None else _sized(*pieces)
 
     def _by_its_headers(self, tp: TopicPartition, batch: RecordBatch, exact: bool) -> UnpackedSize:
-        known = self._known.get((tp, batch.base_offset, batch.crc, exact))
-        return known or self._judged(tp, batch, exact, may_unpack=False)
+        unpacked_size = self._known.get((tp, batch.base_offset, batch.crc, exact))
+        return unpacked_size or self._judged(tp, batch, exact, may_unpack=False)
 
     def _by_unpacking(self, tp: TopicPartition, batch: RecordBatch, exact: bool) -> UnpackedSize:
         place = (tp, batch.base_offset, batch.crc, exact)
         known = self._known.get(place)
         if known is not None:
             return known
-        found = self._judged(tp, batch, exact, may_unpack=True)
+        unpacked_size = self._judged(tp, batch, exact, may_unpack=True)
         with self._lock:
-            self._known[place] = found
+            self._known[place] = unpacked_size
             while len(self._known) > _REMEMBERED:
                 self._known.popitem(last=False)
-        return found
+        return unpacked_size
 
     def _judged(
         self, tp: TopicPartition, batch: RecordBatch, exact: bool, *, may_unpack: bool
     ) -> UnpackedSize:
-        found = judged(batch, self._bounds, exact=exact, may_unpack=may_unpack)
-        if found.why is not None:
-            found = found._replace(why=described(batch, found))
-            self._report_once(tp, batch.base_offset, found.why or "")
-        return found
+        unpacked_size = judged(batch, self._bounds, exact=exact, may_unpack=may_unpack)
+        if unpacked_size.why is not None:
+            unpacked_size = unpacked_size._replace(why=described(batch, unpacked_size))
+            self._report_once(tp, batch.base_offset, unpacked_size.why or "")
+        return unpacked_size
 
     def _report_once(self, tp: TopicPartition, offset: int, why: str) -> None:
         if (tp, offset) not in self._reported and len(self._reported) < _REMEMBERED:

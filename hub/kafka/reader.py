@@ -112,10 +112,10 @@ class KafkaReader:
             self._contact.answered()
         # consume(n) waits for all n; one poll, then what is there already
         messages = [message, *consumer.consume(limit - 1, 0)] if limit > 1 else [message]
-        found = [record for record in map(self._record, messages) if record is not None]
-        if not found:
+        records = [record for record in map(self._record, messages) if record is not None]
+        if not records:
             self._raise_failed()
-        return found
+        return records
 
     def _in_contact(self) -> Consumer | None:
         """Return the consumer, recreated after a cut-off; None while the reader is cut off, because a cut-off

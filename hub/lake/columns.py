@@ -266,9 +266,9 @@ def _as_bytes(value: Any) -> bytes:
 
 def _as_micros(value: Any) -> int:
     """Convert a time in ISO 8601; without a zone it is UTC. Raises ValueError."""
-    found = datetime.fromisoformat(value)
-    found = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
-    return (found - EPOCH) // timedelta(microseconds=1)
+    time = datetime.fromisoformat(value)
+    time = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+    return (time - EPOCH) // timedelta(microseconds=1)
 
 
 def _as_day(value: Any) -> int:

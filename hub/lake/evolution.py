@@ -48,9 +48,9 @@ class ColumnChange:
 def next_changes(fields: Sequence[NestedField], wanted: Sequence[Column]) -> list[ColumnChange]:
     """Return the next changes of a table with these fields; [] when it has all columns."""
     own = {each.name for each in META}
-    found = list(_of_struct([each for each in fields if each.name not in own], wanted, ()))
-    first = [each for each in found if each.kind != "add"]
-    return first or found
+    column_changes = list(_of_struct([each for each in fields if each.name not in own], wanted, ()))
+    first = [each for each in column_changes if each.kind != "add"]
+    return first or column_changes
 
 
 def fits(field: NestedField, column: Column) -> bool:

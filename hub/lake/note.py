@@ -74,22 +74,22 @@ def read_note(home: Path, now_ms: int) -> LakeNote | None:
 
 def families(note: LakeNote | None) -> Iterable[Metric]:
     """Return the series of the writer. Unknown values have no sample."""
-    known = [] if note is None else list(note.topics.values())
+    lake_topics = [] if note is None else list(note.topics.values())
     yield gauge(
         "hub_lake_up",
         "1 while the Iceberg table of a topic is written",
         ["topic"],
-        (([each.topic], each.state == "WRITING") for each in known if each.state != "STARTING"),
+        (([each.topic], each.state == "WRITING") for each in lake_topics if each.state != "STARTING"),
     )
     yield gauge(
         "hub_lake_behind_records",
         "Records of a topic that are not in its Iceberg table yet",
         ["topic"],
-        (([each.topic], each.behind) for each in known),
+        (([each.topic], each.behind) for each in lake_topics),
     )
     yield gauge(
         "hub_lake_lost_offsets",
         "Offsets of a topic that retention removed before they were in its Iceberg table",
         ["topic"],
-        (([each.topic], each.lost) for each in known),
+        (([each.topic], each.lost) for each in lake_topics),
     )

@@ -158,9 +158,9 @@ class LakeTable:
         if snapshot is None:
             return TableProgress("")
         for each in ancestors_of(snapshot, self._table.metadata):
-            found = progress_of({} if each.summary is None else each.summary.additional_properties)
-            if found is not None:
-                return found
+            table_progress = progress_of({} if each.summary is None else each.summary.additional_properties)
+            if table_progress is not None:
+                return table_progress
         rows = self._table.scan(selected_fields=("_partition", "_offset")).to_arrow()
         last = rows.group_by("_partition").aggregate([("_offset", "max")])
         pairs = zip(last["_partition"].to_pylist(), last["_offset_max"].to_pylist(), strict=True)

@@ -86,7 +86,7 @@ class LakeWriter:
         names = self._topics()
         for gone in self.work.keys() - set(names):
             del self.work[gone]
-        known = self.cluster.described(names)
+        descriptions = self.cluster.described(names)
         done = False
         for name in names:
             work = self.work.get(name) or self._new(name)
@@ -94,13 +94,13 @@ class LakeWriter:
                 continue
             done = True
             try:
-                if name not in known:
+                if name not in descriptions:
                     raise Conflict(
                         f'topic "{name}" does not exist in Kafka',
                         hint="apply the tree: hub topic apply",
                         code="HUB-1812",
                     )
-                self._round(name, work, known[name], going)
+                self._round(name, work, descriptions[name], going)
                 work.backoff.reset()
             except HubError as error:
                 self._failed(work, error)

@@ -102,10 +102,10 @@ class Visibility:
         """Raise MaskRefused for the first of a view's columns that is masked. ``doing``: the use for which it
         was named."""
         for column in columns:
-            found = self.of_column(column)
-            if found.form != "shown":
+            treatment = self.of_column(column)
+            if treatment.form != "shown":
                 raise MaskRefused(
-                    f'{self.name}: field "{column}" is {found} for you, so nothing can {doing} it here',
+                    f'{self.name}: field "{column}" is {treatment} for you, so nothing can {doing} it here',
                     hint="POST /query filters and sorts by the masked value",
                 )
 

@@ -72,34 +72,34 @@ def read_note(home: Path, now_ms: int) -> OutboxNote | None:
 
 def families(note: OutboxNote | None) -> Iterable[Metric]:
     """Return the relay's series. Unknown values have no sample."""
-    known = [] if note is None or note.state == "STOPPED" else [note]
+    outbox_notes = [] if note is None or note.state == "STOPPED" else [note]
     yield gauge(
         "hub_outbox_up",
         "1 while the relay of the outbox reads its database and writes to Kafka",
         [],
-        (([], each.state == "RELAYING") for each in known if each.state != "STANDBY"),
+        (([], each.state == "RELAYING") for each in outbox_notes if each.state != "STANDBY"),
     )
     yield gauge(
         "hub_outbox_lag_seconds",
         "Age of the oldest event of the outbox that was not in Kafka",
         [],
-        (([], each.lag_s) for each in known),
+        (([], each.lag_s) for each in outbox_notes),
     )
     yield gauge(
         "hub_outbox_lag_bytes",
         "Log of the outbox's database that the relay has not confirmed",
         [],
-        (([], each.lag_bytes) for each in known),
+        (([], each.lag_bytes) for each in outbox_notes),
     )
     yield gauge(
         "hub_outbox_events",
         "Events that the outbox's relays have written to Kafka",
         [],
-        (([], each.events) for each in known if each.outbox),
+        (([], each.events) for each in outbox_notes if each.outbox),
     )
     yield gauge(
         "hub_outbox_refused_events",
         "Events of the outbox that Kafka refuses; their rows stay in the table",
         [],
-        (([], each.refused) for each in known if each.outbox),
+        (([], each.refused) for each in outbox_notes if each.outbox),
     )

@@ -164,10 +164,10 @@ class Connection:
 
     async def _ready(self) -> None:
         if self._session.status == "I":
-            held = {name: each for name, each in self._session.portals.items() if each.hold}
-            await self._do(DropPortals(tuple(self._session.portals.keys() - held.keys())))
+            portals = {name: each for name, each in self._session.portals.items() if each.hold}
+            await self._do(DropPortals(tuple(self._session.portals.keys() - portals.keys())))
             self._session = Session(
-                *("I", self._session.settings, self._session.prepared, held, self._session.skipping)
+                *("I", self._session.settings, self._session.prepared, portals, self._session.skipping)
             )
         await self.wire.send(backend.ready(self._session.status))
         await self.wire.flush()

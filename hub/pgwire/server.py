@@ -202,9 +202,9 @@ class PgServer:
                 del self._connections[process]
 
     def _cancel(self, process: int, secret: bytes) -> None:
-        found = self._connections.get(process)
-        if found is not None and hmac.compare_digest(found.secret, secret):
-            found.cancel()
+        connection = self._connections.get(process)
+        if connection is not None and hmac.compare_digest(connection.secret, secret):
+            connection.cancel()
 
 
 async def _body(wire: Wire) -> bytes:

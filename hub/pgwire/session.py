@@ -112,10 +112,12 @@ def failed(session: Session, error: Exception, sql: str = "", offset: int = 0, *
 
 def described(session: Session, name: str, types: Sequence[int]) -> Session:
     """Return the session with the types of a prepared statement's parameters, as sent to the client."""
-    known = session.prepared.get(name)
-    if known is None:
+    prepared_statement = session.prepared.get(name)
+    if prepared_statement is None:
         return session
-    return replace(session, prepared={**session.prepared, name: replace(known, types=tuple(types))})
+    return replace(
+        session, prepared={**session.prepared, name: replace(prepared_statement, types=tuple(types))}
+    )
 
 
 def _synced(session: Session) -> Step:
@@ -155,10 +157,10 @@ def _parse(session: Session, name: str, sql: str, types: tuple[int, ...]) -> Ste
 
 
 def _prepared(session: Session, name: str) -> PreparedStatement:
-    found = session.prepared.get(name)
-    if found is None:
+    prepared_statement = session.prepared.get(name)
+    if prepared_statement is None:
         raise PgError("26000", f'prepared statement "{name[:63]}" does not exist')
-    return found
+    return prepared_statement
 
 
 def _bind(session: Session, message: frontend.Bind) -> Step:
@@ -188,10 +190,10 @@ def _with_portal(session: Session, name: str, portal: Portal) -> Session:
 
 
 def _portal(session: Session, name: str) -> Portal:
-    found = session.portals.get(name)
-    if found is None:
+    portal = session.portals.get(name)
+    if portal is None:
         raise PgError("34000", f'cursor "{name[:63]}" does not exist')
-    return found
+    return portal
 
 
 def _portal_description(session: Session, name: str) -> Action:

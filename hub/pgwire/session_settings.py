@@ -112,10 +112,10 @@ def _checked(name: str, value: str) -> str:
 
 
 def _milliseconds(value: str) -> int:
-    found = re.fullmatch(r"\s*(\d{1,9})\s*(ms|s|min|h)?\s*", value)
-    if found is None:
+    match = re.fullmatch(r"\s*(\d{1,9})\s*(ms|s|min|h)?\s*", value)
+    if match is None:
         raise PgError("22023", f'"{value[:40]}" is not a time', "a number of milliseconds, or such as '30s'")
-    return int(found[1]) * {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000}[found[2] or "ms"]
+    return int(match[1]) * {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000}[match[2] or "ms"]
 
 
 def timeout_ms(settings: Mapping[str, str]) -> int | None:

@@ -185,8 +185,8 @@ def _tokens(sql: str) -> list[Token]:
 
 
 def _statement(text: str, offset: int) -> Statement:
-    found = _WORD.match(text)
-    verb = found[1].lower() if found is not None else ""
+    match = _WORD.match(text)
+    verb = match[1].lower() if match is not None else ""
     try:
         if verb in ("select", "with", "values", "table", "subscribe") or begins_statement(text):
             return Select(text, offset)
@@ -203,7 +203,7 @@ def _statement(text: str, offset: int) -> Statement:
     if verb not in _UNSUPPORTED:
         return Refused(
             PgError(
-                "42601", f'syntax error at or near "{found[1][:40] if found else verb}"', "begin with SELECT"
+                "42601", f'syntax error at or near "{match[1][:40] if match else verb}"', "begin with SELECT"
             )
         )
     return Refused(
@@ -265,12 +265,12 @@ def _set(text: str, _offset: int) -> Statement:
         return Nothing("SET")
     if names := re.match(r"set\s+(?:session\s+|local\s+)?names\s+(.*)$", text, re.IGNORECASE | re.DOTALL):
         return SetTo("client_encoding", _value(names[1]))
-    found = re.match(
+    match = re.match(
         rf"set\s+(?:session\s+|local\s+)?{_NAME}\s*(?:=|\bto\b)\s*(.*)$", text, re.IGNORECASE | re.DOTALL
     )
-    if found is None:
+    if match is None:
         raise PgError("42601", "SET is not understood", "SET name = 'value'")
-    return SetTo(unquoted(found[1]), _value(found[2]))
+    return SetTo(unquoted(match[1]), _value(match[2]))
 
 
 def _reset(text: str, _offset: int) -> Statement:
@@ -310,31 +310,31 @@ def _deallocate(text: str, _offset: int) -> Statement:
 
 
 def _declare(text: str, offset: int) -> Statement:
-    found = re.match(
+    match = re.match(
         rf"declare\s+{_NAME}((?:\s+(?:binary|insensitive|asensitive|no\s+scroll|scroll))*)\s+cursor"
         r"(\s+with(?:out)?\s+hold)?\s+for\s+(.*)$",
         *(text, re.IGNORECASE | re.DOTALL),
     )
-    if found is None:
+    if match is None:
         raise PgError("42601", "DECLARE is not understood", "DECLARE name CURSOR FOR SELECT …")
-    hold = bool(found[3] and "without" not in found[3].lower())
-    query = _statement(found[4], offset + found.start(4))
+    hold = bool(match[3] and "without" not in match[3].lower())
+    query = _statement(match[4], offset + match.start(4))
     if not isinstance(query, Select):
         raise PgError("42601", "a cursor is for a SELECT")
-    return Declare(unquoted(found[1]), query, hold)
+    return Declare(unquoted(match[1]), query, hold)
 
 
 def _fetch(text: str, _offset: int) -> Statement:
-    found = re.match(
+    match = re.match(
         rf"(fetch|move)\s+(?:(next|all|forward\s+all|forward\s+\d+|forward|\d+)\s+)?(?:from\s+|in\s+)?{_NAME}$",
         *(text, re.IGNORECASE),
     )
-    if found is None:
+    if match is None:
         raise PgError("55000", "a cursor goes forward only", "FETCH FORWARD 100 FROM name")
-    count = (found[2] or "1").lower()
+    count = (match[2] or "1").lower()
     digits = re.search(r"\d+", count)
     rows = None if "all" in count else int(digits[0][:9]) if digits else 1
-    return Fetch(unquoted(found[3]), rows, found[1].lower() == "move")
+    return Fetch(unquoted(match[3]), rows, match[1].lower() == "move")
 
 
 def _close(text: str, _offset: int) -> Statement:
@@ -343,20 +343,20 @@ def _close(text: str, _offset: int) -> Statement:
 
 
 def _copy(text: str, offset: int) -> Statement:
-    found = re.match(r"copy\s*(.+?)\s+to\s+stdout\b(.*)$", text, re.IGNORECASE | re.DOTALL)
-    if found is None:
+    match = re.match(r"copy\s*(.+?)\s+to\s+stdout\b(.*)$", text, re.IGNORECASE | re.DOTALL)
+    if match is None:
         if re.search(r"\bto\b", text, re.IGNORECASE):
             raise PgError("42501", "COPY goes to the client only", "COPY (SELECT …) TO STDOUT")
         raise _read_only("copy")
-    inner = found[1].strip()
+    inner = match[1].strip()
     if inner.startswith("(") and inner.endswith(")"):
-        query = Select(inner[1:-1], offset + found.start(1) + 1)
+        query = Select(inner[1:-1], offset + match.start(1) + 1)
     elif table := re.fullmatch(rf"({_NAME}(?:\.{_NAME})*)\s*(\([^()]*\))?", inner):
         columns = table[table.lastindex or 1][1:-1] if inner.endswith(")") else "*"
         query = Select(f"SELECT {columns} FROM {table[1]}", offset)
     else:
         raise PgError("42601", "COPY is not understood", "COPY (SELECT …) TO STDOUT")
-    return CopyOut(query, _copy_form(found[2]))
+    return CopyOut(query, _copy_form(match[2]))
 
 
 def _copy_form(options: str) -> CopyForm:
@@ -364,14 +364,14 @@ def _copy_form(options: str) -> CopyForm:
         raise PgError("0A000", "COPY in the binary format is not supported", "text and CSV are")
     csv = re.search(r"\bcsv\b", options, re.IGNORECASE) is not None
     header = re.search(r"\bheader\b(?!\s*(?:false|off|0))", options, re.IGNORECASE) is not None
-    found = {
+    matches = {
         name: re.search(rf"\b{name}\s+(?:as\s+)?(E?)'((?:[^']|'')*)'", options, re.IGNORECASE)
         for name in ("delimiter", "null")
     }
-    delimiter = found["delimiter"][2].replace("\\t", "\t") if found["delimiter"] else "," if csv else "\t"
+    delimiter = matches["delimiter"][2].replace("\\t", "\t") if matches["delimiter"] else "," if csv else "\t"
     if len(delimiter) != 1 or delimiter in "\r\n\\":
         raise PgError("22023", "a delimiter of COPY is one character")
-    null = found["null"][2] if found["null"] else "" if csv else "\\N"
+    null = matches["null"][2] if matches["null"] else "" if csv else "\\N"
     return CopyForm(csv, header, delimiter, null)
 
 

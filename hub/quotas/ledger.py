@@ -148,14 +148,14 @@ class Ledger:
         accounts, most = (
             (self.addresses, MOST_ADDRESSES) if key.startswith(ADDRESS) else (self.named, MOST_NAMED)
         )
-        found = accounts.get(key)
-        if found is None:
-            found = accounts[key] = Account()
+        account = accounts.get(key)
+        if account is None:
+            account = accounts[key] = Account()
             if len(accounts) > most:
                 self._remove_oldest(accounts)
         else:
             accounts.move_to_end(key)
-        return found
+        return account
 
     @staticmethod
     def _remove_oldest(accounts: OrderedDict[str, Account]) -> None:

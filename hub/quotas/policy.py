@@ -69,13 +69,15 @@ class QuotaPolicy:
     def limits_of(self, kind: str, name: str, groups: frozenset[str] = frozenset()) -> Mapping[Quota, Limit]:
         """Return the limit of each quota that has one. ``kind``: users, tokens, webhooks or anonymous."""
         key = (kind, "" if kind == "anonymous" else name, groups)
-        found = self._known.get(key)
-        if found is None:
-            found = {quota: limit for quota in Quota if (limit := self._limit(*key, quota)).value is not None}
+        limits = self._known.get(key)
+        if limits is None:
+            limits = {
+                quota: limit for quota in Quota if (limit := self._limit(*key, quota)).value is not None
+            }
             if len(self._known) >= _MOST_REMEMBERED:
                 self._known.clear()
-            self._known[key] = found
-        return found
+            self._known[key] = limits
+        return limits
 
     def tenant_limits(self, tenant: Tenant) -> Mapping[Quota, Limit]:
         """Return the limit of each quota of a tenant that has one."""
@@ -110,10 +112,10 @@ class QuotaPolicy:
         """Return the tenants of these objects, each once. ``tables``: names in SQL, views or topics."""
         if not self.tenants or not (topics or views or tables):
             return ()
-        found = [self.tenant_of_topic(each) for each in topics]
-        found += [self._by_view.get(each.partition("@")[0]) for each in views]
-        found += [self._tenant_of_table(each) for each in tables]
-        return tuple({each.name: each for each in found if each is not None}.values())
+        tenants = [self.tenant_of_topic(each) for each in topics]
+        tenants += [self._by_view.get(each.partition("@")[0]) for each in views]
+        tenants += [self._tenant_of_table(each) for each in tables]
+        return tuple({each.name: each for each in tenants if each is not None}.values())
 
     def _tenant_of_table(self, name: str) -> Tenant | None:
         """Return the tenant of a table in SQL, where names of views may be written in other case."""

@@ -48,10 +48,10 @@ def parse(traceparent: str | bytes | None, tracestate: str | bytes | None = None
     '4bf92f35'
     """
     text = _text(traceparent).strip()
-    found = _FORM.fullmatch(text)
-    if found is None:
+    match = _FORM.fullmatch(text)
+    if match is None:
         return None
-    version, trace_id, span_id, flags, more = found.groups()
+    version, trace_id, span_id, flags, more = match.groups()
     # Later versions may append fields, which are not checked.
     if version == "ff" or (version == "00" and more) or not int(trace_id, 16) or not int(span_id, 16):
         return None

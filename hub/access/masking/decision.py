@@ -43,10 +43,10 @@ def reads_as_written(masks: MaskPolicy, policy: AccessPolicy, who: Principal, to
     """
     what = Resource(Kind.topic, topic)
     owner = list(granted_as(what))[-1]
-    known = masks.principal(who, policy, what)
+    masked_principal = masks.principal(who, policy, what)
     if owner.kind is Kind.view or is_own(topic):
-        return not any(rule.may_hide_from(known) for rule in masks.rules)
-    return all(rule.treatment_of(known) == SHOWN for rule in masks.rules if rule.covers(what))
+        return not any(rule.may_hide_from(masked_principal) for rule in masks.rules)
+    return all(rule.treatment_of(masked_principal) == SHOWN for rule in masks.rules if rule.covers(what))
 
 
 def is_own(topic: str) -> bool:
@@ -97,7 +97,7 @@ class MaskDecision:
     def _of_topic(self, what: Resource) -> Visibility:
         if is_own(what.name):
             return Visibility(str(what), closed="it may hold records of other topics")
-        found: dict[FieldPath, Treatment] = {}
+        treatments: dict[FieldPath, Treatment] = {}
         keys, rows = [], list[RowCondition]()
         about = self._rules(what)
         hiding = [(rule, how) for rule, who in about if (how := rule.treatment_of(who)).form != "shown"]
@@ -106,11 +106,11 @@ class MaskDecision:
             for path in _fields_of(rule, facts):
                 if path[0] == "_key" or path == (KEY,):
                     keys.append(how)
-                found[path] = strictest((how, found.get(path, SHOWN)))
+                treatments[path] = strictest((how, treatments.get(path, SHOWN)))
         for rule, who in about:
             rows += rule.conditions(who)
-        key = strictest([*keys, _topic_key(facts, found)])
-        fields = tuple(MaskedField(path, how) for path, how in sorted(found.items()))
+        key = strictest([*keys, _topic_key(facts, treatments)])
+        fields = tuple(MaskedField(path, how) for path, how in sorted(treatments.items()))
         return Visibility(str(what), fields, tuple(rows), key, secret=self.secret)
 
     # ---- views
@@ -153,15 +153,15 @@ class MaskDecision:
         """Return the treatments that hold for a column, from the view's own rules and those of its
         sources."""
         origins = facts.key if column == KEY else facts.columns[column]
-        found: list[Treatment] = []
+        treatments: list[Treatment] = []
         for rule, who in about:
             if _is_named(rule, column) or (rule.tags and self._has_tag(rule.tags, origins, 0)):
-                found.append(rule.treatment_of(who))
+                treatments.append(rule.treatment_of(who))
         if origins is None and column == KEY and facts.key_columns:
-            return found  # follows from its columns
+            return treatments  # follows from its columns
         for topic, shape in sources.items():
-            found += _from_source(topic, shape, origins, self._holds_any(topic, shape, column, facts))
-        return found
+            treatments += _from_source(topic, shape, origins, self._holds_any(topic, shape, column, facts))
+        return treatments
 
     def _holds_any(self, topic: str, shape: Visibility, column: str, facts: ViewFacts) -> bool:
         """Return whether a nested column may hold any masked field, because no schema describes it."""
@@ -224,14 +224,14 @@ def _from_source(
         return [*(each.treatment for each in shape.fields), shape.key]
     if holds_any and any(each.topic == topic for each in origins):
         return [each.treatment for each in shape.fields]
-    found: list[Treatment] = []
+    treatments: list[Treatment] = []
     for each in origins:
         if each.topic != topic:
             continue
-        found += [masked.treatment for masked in shape.fields if related(masked.path, each.path)]
+        treatments += [masked.treatment for masked in shape.fields if related(masked.path, each.path)]
         if each.path[-1] in _KEYS:
-            found.append(shape.key)
-    return found
+            treatments.append(shape.key)
+    return treatments
 
 
 def related(masked: FieldPath, read: FieldPath) -> bool:

@@ -39,13 +39,13 @@ class QuotasPlan:
 
 def desired_quotas(policy: QuotaPolicy, principals: Iterable[Principal]) -> frozenset[ClientQuota]:
     """Return the quotas of the users and tokens that have a limit. They are not divided among servers."""
-    whole, found = replace(policy, servers=1), set[ClientQuota]()
+    whole, client_quotas = replace(policy, servers=1), set[ClientQuota]()
     for who in principals:
         limits = whole.limits_of("tokens" if who.kind == "token" else "users", who.name, who.groups)
         for quota, key in KAFKA_KEYS.items():
             if quota in limits and (value := limits[quota].value) is not None:
-                found.add(ClientQuota(who.name, key, value))
-    return frozenset(found)
+                client_quotas.add(ClientQuota(who.name, key, value))
+    return frozenset(client_quotas)
 
 
 def plan_quotas(

@@ -86,8 +86,8 @@ class LiveAlerts:
             self.reading = ParsedEntries()
             self._forget(path)
         else:
-            found = self._loaded(path, stamp, read_alerts)
-            self.reading = self.reading if found is None else carried_on(self.file, found)
+            parsed_entries = self._loaded(path, stamp, read_alerts)
+            self.reading = self.reading if parsed_entries is None else carried_on(self.file, parsed_entries)
         files = query_files(self.project)
         for gone in set(self._read) - {path, *files}:
             self._queries.pop(gone, None)
@@ -110,9 +110,9 @@ class LiveAlerts:
 
     def _refresh_query(self, file: Path) -> None:
         stamp = stamp_if_there(file)
-        found = None if stamp is None else self._loaded(file, stamp, load_query_alert)
-        if found is not None:
-            self._queries[file] = found
+        query_alert = None if stamp is None else self._loaded(file, stamp, load_query_alert)
+        if query_alert is not None:
+            self._queries[file] = query_alert
 
     def _loaded(self, path: Path, stamp: Stamp, load: Callable[[Path], T]) -> T | None:
         """Load a file that changed; None if it did not change or is invalid."""

@@ -51,8 +51,8 @@ def step(
     only.
     """
     alerts, past, left_out = _evaluate_all(state, observations, now_ms)
-    kept = {id: each for id, each in state.silences.items() if each.ends_ms > now_ms - PAST_MS}
-    evaluated = AlertingState(alerts, past, state.groups, kept, left_out)
+    silences = {id: each for id, each in state.silences.items() if each.ends_ms > now_ms - PAST_MS}
+    evaluated = AlertingState(alerts, past, state.groups, silences, left_out)
     groups, notifications = notify(evaluated, routes, now_ms)
     notified = {once for group in groups.values() for once in group.notified}
     return replace(evaluated, groups=groups, past=_trimmed(past, notified, now_ms)), notifications

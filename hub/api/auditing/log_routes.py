@@ -38,10 +38,10 @@ class _Search:
         if not 1 <= limit <= MOST_LIMIT:
             raise CallerError(f"limit {limit} is not between 1 and {MOST_LIMIT}", code="HUB-1424")
         try:
-            found = find(self.cluster, wanted, limit, parse_since(since, time.time()))
+            found_entries = find(self.cluster, wanted, limit, parse_since(since, time.time()))
         except NotFound:
-            found = FoundEntries((), 0, True)  # nothing was logged yet
-        return [each.row() for each in reversed(found.entries)], not found.from_start
+            found_entries = FoundEntries((), 0, True)  # nothing was logged yet
+        return [each.row() for each in reversed(found_entries.entries)], not found_entries.from_start
 
 
 def create_router(cluster: Log) -> APIRouter:

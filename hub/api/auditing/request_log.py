@@ -157,20 +157,20 @@ class LoggedRequest:
     def _entries(self, result: Result, status: int) -> list[Entry]:
         """Return the entries of a request that changed nothing by itself."""
         route, own = self.route, self.known.who.kind == "own"
-        found = [] if own else self.uses()
+        entries = [] if own else self.uses()
         for text, tables in self.notes.sql:
             detail = {"statement": text, "tables": list(tables), "status": status}
-            found.append(self._entry(LoggedAction.sql, result, "hub", "", **detail))
+            entries.append(self._entry(LoggedAction.sql, result, "hub", "", **detail))
         for kind, name, part in sorted(self.notes.masked):
-            found.append(self._entry(LoggedAction.masked_read, result, kind, name, seen=part))
+            entries.append(self._entry(LoggedAction.masked_read, result, kind, name, seen=part))
         if route is None:
             if result is Result.denied and not self.notes.sql:
-                found.append(self._entry(LoggedAction.request, result, self.kind, self.name, status=status))
+                entries.append(self._entry(LoggedAction.request, result, self.kind, self.name, status=status))
         elif route.action is LoggedAction.sign_in or route.action is LoggedAction.sign_out:
-            found.append(self._sign_in(route.action, result, status))
+            entries.append(self._sign_in(route.action, result, status))
         elif not own and not (route.action is LoggedAction.sql and self.notes.sql):
-            found.append(self._entry(route.action, result, self.kind, self.name, status=status))
-        return found
+            entries.append(self._entry(route.action, result, self.kind, self.name, status=status))
+        return entries
 
     def uses(self) -> list[Entry]:
         """Return the use of a token, or the sign-in by a password in each request; once in ten minutes."""

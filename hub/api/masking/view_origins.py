@@ -66,14 +66,14 @@ def _of_fields(view: View, traced: Mapping[str, tuple[Origin, ...]]) -> ViewFact
 
 
 def _key_of(view: View) -> _Origins:
-    found: list[Origin] = []
+    origins: list[Origin] = []
     for name, source in view.sources.items():
         read = _read(source.key)
         if read is None:
             return None
         for path in read:
-            found.append(Origin(source.topic, path[1:] if len(path) > 1 and path[0] == name else path))
-    return tuple(found)
+            origins.append(Origin(source.topic, path[1:] if len(path) > 1 and path[0] == name else path))
+    return tuple(origins)
 
 
 def _whole(

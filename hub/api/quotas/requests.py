@@ -53,13 +53,13 @@ async def admit(
     try:
         topics, views = ((given[each],) if each in given else () for each in ("topic", "view"))
         spender.hold(Quota.connections, spender.debtors(topics, views))
-        found = ROUTE_QUOTAS.get(template, {}).get(str(scope.get("method", "WEBSOCKET")))
-        if found is not None:
-            debtors = spender.debtors(*found.objects(given))
-            if KINDS[found.quota].window_s is None:
-                spender.hold(found.quota, debtors)
+        route_quota = ROUTE_QUOTAS.get(template, {}).get(str(scope.get("method", "WEBSOCKET")))
+        if route_quota is not None:
+            debtors = spender.debtors(*route_quota.objects(given))
+            if KINDS[route_quota.quota].window_s is None:
+                spender.hold(route_quota.quota, debtors)
             else:
-                spender.spend(found.quota, 1.0, debtors)
+                spender.spend(route_quota.quota, 1.0, debtors)
         elif (subject := registered_subject(scope)) is not None:
             spender.spend(Quota.registrations, 1.0, spender.debtors(topics_of_subject(subject)))
     except QuotaExceeded:

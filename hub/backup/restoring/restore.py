@@ -365,7 +365,7 @@ def _restore_groups(
     theirs = target.kafka.positions_of_groups(names)
     there = set(target.kafka.groups())
     members = target.kafka.group_members([name for name in names if name in there])
-    found: list[CarriedPosition] = []
+    carried_positions: list[CarriedPosition] = []
     due: dict[str, Positions] = {}
     for group in names:
         sides = GroupSides(
@@ -376,10 +376,10 @@ def _restore_groups(
         )
         carried = carry(sides, _tables(link, plan, written, sides.source), {})
         due[group] = Positions({each.place: each.commit for each in carried if each.commit is not None})
-        found += carried
+        carried_positions += carried
     for error in target.kafka.publish_groups(due).values():
         raise error
-    return tuple(found)
+    return tuple(carried_positions)
 
 
 def _tables(

@@ -119,8 +119,10 @@ class SavedLog:
     def offsets(
         self, wanted: Iterable[TopicPartition], at: int = LATEST, isolation: int = READ_UNCOMMITTED
     ) -> dict[TopicPartition, int]:
-        found = {tp: self._partitions[tp] for tp in wanted}
-        return {tp: each.saved.start if at == EARLIEST else each.end for tp, each in found.items()}
+        restored_partitions = {tp: self._partitions[tp] for tp in wanted}
+        return {
+            tp: each.saved.start if at == EARLIEST else each.end for tp, each in restored_partitions.items()
+        }
 
     def epoch_ends(
         self, node: int, wanted: Mapping[TopicPartition, int]

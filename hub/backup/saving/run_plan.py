@@ -92,14 +92,18 @@ def plan_run(
     ranges: list[ReadRange] = []
     troubles: dict[str, str] = {}
     for facts in topics:
-        known = before.topics.get(facts.name) if before is not None else None
-        same = known is not None and known.topic_id == facts.topic_id and not from_start(facts.name)
+        saved_topic = before.topics.get(facts.name) if before is not None else None
+        same = (
+            saved_topic is not None and saved_topic.topic_id == facts.topic_id and not from_start(facts.name)
+        )
         parts: list[SavedPartition] = []
         for number, (begin, end) in enumerate(zip(facts.begins, facts.ends, strict=True)):
             former = (
-                known.partitions[number] if known is not None and number < len(known.partitions) else None
+                saved_topic.partitions[number]
+                if saved_topic is not None and number < len(saved_topic.partitions)
+                else None
             )
-            reason = "" if same else _reason(facts, known, from_start)
+            reason = "" if same else _reason(facts, saved_topic, from_start)
             if same and former is not None and _is_too_old(facts, former, now_ms):
                 reason = "it is compacted, and tombstones may have come and gone since it was last read"
             if former is None or reason:

@@ -99,8 +99,8 @@ class FolderStore:
 
     def names(self, under: str) -> list[str]:
         def walk() -> list[str]:
-            found = (self.folder / under).rglob("*")
-            files = (each for each in found if each.is_file() and not each.name.startswith("."))
+            paths = (self.folder / under).rglob("*")
+            files = (each for each in paths if each.is_file() and not each.name.startswith("."))
             return sorted(each.relative_to(self.folder).as_posix() for each in files)
 
         return self._call(walk, under)

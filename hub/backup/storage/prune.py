@@ -34,10 +34,10 @@ def plan_prune(vault: Vault, keep: int) -> PrunePlan:
             hint="wait until it has ended, or repeat hub backup run first",
             code="HUB-1804",
         )
-    kept = [vault.run(number) for number in numbers[-keep:]]
+    manifests = [vault.run(number) for number in numbers[-keep:]]
     known = {
         segment.name
-        for run in (*kept, *([unfinished] if unfinished is not None else []))
+        for run in (*manifests, *([unfinished] if unfinished is not None else []))
         for _, segment in run.segments()
     }
     return PrunePlan(tuple(numbers[:-keep]), tuple(name for name in names if name not in known))

@@ -96,10 +96,10 @@ class Vault:
     def unfinished(self) -> Manifest | None:
         """Return the state of a run that was killed; None when the last run ended."""
         try:
-            found = manifest_of(bytes(self.get(PROGRESS)), PROGRESS)
+            manifest = manifest_of(bytes(self.get(PROGRESS)), PROGRESS)
         except NotFound:
             return None
-        return found if found.number > max(self.numbers(), default=0) else None
+        return manifest if manifest.number > max(self.numbers(), default=0) else None
 
     def keep(self, manifest: Manifest) -> None:
         """Store the state of a run; a complete one makes the run visible."""
@@ -137,20 +137,20 @@ def open_vault(store: ObjectStore, key: bytes | None) -> Vault:
 def open_or_make(store: ObjectStore, key: bytes | None, cluster: str, now_ms: int) -> Vault:
     """Open the backup of a cluster, or begin one. Raises Conflict (HUB-1803) when it is another cluster's."""
     try:
-        found = open_vault(store, key)
+        vault = open_vault(store, key)
     except NotFound:
         sealer = Sealer(key)
         check = sealer.seal(_CHECK, b"hub backup", os.urandom(12)) if key is not None else b""
         head = BackupHead(secrets.token_hex(6), cluster, now_ms, base64.b64encode(check).decode())
         store.put(HEAD, orjson.dumps(_shown(head), option=orjson.OPT_INDENT_2))
         return Vault(store, head, sealer)
-    if found.head.cluster != cluster:
+    if vault.head.cluster != cluster:
         raise Conflict(
-            f'"{store.place}" is a backup of cluster {found.head.cluster}, and this is cluster {cluster}',
+            f'"{store.place}" is a backup of cluster {vault.head.cluster}, and this is cluster {cluster}',
             hint="name another place with --to: each cluster has its own backup",
             code="HUB-1803",
         )
-    return found
+    return vault
 
 
 def remove_orphans(vault: Vault, unfinished: Manifest, gone: Callable[[int], None]) -> None:

@@ -49,9 +49,9 @@ def restart(
 ) -> None:
     """Restart a connector and its tasks where they were. Example: hub connector restart crm --failed"""
     connect = client(load_settings())
-    found = connect.connector(name)
-    tasks = [id for id, state, _ in found.tasks if state == "FAILED"]
-    if failed and not tasks and found.state != "FAILED":
+    actual_connector = connect.connector(name)
+    tasks = [id for id, state, _ in actual_connector.tasks if state == "FAILED"]
+    if failed and not tasks and actual_connector.state != "FAILED":
         note(f"Nothing of {name} failed.")
         return
     connect.restart(name, only_failed=failed)
@@ -68,13 +68,16 @@ def logs(
     Logs of other workers are on their machines. Example: hub connector logs crm -n 200
     """
     settings = load_settings()
-    found = client(settings).connector(name)
-    for what, trace in [("connector", found.trace), *((f"task {id}", text) for id, _, text in found.tasks)]:
+    actual_connector = client(settings).connector(name)
+    for what, trace in [
+        ("connector", actual_connector.trace),
+        *((f"task {id}", text) for id, _, text in actual_connector.tasks),
+    ]:
         if trace.strip():
             print(f"{what} failed:\n{trace.rstrip()}\n")
     log = settings.logs / "connect.log"
     if not settings.runs_connect or not log.exists():
-        note(f"The worker's log is on its machine: {found.worker or 'no worker has it'}")
+        note(f"The worker's log is on its machine: {actual_connector.worker or 'no worker has it'}")
         return
     with log.open(encoding="utf-8", errors="replace") as lines:
         for line in deque((each for each in lines if f"[{name}|" in each), maxlen=limit):
@@ -138,16 +141,19 @@ def _await(connect: ConnectClient, name: str, state: State) -> None:
     """
     wanted, left = state.upper(), int(WAIT_S / _LOOK_S)
     while left:
-        found = connect.connector(name)
-        if {found.state, *(each for _, each, _ in found.tasks)} == {wanted}:
+        actual_connector = connect.connector(name)
+        if {actual_connector.state, *(each for _, each, _ in actual_connector.tasks)} == {wanted}:
             return
-        if state == "running" and "FAILED" in (found.state, *(each for _, each, _ in found.tasks)):
+        if state == "running" and "FAILED" in (
+            actual_connector.state,
+            *(each for _, each, _ in actual_connector.tasks),
+        ):
             break
         left -= 1
         wait(_LOOK_S)
     raise PeerError(
-        f"connector {name} is not {state}: it is {found.state}, tasks "
-        f"{', '.join(f'{id} {each}' for id, each, _ in found.tasks) or 'none'}",
+        f"connector {name} is not {state}: it is {actual_connector.state}, tasks "
+        f"{', '.join(f'{id} {each}' for id, each, _ in actual_connector.tasks) or 'none'}",
         hint=f"hub connector logs {name}",
         code="HUB-3082",
     )

@@ -67,8 +67,8 @@ def init(
     facts = read_facts(source)
     named = label(name or facts.database)
     tables = chosen(facts, table or ())
-    found = findings(facts, tables, slot_of(named))
-    rows = [{**asdict(each), "fix": "" if each.ok else each.fix} for each in found]
+    postgres_findings = findings(facts, tables, slot_of(named))
+    rows = [{**asdict(each), "fix": "" if each.ok else each.fix} for each in postgres_findings]
     show(rows, output, ("check", "ok", "found", "fix"))
     if not check:
         _declare(load_settings().project.expanduser(), facts, tables, named, owner)
@@ -76,7 +76,7 @@ def init(
             f"Set {variable_of(named)}=… (the password) where the hub is started. Then: hub "
             "up; hub connector plan"
         )
-    wrong = [each for each in found if not each.ok]
+    wrong = [each for each in postgres_findings if not each.ok]
     for each in wrong:
         note(f"Fix: {each.fix}")
     raise typer.Exit(EXIT_CHANGES if wrong else 0)

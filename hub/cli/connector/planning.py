@@ -110,11 +110,17 @@ def drift(file: FileOption = None, output: OutputOption = Output.table) -> None:
     settings = load_settings()
     inputs = inputs_of(settings, declared(settings, file))
     wanted = {name: Declared(inputs.config(name), each.state) for name, each in inputs.file.by_name.items()}
-    found = differences(planned(wanted, client(settings).connectors()))
-    if found or output is Output.json:
-        show([asdict(each) for each in found], output, ("connector", "setting", "file", "cluster", "way"))
-    note(f"{len(found)} differences." if found else "Kafka Connect is as the file says.")
-    raise typer.Exit(EXIT_CHANGES if found else 0)
+    connector_drifts = differences(planned(wanted, client(settings).connectors()))
+    if connector_drifts or output is Output.json:
+        show(
+            [asdict(each) for each in connector_drifts],
+            output,
+            ("connector", "setting", "file", "cluster", "way"),
+        )
+    note(
+        f"{len(connector_drifts)} differences." if connector_drifts else "Kafka Connect is as the file says."
+    )
+    raise typer.Exit(EXIT_CHANGES if connector_drifts else 0)
 
 
 def validate(
@@ -158,17 +164,27 @@ def list_connectors(file: FileOption = None, output: OutputOption = Output.table
     actual = client(settings).connectors()
     rows = []
     for name in sorted({*loaded.by_name, *actual}):
-        spec, found = loaded.by_name.get(name), actual.get(name)
-        traces = [] if found is None else [found.trace, *(trace for _, _, trace in found.tasks)]
+        spec, actual_connector = loaded.by_name.get(name), actual.get(name)
+        traces = (
+            []
+            if actual_connector is None
+            else [actual_connector.trace, *(trace for _, _, trace in actual_connector.tasks)]
+        )
         rows.append(
             {
                 "connector": name,
                 "owner": "" if spec is None else spec.owner,
                 "class": (
-                    found.config.get("connector.class", "") if found else spec.java_class if spec else ""
+                    actual_connector.config.get("connector.class", "")
+                    if actual_connector
+                    else spec.java_class
+                    if spec
+                    else ""
                 ).rpartition(".")[2],
-                "state": "not applied" if found is None else found.state,
-                "tasks": ", ".join(f"{id} {state}" for id, state, _ in found.tasks) if found else "",
+                "state": "not applied" if actual_connector is None else actual_connector.state,
+                "tasks": ", ".join(f"{id} {state}" for id, state, _ in actual_connector.tasks)
+                if actual_connector
+                else "",
                 "declared": spec is not None,
                 "reason": next((each.splitlines()[0][:200] for each in traces if each.strip()), ""),
             }

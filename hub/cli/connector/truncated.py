@@ -42,11 +42,11 @@ def truncated(
     if topic not in cluster.described([topic]):
         raise NotFound(f'topic "{topic}" does not exist', hint="hub topic ls shows what there is")
     table = _read(cluster, topic)
-    found = table.deletions()
-    if found and not dry_run:
-        _write(cluster, topic, found)
-    counts = {"truncations": table.truncations, "rows": len(table.rows), "deletions": len(found) // 2}
-    show_one({"topic": topic, **counts, "written": bool(found) and not dry_run}, output)
+    records = table.deletions()
+    if records and not dry_run:
+        _write(cluster, topic, records)
+    counts = {"truncations": table.truncations, "rows": len(table.rows), "deletions": len(records) // 2}
+    show_one({"topic": topic, **counts, "written": bool(records) and not dry_run}, output)
     if not table.truncations:
         kind = "connectors of kind postgres-cdc pass them on (skipped.operations: none)"
         note(f"The topic has no truncation; {kind}.")

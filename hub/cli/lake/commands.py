@@ -41,8 +41,8 @@ def ls(patterns: PatternsArgument = None, output: OutputOption = Output.table) -
     from hub.lake.note import read_note
 
     settings = load_settings()
-    known = read_note(settings.home, epoch_ms())
-    rows = [_row(settings, topic, known) for topic in _topics(settings, patterns)]
+    lake_note = read_note(settings.home, epoch_ms())
+    rows = [_row(settings, topic, lake_note) for topic in _topics(settings, patterns)]
     show(rows, output, _COLUMNS)
     bad = [row for row in rows if row["state"] in ("FAILING", "UNKNOWN")]
     raise typer.Exit(1 if bad else 0)
@@ -167,13 +167,13 @@ def _tables(settings: Settings, patterns: list[str] | None) -> Iterator[tuple[st
 def _row(settings: Settings, topic: str, known: LakeNote | None) -> dict[str, Any]:
     from hub.iceberg.catalog import identifier_of
 
-    found = None if known is None else known.topics.get(topic)
-    if found is None:
+    lake_topic = None if known is None else known.topics.get(topic)
+    if lake_topic is None:
         trouble = "no writer reports: hub up, or hub lake run" if known is None else "not begun yet"
         table = ".".join(identifier_of(settings, topic))
         empty = dict.fromkeys(_COLUMNS)
         return {**empty, "topic": topic, "table": table, "state": "UNKNOWN", "trouble": trouble}
-    row = {key: value for key, value in found.as_json().items() if key != "committed_at_ms"}
-    at_ms = found.committed_at_ms
+    row = {key: value for key, value in lake_topic.as_json().items() if key != "committed_at_ms"}
+    at_ms = lake_topic.committed_at_ms
     committed_at = None if at_ms is None else iso(at_ms)
-    return {**row, "committed_at": committed_at, "trouble": found.trouble or None}
+    return {**row, "committed_at": committed_at, "trouble": lake_topic.trouble or None}

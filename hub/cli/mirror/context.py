@@ -82,13 +82,13 @@ class World:
         """Return the control states of the clusters that answer."""
         from hub.replication.clusters.readers import read_control_state
 
-        found: dict[str, ControlState] = {}
+        control_states: dict[str, ControlState] = {}
         for name, reached in self.clusters.items():
             try:
-                found[name] = read_control_state(reached, status=False)
+                control_states[name] = read_control_state(reached, status=False)
             except PeerError as error:
                 note(f"! cluster {name} does not answer: {error.message}")
-        return found
+        return control_states
 
     def link(self, name: str, *, back: bool = False) -> Link:
         """Return a mirror of the file; with ``back``, its implicit way back."""

@@ -135,9 +135,9 @@ def missing(
 
     at_ms = bucket(minute)
     with closing(_audit(load_settings(), topic, mirrors=True)) as audit:
-        found = audit.missing(at_ms, limit)
-    if found or output is Output.json:
-        show([asdict(each) for each in found], output)
+        missing_records = audit.missing(at_ms, limit)
+    if missing_records or output is Output.json:
+        show([asdict(each) for each in missing_records], output)
     else:
         note(f"nothing differs in the minute of {minute_of(at_ms)}")
 

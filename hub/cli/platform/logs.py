@@ -59,21 +59,21 @@ def logs(
 
 def chosen(folder: Path, names: Sequence[str]) -> dict[str, Path]:
     """Return the log files by process. Raises NotFound (HUB-1418) when there are none, or none of a name."""
-    found = {path.stem: path for path in sorted(folder.glob("*.log"))}
-    if not found:
+    paths = {path.stem: path for path in sorted(folder.glob("*.log"))}
+    if not paths:
         raise NotFound(
             f'there are no logs in "{folder}"',
             hint="start the hub, or name its folder: hub --home FOLDER",
             code="HUB-1418",
         )
     for name in names:
-        if name not in found:
+        if name not in paths:
             raise NotFound(
                 f'no process "{name}" has a log in "{folder}"',
-                hint=f"known are: {', '.join(found)}",
+                hint=f"known are: {', '.join(paths)}",
                 code="HUB-1418",
             )
-    return {name: path for name, path in found.items() if not names or name in names}
+    return {name: path for name, path in paths.items() if not names or name in names}
 
 
 def timed(name: str, lines: Iterable[str]) -> Iterator[tuple[str, str, str]]:

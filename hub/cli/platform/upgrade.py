@@ -109,12 +109,12 @@ def _of_stores(settings: Settings) -> Iterator[FoundState]:
     for url in settings.store_urls.values():
         place = f'store "{shown(url)}"'
         try:
-            found = noted_version(url, settings)
+            stamp = noted_version(url, settings)
         except PeerError as error:
             yield FoundState(STORE, place, None, error.message)
             continue
-        if found is not None:
-            yield FoundState(STORE, place, found)
+        if stamp is not None:
+            yield FoundState(STORE, place, stamp)
 
 
 def unused_files(settings: Settings) -> list[UnusedFiles]:

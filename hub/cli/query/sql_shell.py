@@ -341,8 +341,8 @@ def _behind(text: str) -> re.Match[str] | None:
     """Return the match of the command after a finished statement; None within a text."""
     from hub.materializers.queries.parser import is_complete
 
-    found = _BEHIND.search(text)
-    return found if found is not None and is_complete(text[: found.start() + 1]) else None
+    match = _BEHIND.search(text)
+    return match if match is not None and is_complete(text[: match.start() + 1]) else None
 
 
 def _keys() -> Any:

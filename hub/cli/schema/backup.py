@@ -21,18 +21,18 @@ def backup(file: Path) -> None:
 
     settings = load_settings()
     with counted("Reading the registry's log") as progress:
-        kept = read_all(own_cluster(settings), progress)
+        backup_records = read_all(own_cluster(settings), progress)
     part = file.with_name(f".{file.name}.part")
     try:
         with part.open("wb") as opened:
-            opened.writelines(lines(kept))
+            opened.writelines(lines(backup_records))
             opened.flush()
             os.fsync(opened.fileno())
         part.replace(file)
     except OSError as error:
         part.unlink(missing_ok=True)
         raise ConfigError(f"the backup cannot be written ({error.strerror})", where=str(file)) from None
-    note(f"{len(kept)} records are in {file}. Back: hub schema restore {file}")
+    note(f"{len(backup_records)} records are in {file}. Back: hub schema restore {file}")
 
 
 def restore(file: Path) -> None:
@@ -47,10 +47,10 @@ def restore(file: Path) -> None:
     settings = load_settings()
     try:
         with file.open("rb") as opened:
-            kept = records(opened, str(file))
+            backup_records = records(opened, str(file))
     except OSError as error:
         raise ConfigError(f"the backup cannot be read ({error.strerror})", where=str(file)) from None
     cluster = own_cluster(settings)
     with counted("Reading back") as progress:
-        restored(kept, cluster, replication_factor=settings.replication_factor, progress=progress)
-    note(f"{len(kept)} records are restored and read back.")
+        restored(backup_records, cluster, replication_factor=settings.replication_factor, progress=progress)
+    note(f"{len(backup_records)} records are restored and read back.")

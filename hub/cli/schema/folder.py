@@ -247,13 +247,13 @@ def declared_in(project: Path) -> Mapping[Path, Sequence[DeclaredSchema]]:
 
     if not is_there(project / "topics.yaml"):
         return {}
-    found: dict[Path, list[DeclaredSchema]] = {}
+    declared_schemas: dict[Path, list[DeclaredSchema]] = {}
     for topic in load(project / "topics.yaml").topics:
         if topic.schema is not None:
-            found.setdefault(topic.schema.resolve(), []).append(
+            declared_schemas.setdefault(topic.schema.resolve(), []).append(
                 DeclaredSchema(topic.subject, topic.compatibility)
             )
-    return found
+    return declared_schemas
 
 
 def _online(settings: Settings, folder: Path | None, registry: RemoteRegistry) -> FolderPlan:
@@ -361,12 +361,12 @@ def _tried(settings: Settings, made: FolderPlan, registry: RemoteRegistry, sampl
 
     cluster = own_cluster(settings)
     topics = cluster.topics()
-    known: dict[int, ParsedSchema] = {}
+    parsed_schemas: dict[int, ParsedSchema] = {}
 
     def writer_of(schema_id: int) -> ParsedSchema:
-        if schema_id not in known:
-            known[schema_id] = registry.parsed(registry.with_id(schema_id))
-        return known[schema_id]
+        if schema_id not in parsed_schemas:
+            parsed_schemas[schema_id] = registry.parsed(registry.with_id(schema_id))
+        return parsed_schemas[schema_id]
 
     items = []
     for item in made.items:
@@ -379,16 +379,16 @@ def _tried(settings: Settings, made: FolderPlan, registry: RemoteRegistry, sampl
         ):
             try:
                 with counted(f"Reading {topic}") as progress:
-                    found = check_stored(
+                    stored_check = check_stored(
                         cluster, topic, item.new, writer_of, sample=sample, progress=progress
                     )
             except InvalidSchema as error:
                 note(f"{topic}: stored events are not tried: {error.message}")
                 items.append(item)
                 continue
-            note(str(found))
-            if found.failed:
-                message = f"{found}: {'; '.join(_places(found.failures))}"
+            note(str(stored_check))
+            if stored_check.failed:
+                message = f"{stored_check}: {'; '.join(_places(stored_check.failures))}"
                 item = _refused(item, [("STORED_EVENTS", message, "keep what they have: see the reasons")])
         items.append(item)
     return replace(made, items=tuple(items))

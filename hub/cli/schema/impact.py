@@ -80,7 +80,7 @@ def touched(project: Path, made: FolderPlan, kafka: Settings | None = None) -> d
 
     views, queries = _views(project), _queries(project)
     entities = [each for each in views if isinstance(each, View)]
-    known = {
+    parsed_schemas = {
         topic: parsed
         for item in made.items
         if (topic := topic_of(item.subject)) is not None and (parsed := item.old or item.new) is not None
@@ -92,7 +92,9 @@ def touched(project: Path, made: FolderPlan, kafka: Settings | None = None) -> d
             continue
         impact = found.setdefault(item.subject, _Found())
         impact.views = impacts(views, topic, item.old, item.new, item.version)
-        impact.queries = query_impacts(queries, entities, topic, item.old, item.new, item.version, known)
+        impact.queries = query_impacts(
+            queries, entities, topic, item.old, item.new, item.version, parsed_schemas
+        )
     if kafka is not None:
         for subject, readers in _readers(kafka, made).items():
             found.setdefault(subject, _Found()).readers = readers
@@ -120,13 +122,13 @@ def _views(project: Path) -> list[View | SqlView]:
 def _queries(project: Path) -> list[SavedQuery]:
     from hub.materializers.queries.saved_queries import load_query, query_files
 
-    found: list[SavedQuery] = []
+    saved_queries: list[SavedQuery] = []
     for file in query_files(project):
         try:
-            found.append(load_query(file))
+            saved_queries.append(load_query(file))
         except ConfigError as error:
             note(f"not looked at: {error.message}")
-    return found
+    return saved_queries
 
 
 def _affects_readers(item: Item) -> bool:
@@ -147,10 +149,10 @@ def _readers(settings: Settings, made: FolderPlan) -> dict[str, Sequence[GroupRe
 
     cluster = own_cluster(settings, _ANSWER_S)
     try:
-        found = readers_of(cluster, sorted(set(topics.values())), READERS_WAIT_S)
+        topic_readers = readers_of(cluster, sorted(set(topics.values())), READERS_WAIT_S)
     except HubError as error:
         note(f"Who reads the topics is not known: {error.message}")
         return {}
-    if found.unread:
-        note(f"Not all who read the topics are known: {found.unread}.")
-    return {subject: found.by_topic.get(topic, ()) for subject, topic in topics.items()}
+    if topic_readers.unread:
+        note(f"Not all who read the topics are known: {topic_readers.unread}.")
+    return {subject: topic_readers.by_topic.get(topic, ()) for subject, topic in topics.items()}

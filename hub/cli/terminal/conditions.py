@@ -13,10 +13,10 @@ _CONDITION = re.compile(r"\s*([^<>=\s]+)\s*(>=|<=|>|<|=)(.*)", re.DOTALL)
 def condition(text: str) -> tuple[str, str]:
     """Field, operator and value of a condition, as ``hub.client`` takes them;
     the first sign counts, the value may have more of them."""
-    found = _CONDITION.match(text)
-    if found is None:
+    match = _CONDITION.match(text)
+    if match is None:
         raise CallerError(
             f'--where "{text}" is not a condition', hint="write field=value, field>=value, field<value …"
         )
-    name, sign, value = found.groups()
+    name, sign, value = match.groups()
     return name + _OPERATORS[sign], value

@@ -60,8 +60,10 @@ def _spec_if_any(
     path = file or settings.project / "topics.yaml"
     if file is None and not path.exists():
         return None, (f"owner, SLO and doc: no tree at {path}",)
-    found = load_tree(settings, file).find(topic)
-    return found, () if found is not None else (f"owner, SLO and doc: {path} does not name the topic",)
+    topic_spec = load_tree(settings, file).find(topic)
+    return topic_spec, () if topic_spec is not None else (
+        f"owner, SLO and doc: {path} does not name the topic",
+    )
 
 
 def _show_facts(facts: TopicFacts, everything: bool) -> None:

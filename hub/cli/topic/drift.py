@@ -42,12 +42,12 @@ def drift(
     if under is not None:
         _check_pattern(under)
     if not watch:
-        found = _differences(settings, file, under)
-        _show_drift(found, output)
-        raise typer.Exit(EXIT_CHANGES if found else 0)
+        setting_drifts = _differences(settings, file, under)
+        _show_drift(setting_drifts, output)
+        raise typer.Exit(EXIT_CHANGES if setting_drifts else 0)
     while True:
         try:
-            found = _differences(settings, file, under)
+            setting_drifts = _differences(settings, file, under)
         except HubError as error:
             if not error.retriable:
                 raise
@@ -55,7 +55,7 @@ def drift(
         else:
             if output is Output.table and sys.stdout.isatty():
                 sys.stdout.write("\x1b[2J\x1b[H")
-            _show_drift(found, output)
+            _show_drift(setting_drifts, output)
         pause(interval)
 
 
@@ -74,8 +74,10 @@ def _differences(settings: Settings, file: Path | None, under: str | None) -> tu
     from hub.topics.tree.apply_plan import compare
     from hub.topics.tree.drift import drift
 
-    found = drift(compare(load_tree(settings, file), *connect(settings)).plan)
-    return tuple(each for each in found if under is None or fits(labels_of(under), labels_of(each.topic)))
+    setting_drifts = drift(compare(load_tree(settings, file), *connect(settings)).plan)
+    return tuple(
+        each for each in setting_drifts if under is None or fits(labels_of(under), labels_of(each.topic))
+    )
 
 
 def _show_drift(found: Sequence[SettingDrift], output: Output) -> None:

@@ -42,14 +42,14 @@ def import_topics(
         raise Conflict(
             f'file "{path}" exists already', hint="another file with -f, or write over it with --force"
         )
-    found = read_topics(connect(settings)[0])
-    made = imported(found.values())
+    descriptions = read_topics(connect(settings)[0])
+    made = imported(descriptions.values())
     text = f"# The topics of {settings.bootstrap}, by hub topic import. Add owner, doc, slo and schema.\n"
     text += written(dict(made.body))
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "topics.yaml"
         copy.write_text(text, encoding="utf-8")
-        _check_import(load_tree(settings, copy), found)
+        _check_import(load_tree(settings, copy), descriptions)
     if to_stdout:
         sys.stdout.write(text)
     else:

@@ -125,15 +125,15 @@ def status(
     with _opened(database, table) as (settings, outbox):
         slot = outbox.slot_state()
         stored = _stored(settings, outbox)
-        known = read_note(settings.home, epoch_ms())
+        outbox_note = read_note(settings.home, epoch_ms())
         shown: dict[str, object] = {
             "slot": outbox.slot,
             "relay": "no slot: hub outbox init" if slot is None else "active" if slot.active else "none",
             "lag_bytes": None if slot is None else slot.lag_bytes,
             "retained_bytes": None if slot is None else slot.retained_bytes,
             "wal_status": None if slot is None else slot.wal_status,
-            "lag_s": None if known is None else known.lag_s,
-            "trouble": None if known is None else known.trouble or None,
+            "lag_s": None if outbox_note is None else outbox_note.lag_s,
+            "trouble": None if outbox_note is None else outbox_note.trouble or None,
             "position": None if stored.position is None else lsn_text(stored.position.lsn),
             "events": stored.events,
             "refused": {each.id: f"{each.topic}: {each.reason}" for each in stored.refused.values()},

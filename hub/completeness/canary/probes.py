@@ -147,17 +147,17 @@ class CanaryRoute:
 
     def came(self, probe: Probe, now_s: float) -> None:
         self.last_s = now_s
-        known = self.open.pop((probe.partition, probe.seq), None)
-        if known is None:
+        open_probe = self.open.pop((probe.partition, probe.seq), None)
+        if open_probe is None:
             self.repeated += probe.seq <= self.highest.get(probe.partition, -1)
             return
         if probe.seq < self.highest.get(probe.partition, -1):
             self.reordered += 1
         self.highest[probe.partition] = max(probe.seq, self.highest.get(probe.partition, -1))
         self.read += 1
-        took_s = now_s - known.sent_s
+        took_s = now_s - open_probe.sent_s
         self.spans.add(max(0.0, took_s))
-        if known.lost:
+        if open_probe.lost:
             self.lost -= 1
         if took_s > LATE_S:
             self.late += 1
@@ -263,8 +263,8 @@ class Canary:
         self.failed += 1
         self.unsure.append((probe.partition, probe.seq))
         for name, way in self.ways.items():
-            known = way.open.get((probe.partition, probe.seq))
-            if name != ACK and known is not None and not known.lost:
+            open_probe = way.open.get((probe.partition, probe.seq))
+            if name != ACK and open_probe is not None and not open_probe.lost:
                 del way.open[probe.partition, probe.seq]
                 way.expected_count -= 1
 
@@ -300,8 +300,8 @@ class Canary:
 
 def worst(rows: list[CanaryRouteRow]) -> tuple[CanaryState, str]:
     """Return the worst state and its cause. Routes in state UNKNOWN are ignored unless all are UNKNOWN."""
-    known = [row for row in rows if row.state is not CanaryState.UNKNOWN]
-    if not known:
+    route_rows = [row for row in rows if row.state is not CanaryState.UNKNOWN]
+    if not route_rows:
         return CanaryState.UNKNOWN, rows[0].cause if rows else "nothing was sent yet"
-    first = known[0]
+    first = route_rows[0]
     return first.state, f"{first.way}: {first.cause}"

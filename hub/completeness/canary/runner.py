@@ -212,8 +212,8 @@ class Canaries:
         """Create the topic if it is missing, with one partition per broker. Returns its number of
         partitions.
         """
-        known = self.cluster.topics().get(self.topic)
-        if known is None:
+        description = self.cluster.topics().get(self.topic)
+        if description is None:
             count = min(_MOST_PARTITIONS, max(1, len(self.cluster.brokers())))
             with contextlib.suppress(Conflict):  # another server created it first
                 self.cluster.create_topic(
@@ -222,8 +222,8 @@ class Canaries:
                     config=CANARY_CONFIG,
                     replication_factor=self.replication_factor,
                 )
-            known = self.cluster.topics().get(self.topic)
-        return min(_MOST_PARTITIONS, known.partitions) if known is not None else 1
+            description = self.cluster.topics().get(self.topic)
+        return min(_MOST_PARTITIONS, description.partitions) if description is not None else 1
 
     def _read(self, way: str, cluster: KafkaCluster) -> None:
         """Read from the end of the topic. After a failure, resume at the last position, so that no probe is

@@ -34,18 +34,18 @@ def chosen(facts: PostgresFacts, patterns: Sequence[str]) -> list[PostgresTable]
                 hint=f"its tables: {known}",
                 code="HUB-1461",
             )
-    found = [
+    postgres_tables = [
         each
         for each in facts.tables
         if not patterns or any(fnmatchcase(each.full_name, pattern) for pattern in patterns)
     ]
-    if not found:
+    if not postgres_tables:
         raise NotFound(
             f'database "{facts.database}" has no table',
             hint="create one, or name another database",
             code="HUB-1461",
         )
-    return found
+    return postgres_tables
 
 
 def findings(facts: PostgresFacts, tables: Sequence[PostgresTable], name: str) -> list[PostgresFinding]:

@@ -196,8 +196,8 @@ def _without_statement_set(statement: Statement) -> Statement | None:
     )
     if re.fullmatch(r"(END|BEGIN\s+STATEMENT\s+SET|)", text.strip(), re.IGNORECASE):
         return None
-    found = statements_of(text)
-    return Statement(text, statement.line, found[0].tokens) if found else None
+    statements = statements_of(text)
+    return Statement(text, statement.line, statements[0].tokens) if statements else None
 
 
 def _filled_table(statement: Statement) -> str | None:

@@ -71,9 +71,9 @@ class QueryWriter:
     def written(self, text: str, tokens: Sequence[Token]) -> ViewQuery:
         """Return the view's SELECT. Raises NotTranslated."""
         plain, self.windows = without_windows(tokens)
-        found = unsupported(SPARK.tokenize(sql_of(tokens, text)), view=True)
-        if found is not None and not found.what.startswith(_WINDOW_KINDS):
-            raise NotTranslated(found.what, found.hint)
+        unsupported_construct = unsupported(SPARK.tokenize(sql_of(tokens, text)), view=True)
+        if unsupported_construct is not None and not unsupported_construct.what.startswith(_WINDOW_KINDS):
+            raise NotTranslated(unsupported_construct.what, unsupported_construct.hint)
         tree = grouped_windows(_parsed(_text(plain)))
         selects = list(tree.find_all(exp.Select))
         ctes = {each.alias for each in tree.find_all(exp.CTE)}
@@ -330,13 +330,13 @@ def _tables(select: exp.Select) -> list[tuple[exp.Table, Relation]]:
 
 def _types(tree: exp.Expr) -> dict[str, ColumnType]:
     """Return the types of the columns whose name has one type in all tables."""
-    found: dict[str, set[ColumnType]] = {}
+    column_types: dict[str, set[ColumnType]] = {}
     for table in tree.find_all(exp.Table):
         if (relation := table.meta.get("relation")) is not None:
             for name, column in relation.columns.items():
                 if column.type is not None:
-                    found.setdefault(name, set()).add(column.type)
-    return {name: types.pop() for name, types in found.items() if len(types) == 1}
+                    column_types.setdefault(name, set()).add(column.type)
+    return {name: types.pop() for name, types in column_types.items() if len(types) == 1}
 
 
 def _is_simple(select: exp.Select) -> bool:

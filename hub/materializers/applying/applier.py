@@ -143,9 +143,9 @@ class Applier:
             if known is not None:
                 del self.followed[view.table]
                 changed = True
-            found = self._tables.begin(view, topic_id)
-            if found is not None:
-                self.followed[view.table] = found
+            applied_view = self._tables.begin(view, topic_id)
+            if applied_view is not None:
+                self.followed[view.table] = applied_view
                 changed = True
         for key in self._gate.forget({view.cut for view in views}):
             self.store.apply([], {key: None})

@@ -224,12 +224,12 @@ class LagReporter:
         ends = self.cluster.end_offsets(
             sorted({tp.topic for position, _ in at.values() for tp, _ in position})
         )
-        found = {
+        store_positions = {
             name: reach(position, ends.of_topics({tp.topic for tp, _ in position}), stopped)
             for name, (position, stopped) in at.items()
         }
-        self.reaches[store.name] = found
-        return found
+        self.reaches[store.name] = store_positions
+        return store_positions
 
     def _strangers(self) -> list[str]:
         """Return stores with reports that are not in hub.yaml any more. Checked once, when the serving store

@@ -57,13 +57,13 @@ def among(cut: StoreSnapshot, until_ms: int, limit: int) -> list[ExpiredRow]:
     names = list(cut.types)
     if LAST_EVENT_AT not in names:
         return []
-    place, found = names.index(LAST_EVENT_AT), list[ExpiredRow]()
+    place, expired_rows = names.index(LAST_EVENT_AT), list[ExpiredRow]()
     for key, _, values in cut.rows():
         if values[place] is not None and values[place] <= until_ms:
-            found.append(ExpiredRow(key, int(values[place])))
-            if len(found) == limit:
+            expired_rows.append(ExpiredRow(key, int(values[place])))
+            if len(expired_rows) == limit:
                 break
-    return found
+    return expired_rows
 
 
 class PendingDeletes:

@@ -111,13 +111,13 @@ class RowDecoder:
         return row
 
     def _of(self, schema_id: int) -> _DecodableSchema:
-        found = self._known.get(schema_id)
-        if found is None:
+        decodable_schema = self._known.get(schema_id)
+        if decodable_schema is None:
             schema = as_numbers(orjson.loads(self.schemas.schema(schema_id)))
             read = reader_of(schema)
             many = None if read is None else rows_reader_of(schema)
-            found = self._known[schema_id] = _DecodableSchema(parsed(schema), read, many)
-        return found
+            decodable_schema = self._known[schema_id] = _DecodableSchema(parsed(schema), read, many)
+        return decodable_schema
 
 
 def _with_sources(record: Record, row: dict[str, Any]) -> dict[str, Any]:

@@ -152,10 +152,10 @@ class _Writer:
         if child.is_closed or child.ranks:
             child = self._nested(child)
         condition = _within(plan.condition, child.columns)
-        kept = {number: term for number, term in child.columns.items() if number in needed}
+        sql_terms = {number: term for number, term in child.columns.items() if number in needed}
         if child.groups is None:
-            return replace(child, where=(*child.where, condition), columns=kept)
-        return replace(child, having=(*child.having, condition), columns=kept)
+            return replace(child, where=(*child.where, condition), columns=sql_terms)
+        return replace(child, having=(*child.having, condition), columns=sql_terms)
 
     def _group(self, plan: GroupStep, needed: set[int]) -> _Block:
         items = [item for item in plan.items if item.column.number in needed]
@@ -186,8 +186,8 @@ class _Writer:
         if plan.condition is not None:
             condition = _within(plan.condition, columns)
             tables.append(Line(f"  ON {condition.text}", condition.line or plan.line))
-        kept = {number: term for number, term in columns.items() if number in needed}
-        return _Block(tuple(tables), kept, line=plan.line)
+        sql_terms = {number: term for number, term in columns.items() if number in needed}
+        return _Block(tuple(tables), sql_terms, line=plan.line)
 
     def _union(self, plan: UnionStep, needed: set[int]) -> _Block:
         positions = [n for n, each in enumerate(plan.columns) if each.number in needed] or [0]
@@ -230,8 +230,8 @@ class _Writer:
         if child.is_closed or child.ranks:
             child = self._nested(child)
         order = tuple(_within(term, child.columns) for term in plan.order)
-        kept = {number: term for number, term in child.columns.items() if number in needed}
-        return replace(child, order=order, limit=plan.limit, columns=kept)
+        sql_terms = {number: term for number, term in child.columns.items() if number in needed}
+        return replace(child, order=order, limit=plan.limit, columns=sql_terms)
 
     # ---- text
 

@@ -127,16 +127,16 @@ _NAMES_FILE = re.compile(
 def files_of(path: Path) -> tuple[Path, ...]:
     """Return the files that define a view and exist: its own, its Python files, and what a PySpark view's
     file imports from their folder."""
-    found = [path]
+    paths = [path]
     for kind, name in _NAMES_FILE.findall(read_text(path, errors="replace")):
         file = path.parent / name
         if not file.is_file():
             continue
-        found.append(file)
+        paths.append(file)
         if kind == "python":
             with suppress(ConfigError):  # of too many files: loading the view reports it
-                found += [path.parent / each for each in _imports(path, name, _text_beside(file) or "")]
-    return tuple(dict.fromkeys(found))
+                paths += [path.parent / each for each in _imports(path, name, _text_beside(file) or "")]
+    return tuple(dict.fromkeys(paths))
 
 
 def definition_text(path: Path) -> str:
@@ -190,8 +190,8 @@ def body_of(view: View | SqlView) -> str:
 def view_files(project: Path) -> list[Path]:
     """Return the files of a project's views, by name. Skips hidden files and broken links, which editors
     leave temporarily."""
-    found = (project / "views").glob("*.yaml")
-    return sorted(path for path in found if not path.name.startswith(".") and path.exists())
+    paths = (project / "views").glob("*.yaml")
+    return sorted(path for path in paths if not path.name.startswith(".") and path.exists())
 
 
 def load_views(

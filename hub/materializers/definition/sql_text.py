@@ -191,8 +191,8 @@ _NEVER: Mapping[type[exp.Expr], tuple[str, str]] = {
 
 def with_of(node: exp.Expr) -> exp.Expr | None:
     """Return the WITH of a query."""
-    found: exp.Expr | None = node.args.get("with_")
-    return found
+    expression: exp.Expr | None = node.args.get("with_")
+    return expression
 
 
 def in_text_order(node: exp.Expr) -> Iterator[exp.Select]:

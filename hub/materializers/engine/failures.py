@@ -89,8 +89,8 @@ def _corrupt(why: str, of: FailedView) -> CorruptState:
 def _full_disk(error: Exception, of: FailedView) -> str | None:
     """Return the message for an error caused by a full disk, else None. The view retries, so it resumes
     when there is room."""
-    found = full_disk(of.name, error, of.folders)
-    return None if found is None else f"{found.message}; {found.hint}"
+    peer_error = full_disk(of.name, error, of.folders)
+    return None if peer_error is None else f"{peer_error.message}; {peer_error.hint}"
 
 
 def _too_large(text: str, view: View | SqlView | None) -> ConfigError | None:

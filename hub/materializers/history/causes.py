@@ -86,8 +86,8 @@ def _count(
 
 
 def _new_places(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> tuple[EventPlace, ...]:
-    known = set(_places(before).values())
-    return tuple(place for place in _places(after).values() if place not in known)
+    event_places = set(_places(before).values())
+    return tuple(place for place in _places(after).values() if place not in event_places)
 
 
 def _places(sources: Mapping[str, Any] | None) -> dict[str, EventPlace]:

@@ -32,8 +32,10 @@ class HistoryPeriod:
 
 def answerable(periods: Sequence[HistoryPeriod], now_ms: int) -> list[HistoryPeriod]:
     """Return the periods with a time that is still kept, the latest first."""
-    found = [each for each in periods if each.until_ms is None or each.until_ms > each.begins_ms(now_ms)]
-    return sorted(found, key=lambda each: each.from_ms, reverse=True)
+    history_periods = [
+        each for each in periods if each.until_ms is None or each.until_ms > each.begins_ms(now_ms)
+    ]
+    return sorted(history_periods, key=lambda each: each.from_ms, reverse=True)
 
 
 def require_history(view: str, periods: Sequence[HistoryPeriod]) -> None:
@@ -55,11 +57,11 @@ def period_at(view: str, periods: Sequence[HistoryPeriod], at_ms: int, now_ms: i
         raise CallerError(
             f'view "{view}": {iso(at_ms)} is in the future', hint="name a time up to now", code="HUB-1492"
         )
-    kept = answerable(periods, now_ms)
-    for each in kept:
+    history_periods = answerable(periods, now_ms)
+    for each in history_periods:
         if each.begins_ms(now_ms) <= at_ms and (each.until_ms is None or at_ms < each.until_ms):
             return each
-    begins = [each.begins_ms(now_ms) for each in kept]
+    begins = [each.begins_ms(now_ms) for each in history_periods]
     since = f"its history begins at {iso(min(begins))}" if begins else "nothing is kept any more"
     raise Gone(
         f'view "{view}": {iso(at_ms)} is not kept: {since}',

@@ -99,16 +99,16 @@ def changes_within(
     ``versions``: the newest first, each followed by the one that it replaced. ``is_whole`` False: there are
     older ones, so the last is only known as the one before.
     """
-    found: list[RowChange] = []
+    row_changes: list[RowChange] = []
     for place, version in enumerate(versions):
         if version.at_ms <= begins_ms:
-            return found, version
+            return row_changes, version
         older = versions[place + 1] if place + 1 < len(versions) else None
         if older is None and not is_whole:
             break
         if (kind := _kind(version, older)) is not None:
-            found.append(RowChange(kind, version.at_ms, version, older, period.from_ms))
-    return found, None
+            row_changes.append(RowChange(kind, version.at_ms, version, older, period.from_ms))
+    return row_changes, None
 
 
 def _kind(version: StoredVersion, older: StoredVersion | None) -> ChangeKind | None:

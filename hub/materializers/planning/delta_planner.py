@@ -256,7 +256,7 @@ class _Planning:
     def _best(
         self, leaf: Occurrence, handle: tuple[str, ...], types: Mapping[str, str], placed: Mapping[int, int]
     ) -> Bound | None:
-        found: list[Bound] = []
+        bounds: list[Bound] = []
         for parent, pairs in leaf.enough:
             if parent is not None and parent not in placed:
                 continue
@@ -273,8 +273,8 @@ class _Planning:
                     hopping = hopping if hops is None else (column, hops)
             if fit and (parent is not None or set(fit) == set(handle)):
                 at = None if parent is None else placed[parent]
-                found.append(Bound(tuple(fit.values()), at, tuple(fit), *hopping))
-        return min(found, key=lambda bound: (bound.parent is not None, -len(bound.columns)), default=None)
+                bounds.append(Bound(tuple(fit.values()), at, tuple(fit), *hopping))
+        return min(bounds, key=lambda bound: (bound.parent is not None, -len(bound.columns)), default=None)
 
     def _without(
         self, sql: str, cut: DerivedTableSpan, name: str

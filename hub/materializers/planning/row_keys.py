@@ -65,12 +65,12 @@ def _check_declared(
     """
     read = _read_of(query, inner, key)
     made = [each for each in inner.expressions if each.alias_or_name in read]
-    held = {node for each in made for node in _spelled(query, inner, each).walk()}
+    expressions = {node for each in made for node in _spelled(query, inner, each).walk()}
     lost = []
     of = "GROUP BY" if group_of(inner) else "DISTINCT"
     for each in _parts(inner) if group_of(inner) else map(unnamed, inner.expressions if natural else ()):
         names = _names_of(query, inner, each)
-        is_held = bool(read.intersection(names)) if names else _spelled(query, inner, each) in held
+        is_held = bool(read.intersection(names)) if names else _spelled(query, inner, each) in expressions
         if not is_held and each.find(exp.Column, exp.GroupingId) is not None:
             lost.append(names[0] if names else each.sql("spark", normalize_functions=False)[:60])
     if lost:

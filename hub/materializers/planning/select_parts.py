@@ -30,8 +30,8 @@ def projected(select: exp.Select, each: exp.Expr) -> exp.Expr:
     if isinstance(each, exp.Literal) and not each.is_string and each.name.isdecimal():
         n = int(each.name)
         if 1 <= n <= len(select.expressions):
-            found: exp.Expr = select.expressions[n - 1]
-            return unnamed(found)
+            expression: exp.Expr = select.expressions[n - 1]
+            return unnamed(expression)
     alias = named(select, each)
     return each if alias is None else unnamed(alias)
 

@@ -56,8 +56,8 @@ def window_ms(sql: str) -> int:
     >>> window_ms("SELECT count(*) FROM t GROUP BY window(at, '5 minutes')")
     300000
     """
-    found = _WINDOW.search(sql)
-    return _DEFAULT_MS if found is None else int(found[1]) * _UNIT_MS[found[2].lower()]
+    match = _WINDOW.search(sql)
+    return _DEFAULT_MS if match is None else int(match[1]) * _UNIT_MS[match[2].lower()]
 
 
 def by_window(events: Iterable[LateEvent], length_ms: int) -> list[dict[str, Any]]:

@@ -104,13 +104,13 @@ class _ViewLatency:
     exemplars: dict[tuple[Stage, Origin], tuple[str, float, int]] = field(default_factory=dict)
 
     def add(self, stage: Stage, origin: Origin, span_ms: int, count: int) -> None:
-        known = self.counts.get((stage, origin))
-        if known is None:
-            known = self.counts[stage, origin] = Histogram(self.edges)
+        histogram = self.counts.get((stage, origin))
+        if histogram is None:
+            histogram = self.counts[stage, origin] = Histogram(self.edges)
         if span_ms < -SKEW_MS:
             self.skewed += count
             return
-        known.add(max(0, span_ms) / 1000, count)
+        histogram.add(max(0, span_ms) / 1000, count)
 
 
 class Latencies:
@@ -139,9 +139,9 @@ class Latencies:
     def applied(self, view: str, due: Iterable[ChangedRow], readable_ms: int) -> None:
         """Record that rows of a keyed view are readable since ``readable_ms``."""
         with self._lock:
-            known, unread = self._of(view, sampled=False), self._unread.setdefault(view, [])
+            view_latency, unread = self._of(view, sampled=False), self._unread.setdefault(view, [])
             for each in due:
-                self._count(known, each, readable_ms)
+                self._count(view_latency, each, readable_ms)
                 self._unseen.append((view, each, readable_ms))
                 unread.append(each)
                 if len(unread) >= MOST_UNREAD:
@@ -159,14 +159,14 @@ class Latencies:
                 self._unread[view] = [due for due in waiting if due.offset >= each.sources.get(due.place)]
 
     def _read(self, view: str, before: Progress, after: Progress) -> None:
-        known = self._views.get(view)
-        if known is None:
+        view_latency = self._views.get(view)
+        if view_latency is None:
             return
         for due in self._unread.get(view, ()):
             read_ms = _read_ms(before, after, due.place, due.offset, due.changelog_ms)
             if read_ms is not None:
-                self._add(known, "read", due, read_ms)
-                known.counted += due.rows
+                self._add(view_latency, "read", due, read_ms)
+                view_latency.counted += due.rows
         for index, (name, due, readable_ms) in enumerate(self._unseen):
             if name == view and due.read_ms is None:
                 read_ms = _read_ms(before, after, due.place, due.offset, due.changelog_ms)
@@ -209,9 +209,9 @@ class Latencies:
     def waiting(self) -> list[ReadableRange]:
         """Return the stretches to sample; each is returned once."""
         with self._lock:
-            found = list(self._waiting)
+            readable_ranges = list(self._waiting)
             self._waiting.clear()
-            return found
+            return readable_ranges
 
     def sampled(self, of: ReadableRange, offset: int, event_ms: int, trace: Trace | None = None) -> None:
         """Record the time of one event of a stretch, and its trace."""
@@ -235,13 +235,13 @@ class Latencies:
             self._exemplify(view, due, readable_ms, trace)
 
     def _exemplify(self, view: str, due: ChangedRow, readable_ms: int, trace: Trace | None) -> None:
-        known = self._views.get(view)
-        if known is None or trace is None or not trace.sampled:
+        view_latency = self._views.get(view)
+        if view_latency is None or trace is None or not trace.sampled:
             return
         for stage, at_ms in _stages(due, readable_ms):
             span_ms = at_ms - due.event_ms
             if span_ms >= 0:
-                known.exemplars[stage, self._origin(span_ms)] = (trace.trace_id, span_ms / 1000, at_ms)
+                view_latency.exemplars[stage, self._origin(span_ms)] = (trace.trace_id, span_ms / 1000, at_ms)
 
     # ---- report
 
@@ -277,10 +277,12 @@ class Latencies:
 
     def _of(self, view: str, *, sampled: bool) -> _ViewLatency:
         objective_s = self.objective_of(view)
-        known = self._views.get(view)
-        if known is None or known.objective_s != objective_s:  # other bucket bounds: counts start over
-            known = self._views[view] = _ViewLatency(edges_with(objective_s), objective_s, sampled)
-        return known
+        view_latency = self._views.get(view)
+        if (
+            view_latency is None or view_latency.objective_s != objective_s
+        ):  # other bucket bounds: counts start over
+            view_latency = self._views[view] = _ViewLatency(edges_with(objective_s), objective_s, sampled)
+        return view_latency
 
     def _origin(self, span_ms: int) -> Origin:
         return "live" if span_ms <= self.replay_s * 1000 else "replay"

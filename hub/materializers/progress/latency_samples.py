@@ -79,26 +79,26 @@ class Sampler:
         for each in chosen:
             place = TopicPartition(each.topic, each.partition)
             wanted.setdefault(place, (each, self.chance.randrange(each.first, each.end)))
-        found: set[TopicPartition] = set()
+        topic_partitions: set[TopicPartition] = set()
         try:
             if self.reader is None:
                 self.reader = self.log.reader(queue_kb=_QUEUE_KB)
             ranges = {place: (offset, each.end) for place, (each, offset) in wanted.items()}
             for record in looked_up(self.reader, ranges, 1):
-                found.add(record.topic_partition)
+                topic_partitions.add(record.topic_partition)
                 stretch, _ = wanted[record.topic_partition]
                 latencies.sampled(stretch, record.offset, record.timestamp_ms, of_headers(record.headers))
         except HubError as error:
             log.debug("events not sampled: %s", error.message)
             self.close()
-        return len(found)
+        return len(topic_partitions)
 
 
 def looked_up(reader: Reader, wanted: Mapping[TopicPartition, tuple[int, int]], each: int) -> list[Record]:
     """Return the first ``each`` events that exist in [first, end) of each place, as far as Kafka answers
     within 1 s.
     """
-    found: dict[TopicPartition, list[Record]] = {place: [] for place in wanted}
+    records: dict[TopicPartition, list[Record]] = {place: [] for place in wanted}
     done: set[TopicPartition] = set()
     reader.assign(Positions({place: first for place, (first, _) in wanted.items()}))
     deadline = time.monotonic() + _LONGEST_S
@@ -107,10 +107,10 @@ def looked_up(reader: Reader, wanted: Mapping[TopicPartition, tuple[int, int]], 
             place = record.topic_partition
             # The next existing record may be past the stretch; it is then not of it.
             if place not in done and record.offset < wanted[place][1]:
-                found[place].append(record)
-            if record.offset + 1 >= wanted[place][1] or len(found[place]) >= each:
+                records[place].append(record)
+            if record.offset + 1 >= wanted[place][1] or len(records[place]) >= each:
                 done.add(place)
         reached = reader.position()
         done |= {place for place, (_, end) in wanted.items() if reached.get(place, 0) >= end}
     reader.assign(Positions())  # else it would keep fetching
-    return [record for place in wanted for record in found[place]]
+    return [record for place in wanted for record in records[place]]

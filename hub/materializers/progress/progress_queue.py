@@ -78,9 +78,9 @@ class ProgressQueue:
         ``changelogs``: the changelog topic of each version. Raises PeerError as ``published_progress`` does.
         """
         for table in changelogs.keys() - self.live.keys():
-            found = published_progress(self.cluster, table, changelogs[table], timeout_s)
-            if found is not None and found.mode != "bulk":
-                self.live.setdefault(table, found)
+            progress = published_progress(self.cluster, table, changelogs[table], timeout_s)
+            if progress is not None and progress.mode != "bulk":
+                self.live.setdefault(table, progress)
 
     def post(self) -> None:
         """Write waiting progress and states to the progress topic. Keep what Kafka does not accept for the
@@ -145,13 +145,13 @@ class ProgressQueue:
         ]
         known = self.cluster.known_ends(partitions) if partitions else Positions()
         ends = {name: known.of_topics([name]) for name in due}
-        found = {name: end for name, end in ends.items() if len(end) == counts.get(name)}
+        positions = {name: end for name, end in ends.items() if len(end) == counts.get(name)}
         for name in due:
             self.ask_at.pop(name, None)
-            if name not in found:
+            if name not in positions:
                 log.warning('topic "%s" does not report its end: its view\'s progress waits', name)
                 self.ask_at[name] = now_s + _SILENT_S
-        return found
+        return positions
 
     def _again(self, progress: Mapping[str, tuple[Progress, str]], states: Mapping[str, ViewState]) -> None:
         """Put back what could not be written, unless something newer is waiting."""

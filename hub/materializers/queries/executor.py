@@ -169,11 +169,11 @@ class QueryExecutor:
     def views(self) -> list[tuple[QueryRelation, tuple[str, ...]]]:
         """Return every view as a table, with its declared indexes."""
         with self._errors(None), self._reader.connect() as connection:
-            found = [
+            view_tables = [
                 self._store.catalog.definition(connection, name)
                 for name in self._store.catalog.view_names(connection)
             ]
-        return [(self._visible(view_relation(each)), each.indexes) for each in found]
+        return [(self._visible(view_relation(each)), each.indexes) for each in view_tables]
 
     def _visible(self, relation: QueryRelation) -> QueryRelation:
         """Return a view's columns as the caller's queries have them; as declared where that is not known."""

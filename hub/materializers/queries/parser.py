@@ -163,7 +163,7 @@ def parse(text: str) -> ParsedStatement:
     parser = _Parser(dialect=_DIALECT)
     parser.most_steps = _STEPS_A_WORD * len(tokens) + _MORE_STEPS
     try:
-        found = parser.parse(tokens, text)
+        expressions = parser.parse(tokens, text)
     except _OutOfSteps:
         raise SqlError(
             "the statement is too tangled to be read",
@@ -176,7 +176,7 @@ def parse(text: str) -> ParsedStatement:
         raise _too_deep(text, None) from None
     except (SqlglotError, ValueError, TypeError, AttributeError, KeyError, IndexError) as error:
         raise SqlError(f"the statement is not understood: {str(error)[:200]}", code="HUB-1442") from None
-    trees = [each for each in found if each is not None and not isinstance(each, exp.Semicolon)]
+    trees = [each for each in expressions if each is not None and not isinstance(each, exp.Semicolon)]
     if len(trees) != 1:
         raise SqlError("one statement at a time", code="HUB-1443")
     tree = trees[0]

@@ -97,14 +97,14 @@ class _Token:
 def _tokens(text: str) -> Iterator[_Token]:
     place, end = 0, len(text.rstrip())
     while place < end:
-        found = _TOKEN.match(text, place)
-        if found is None:
+        match = _TOKEN.match(text, place)
+        if match is None:
             place = text.index('"', place)
             raise TextQueryError(
                 f"the quote at character {place + 1} of the search has no end", hint=f"write {_SYNTAX}"
             )
-        place = found.end()
-        sign, phrase, after, word = found.groups()
+        place = match.end()
+        sign, phrase, after, word = match.groups()
         if phrase is not None:
             yield _Token(bool(sign), phrase, True, bool(after))
         else:

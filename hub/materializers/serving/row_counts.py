@@ -45,12 +45,12 @@ class RowCounts:
             table, "changelog"
         )  # before the count: rows may be newer than it, never older
         with self._lock:
-            known = self._known.get(view)
+            count = self._known.get(view)
         began_s = self.clock()
-        if known is not None and known.table == table:
-            same = known.at == at and began_s < known.counted_s + LONGEST_S
-            if same or began_s < known.again_at_s:
-                return known.rows
+        if count is not None and count.table == table:
+            same = count.at == at and began_s < count.counted_s + LONGEST_S
+            if same or began_s < count.again_at_s:
+                return count.rows
         rows = self.store.count(view)
         took_s = self.clock() - began_s
         again_at_s = began_s + took_s + (took_s / SHARE if took_s > FREE_S else 0.0)

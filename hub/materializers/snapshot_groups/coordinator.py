@@ -125,8 +125,12 @@ class SnapshotGroup:
         self.report_state(state, why, tuple(views), now_ms)
 
     def report_state(self, state: GroupState, why: str | None, views: tuple[str, ...], now_ms: int) -> None:
-        known = self.note
-        if known is not None and (known.state, known.why, known.views) == (state, why, views):
+        group_note = self.note
+        if group_note is not None and (group_note.state, group_note.why, group_note.views) == (
+            state,
+            why,
+            views,
+        ):
             return
         note = GroupNote(self.name, state, why, views, now_ms)
         self.writer.append([note.record()])

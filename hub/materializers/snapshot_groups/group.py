@@ -136,7 +136,7 @@ def next_place(at: Positions, ends: Positions, most: int) -> Positions:
 
 def joined(all_: Iterable[Positions]) -> Positions:
     """Return the latest position of each partition."""
-    found = Positions()
+    positions = Positions()
     for each in all_:
-        found = found.advanced(each)
-    return found
+        positions = positions.advanced(each)
+    return positions

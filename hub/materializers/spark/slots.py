@@ -25,10 +25,10 @@ _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:\s*,\s*\d+)?\])?$")
 
 def local_slots(master: str, cores: int) -> int | None:
     """Return the slots of a ``local[N]`` master; None for a cluster, whose workers define the number."""
-    found = _LOCAL.match(master)
-    if found is None:
+    match = _LOCAL.match(master)
+    if match is None:
         return None
-    given = found.group(1) or "1"
+    given = match.group(1) or "1"
     return cores if given == "*" else int(given)
 
 

@@ -52,14 +52,14 @@ def problem_in(
     unknown.
     """
     for node in tree.walk():
-        found = (
+        sql_problem = (
             _unknown_function(node, own)
             or _nested_aggregate(node)
             or _sum_of_list(node, kind_of)
             or _empty_window(node)
         )
-        if found is not None:
-            return found
+        if sql_problem is not None:
+            return sql_problem
     return None
 
 
@@ -132,8 +132,8 @@ def _empty_window(node: exp.Expr) -> SqlProblem | None:
         return None
     lengths = node.expressions[1:3]
     for place, each in enumerate(lengths):
-        found = _LENGTH.match(_text(each))
-        if found is not None and int(found[1]) <= 0:
+        match = _LENGTH.match(_text(each))
+        if match is not None and int(match[1]) <= 0:
             what = "slide" if place else ("gap" if node.name.lower() == "session_window" else "length")
             return SqlProblem(
                 f"`{node.sql('spark')[:60]}`: the {what} of a window is more than nothing",

@@ -82,16 +82,16 @@ class IcebergStore:
         types = columns_of(name, schema)
         with self._writing(name):
             table = self._loaded(name)
-            known = None if table is None else definition_of(table.properties)
-            if table is None or known is None:
+            definition = None if table is None else definition_of(table.properties)
+            if table is None or definition is None:
                 self._create(name, types, properties_of(topic_id, types, indexes))
                 return True
-            fresh = must_refill((known.topic_id, known.types, known.indexes), topic_id, types)
-            if fresh or known != Definition(topic_id, types, list(indexes)):
+            fresh = must_refill((definition.topic_id, definition.types, definition.indexes), topic_id, types)
+            if fresh or definition != Definition(topic_id, types, list(indexes)):
                 with table.transaction() as transaction:
                     if fresh:
                         iceberg_table.empty(transaction, table)
-                    _change_columns(transaction, known.types, types)
+                    _change_columns(transaction, definition.types, types)
                     transaction.set_properties(properties_of(topic_id, types, indexes))
         return fresh
 
@@ -188,8 +188,8 @@ class IcebergStore:
             table = self._loaded(view)
             if table is None:
                 return Positions()
-            found = iceberg_table.state(table.scan())
-        return found.changelog if kind == "changelog" else found.source
+            table_state = iceberg_table.state(table.scan())
+        return table_state.changelog if kind == "changelog" else table_state.source
 
     def newest_version(self, view: str) -> int:
         with self._errors(view):
@@ -251,14 +251,14 @@ class IcebergStore:
         return self._known_in(table.properties, view)
 
     def _known_in(self, properties: Mapping[str, str], view: str) -> Definition:
-        found = definition_of(properties)
-        if found is None:
+        definition = definition_of(properties)
+        if definition is None:
             raise NotFound(
                 f'table "{view}" in {self.name} is not a view of the hub',
                 hint="name another namespace: iceberg:///NAMESPACE",
                 code="HUB-1410",
             )
-        return found
+        return definition
 
     @contextmanager
     def _writing(self, name: str) -> Iterator[None]:

@@ -129,9 +129,9 @@ def state(scan: DataScan) -> TableState:
     metadata = scan.table_metadata
     snapshot = metadata.snapshot_by_name(MAIN)
     for each in ancestors_of(snapshot, metadata) if snapshot is not None else ():
-        found = state_of({} if each.summary is None else each.summary.additional_properties)
-        if found is not None:
-            return found
+        table_state = state_of({} if each.summary is None else each.summary.additional_properties)
+        if table_state is not None:
+            return table_state
     return TableState()
 
 

@@ -74,7 +74,7 @@ class PreparedStatements:
     def make(self, view: str) -> PreparedStatement:
         """Prepare the view's statement, over a connection of the store. Raises NotFound, PeerError."""
         with self._store.reading() as connection:
-            query, known = self._store.catalog.row_query(connection, view)
+            query, view_table = self._store.catalog.row_query(connection, view)
             dialect = connection.dialect
             compiled = query.compile(dialect=dialect)
             fixed, order = compiled.construct_params({"wanted": ""}), getattr(compiled, "positiontup", None)
@@ -83,13 +83,13 @@ class PreparedStatements:
                 values = {**fixed, "wanted": wanted}
                 return values if order is None else tuple(values[name] for name in order)
 
-            kinds = ((each.name, each.type.dialect_impl(dialect)) for each in known.table.columns)
+            kinds = ((each.name, each.type.dialect_impl(dialect)) for each in view_table.table.columns)
             made = ((name, kind.result_processor(dialect, None)) for name, kind in kinds)
             statement = PreparedStatement(
                 compiled.string,
                 given,
-                known,
-                tuple(each.name for each in known.table.columns),
+                view_table,
+                tuple(each.name for each in view_table.table.columns),
                 tuple((name, convert) for name, convert in made if convert is not None),
             )
             wanted = "" if dialect.name == "sqlite" else [""]

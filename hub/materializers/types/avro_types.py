@@ -84,9 +84,9 @@ def has_micros(avro_type: AvroType) -> bool:
 def projected(writer: AvroType, reader: AvroType, columns: Iterable[str], space: str = "_r") -> Resolution:
     """Resolve a writer schema against the given columns of the reader schema. All names get the namespace
     ``space``."""
-    found = resolve(writer, reader, columns, space=space)
+    resolution = resolve(writer, reader, columns, space=space)
     proof = {"name": PROOF, "type": "boolean", "default": True}
-    return replace(found, reader={**found.reader, "fields": [*found.reader["fields"], proof]})
+    return replace(resolution, reader={**resolution.reader, "fields": [*resolution.reader["fields"], proof]})
 
 
 def united(schemas: Sequence[AvroType]) -> AvroType:

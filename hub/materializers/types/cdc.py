@@ -128,9 +128,9 @@ def unwrapped(envelope: AvroType) -> AvroType:
         raise NotAnEnvelope("its field `after` is not a record")
     fields, sql = [], {}
     for field in row["fields"]:
-        found = _converted(_resolved(field["type"], names))
-        fields.append(optional_field(field["name"], found.type))
-        sql[field["name"]] = found.sql
+        conversion = _converted(_resolved(field["type"], names))
+        fields.append(optional_field(field["name"], conversion.type))
+        sql[field["name"]] = conversion.sql
     return _noted(fields, envelope, sql)
 
 
@@ -275,9 +275,9 @@ def _converted(of: AvroType) -> _Conversion:
     if isinstance(bare, Mapping):
         if bare.get("logicalType") in _READ_BY_SPARK:
             return _Conversion(bare, "{}")
-        found = _BY_NAME.get(str(bare.get("connect.name")))
-        if found is not None:
-            return found
+        conversion = _BY_NAME.get(str(bare.get("connect.name")))
+        if conversion is not None:
+            return conversion
     return _Conversion(bare, "{}")
 
 

@@ -57,13 +57,13 @@ def of_ddl(text: str) -> AvroType:
     tokens, at = [], 0
     stripped = text.rstrip()
     while at < len(stripped):
-        found = _WORD.match(stripped, at)
-        if found is None:
+        match = _WORD.match(stripped, at)
+        if match is None:
             raise UnknownType(
                 stripped[at:], f"`{text}` is not a type: `{stripped[at:].strip()}` is not read here"
             )
-        tokens.append(found[1])
-        at = found.end()
+        tokens.append(match[1])
+        at = match.end()
     reader = _Ddl(text, tokens)
     made = reader.type(0)
     if reader.left():

@@ -173,7 +173,7 @@ class ContinuousVerifier:
 
     def _look(self) -> dict[tuple[str, str], VerifiableView]:
         """Return the views that can be verified; record the reason for each of the others."""
-        now_ms, found = self.now_ms(), dict[tuple[str, str], VerifiableView]()
+        now_ms, verifiable_views = self.now_ms(), dict[tuple[str, str], VerifiableView]()
         known: set[tuple[str, str]] = set()
         for keeper in self.keepers:
             views, down = keeper.provable()
@@ -195,14 +195,14 @@ class ContinuousVerifier:
                 if each.why or each.store is None:
                     self._away(key, each.why or "the store is not open")
                 else:
-                    found[key] = each
+                    verifiable_views[key] = each
         self.turns = {key: turn for key, turn in self.turns.items() if key in known}
         self._age()
         for key, turn in self.turns.items():
-            if key in found and turn.away:
+            if key in verifiable_views and turn.away:
                 turn.away, turn.next_s = False, 0.0
                 self._set_state(key, VerificationState.OPEN, "it can be looked at again: not compared since")
-        return found
+        return verifiable_views
 
     def _age(self) -> None:
         for turn in self.turns.values():
@@ -225,15 +225,15 @@ class ContinuousVerifier:
         before_s, began_s = self.clock.worked_s, time.monotonic()
         turn.next_s = began_s + _AGAIN_S
         try:
-            found = self._compared(key, each, store)
-            if found is None:
+            comparison_result = self._compared(key, each, store)
+            if comparison_result is None:
                 return  # not yet: the reason is recorded
             was = turn.proof.state
-            turn.proof = compared(turn.proof, found, self.now_ms())
+            turn.proof = compared(turn.proof, comparison_result, self.now_ms())
             if turn.proof.state is VerificationState.DIFFERS and was is not VerificationState.DIFFERS:
                 log.error(
                     "view %s: store %s differs from its changelog: %s",
-                    *(each.view, key[0], named(found.keys) or turn.proof.reason),
+                    *(each.view, key[0], named(comparison_result.keys) or turn.proof.reason),
                 )
             elif turn.proof.state is VerificationState.MATCHES and was is VerificationState.DIFFERS:
                 log.info("view %s: store %s equals its changelog again", each.view, key[0])
@@ -298,10 +298,10 @@ class ContinuousVerifier:
                     return None
                 if not self.folds.read(fold, cut.positions, None):
                     return None
-                found = compare_rows(fold, cut, partial(self._paced, cut.rows, paced))
+                comparison_result = compare_rows(fold, cut, partial(self._paced, cut.rows, paced))
             fold.fold.note_current(self.now_ms())
-            if found.equal:
-                return found
+            if comparison_result.equal:
+                return comparison_result
             if not fold.fold.is_consistent(cut.swept):
                 self.folds.clear(each.changelog)
                 raise Conflict(
@@ -309,7 +309,7 @@ class ContinuousVerifier:
                 )
             if look + 1 < _LOOKS:
                 self.rest(_LOOK_S)
-        return found
+        return comparison_result
 
     def _behind(self, key: tuple[str, str], reason: str) -> None:
         """Record that the store is behind, unless it was compared recently: within its interval that is

@@ -69,31 +69,37 @@ class ChangelogFolds:
     def get(self, changelog: str, identity: str, types: Mapping[str, AvroType]) -> FollowedChangelog:
         """Return the fold of a changelog, rebuilt if it is of another log or was not read for too long."""
         begin = self.cluster.beginning_offsets([changelog])
-        known = self.open.pop(changelog, None)
-        if known is not None and known.fold.identity != identity:
-            known.fold.close()
-            known = None
-        if known is None:
+        followed_changelog = self.open.pop(changelog, None)
+        if followed_changelog is not None and followed_changelog.fold.identity != identity:
+            followed_changelog.fold.close()
+            followed_changelog = None
+        if followed_changelog is None:
             self.tidy()
             hasher = RowHasher(Digester(types), RowShaper(types), RowDecoder(self.schemas))
             file = ChangelogFold(self.folder / f"{changelog}.db", identity)
-            known = FollowedChangelog(
+            followed_changelog = FollowedChangelog(
                 file, hasher, begin, tombstones_kept_ms(self.cluster, changelog) or DAY_MS
             )
-        at, old_ms = known.fold.positions, self.now_ms() - known.fold.current_ms
-        if at is not None and known.fold.current_ms and (old_ms > known.kept_ms // 2 or not at.covers(begin)):
-            known.fold.clear()
-            known = replace(known, fold=ChangelogFold(known.fold.path, identity))
-        self.open[changelog] = known  # the last entry is the one used last
+        at, old_ms = followed_changelog.fold.positions, self.now_ms() - followed_changelog.fold.current_ms
+        if (
+            at is not None
+            and followed_changelog.fold.current_ms
+            and (old_ms > followed_changelog.kept_ms // 2 or not at.covers(begin))
+        ):
+            followed_changelog.fold.clear()
+            followed_changelog = replace(
+                followed_changelog, fold=ChangelogFold(followed_changelog.fold.path, identity)
+            )
+        self.open[changelog] = followed_changelog  # the last entry is the one used last
         while len(self.open) > _MOST_OPEN:
             self.open.pop(next(iter(self.open))).fold.close()
-        return replace(known, begun=begin)
+        return replace(followed_changelog, begun=begin)
 
     def tidy(self) -> None:
         """Delete the files of changelogs that no longer exist, which have keys of rows. Raises PeerError."""
-        found = list(self.folder.glob("*.db"))
-        topics = self.cluster.described(path.stem for path in found)
-        for path in found:
+        paths = list(self.folder.glob("*.db"))
+        topics = self.cluster.described(path.stem for path in paths)
+        for path in paths:
             if path.stem not in topics:
                 if (known := self.open.pop(path.stem, None)) is not None:
                     known.fold.close()
@@ -101,9 +107,9 @@ class ChangelogFolds:
                     each.unlink(missing_ok=True)
 
     def clear(self, changelog: str) -> None:
-        known = self.open.pop(changelog, None)
-        if known is not None:
-            known.fold.clear()
+        followed_changelog = self.open.pop(changelog, None)
+        if followed_changelog is not None:
+            followed_changelog.fold.clear()
 
     def read(self, fold: FollowedChangelog, end: Positions, deadline_s: float | None) -> bool:
         """Read the fold up to ``end`` and return whether it got there; it may not with a deadline. Raises

@@ -44,21 +44,21 @@ def _walked(
     fold: FollowedChangelog, cut: StoreSnapshot, regions: Sequence[int], chunks: RowChunks, most: int
 ) -> list[KeyDifference]:
     """Return the first keys that differ: extra in the store, different in it, or missing from it."""
-    found: list[KeyDifference] = []
+    key_differences: list[KeyDifference] = []
     fold.fold.begin_pass()
     for some in chunks():
         hashed = [(*each, *fold.hasher.digester.row(*each)) for each in some]
         walked = [each for each in hashed if region_of(each[3]) in regions]
         fold.fold.note_present(at for *_, at, _ in walked)
         for key, version, _, at, row in walked:
-            if len(found) == most:
+            if len(key_differences) == most:
                 break
             why = why_differs(version, row, fold.fold.row(at), cut.swept)
             if why is not None:
-                found.append(KeyDifference(key, why))
+                key_differences.append(KeyDifference(key, why))
     for region in regions:
-        found += fold.fold.lost(region, cut.swept, most - len(found))
-    return found
+        key_differences += fold.fold.lost(region, cut.swept, most - len(key_differences))
+    return key_differences
 
 
 def why_differs(version: int, hashed: int, wanted: Sequence[int | None] | None, swept: int) -> str | None:

@@ -112,11 +112,11 @@ def _without(state: Versions, number: int) -> Versions:
 def _keep_computation(
     state: Versions, number: int, definition: VersionDefinition, why: str | None = None
 ) -> Versions:
-    known = state.number(number)
-    if known is None:
+    version = state.number(number)
+    if version is None:
         return state
-    found = _put(state, replace(known, definition=definition, why=why or known.why))
-    return found if found.judged == definition.text else replace(found, judged=definition.text)
+    versions = _put(state, replace(version, definition=definition, why=why or version.why))
+    return versions if versions.judged == definition.text else replace(versions, judged=definition.text)
 
 
 def _build(state: Versions, definition: VersionDefinition, why: str, now_ms: int) -> Versions:
@@ -134,11 +134,11 @@ def _changed(state: Versions, event: DefinitionChanged, now_ms: int) -> Versions
         return state  # it was built, and a user rejected it
     judged = definition.text if event.by_file else state.judged
     refused = () if event.by_file else state.refused
-    found = _changed_to(state, definition, event.why, now_ms)
+    versions = _changed_to(state, definition, event.why, now_ms)
     return (
-        found
-        if (found.judged, found.refused) == (judged, refused)
-        else replace(found, judged=judged, refused=refused)
+        versions
+        if (versions.judged, versions.refused) == (judged, refused)
+        else replace(versions, judged=judged, refused=refused)
     )
 
 

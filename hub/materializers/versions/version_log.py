@@ -88,8 +88,8 @@ class VersionLog:
             return self.state.get(view)
 
     def version(self, view: str, suffix: int | None) -> Version | None:
-        known = self.of(view)
-        return None if known is None else known.with_suffix(suffix)
+        versions = self.of(view)
+        return None if versions is None else versions.with_suffix(suffix)
 
     def all(self) -> dict[str, Versions]:
         """Return the views that this materializer decides about: several hubs may share a log."""
@@ -98,13 +98,13 @@ class VersionLog:
 
     def suffixes(self, view: str) -> tuple[int | None, ...]:
         """Return the versions that run; for a view that never ran, the one of its own name."""
-        known = self.of(view)
-        return (None,) if known is None else tuple(each.suffix for each in known.versions)
+        versions = self.of(view)
+        return (None,) if versions is None else tuple(each.suffix for each in versions.versions)
 
     def served(self, view: str) -> str:
         """Return the name of the served version."""
-        known = self.of(view)
-        return table_of(view, known.served.suffix if known is not None else None)
+        versions = self.of(view)
+        return table_of(view, versions.served.suffix if versions is not None else None)
 
     def public(self, table: str) -> str | None:
         """Return the view's own name for the served version; None for others."""
@@ -191,8 +191,8 @@ class VersionLog:
         return Positions({tp: min(offset, ends.offsets.get(tp, 0)) for tp, offset in progress.sources})
 
     def _coming(self, view: str) -> Version | None:
-        known = self.of(view)
-        return known.coming if known is not None else None
+        versions = self.of(view)
+        return versions.coming if versions is not None else None
 
     def removed(self, view: str, suffix: int | None) -> None:
         """Finish the removal of a version: delete its progress records too."""

@@ -118,8 +118,8 @@ class Workbench:
         }
 
     def _topic(self, view: SqlView, source: str) -> str:
-        found = view.sources[source]
-        topic = found.topic if found.view is None else self.changelog(found.view)
+        sql_source = view.sources[source]
+        topic = sql_source.topic if sql_source.view is None else self.changelog(sql_source.view)
         if "*" in topic:
             raise CallerError(
                 f'source "{source}" reads a pattern of topics, which has no preview',
@@ -134,11 +134,11 @@ class Workbench:
         require(Action.admin, Resource(Kind.view, change.view))
         path = change.file.parent / "tests" / change.file.name
         try:
-            found = GoldenFile.model_validate(yaml.safe_load(text))
+            golden_file = GoldenFile.model_validate(yaml.safe_load(text))
         except (yaml.YAMLError, ValueError) as error:
             raise CallerError(f"the golden test is not valid: {str(error)[:300]}", code="HUB-1473") from None
-        if found.view != change.view:
-            raise CallerError(f'the golden test is of view "{found.view}"', code="HUB-1473")
+        if golden_file.view != change.view:
+            raise CallerError(f'the golden test is of view "{golden_file.view}"', code="HUB-1473")
         if path.exists():
             raise Conflict(
                 f'"views/tests/{path.name}" exists',

@@ -170,8 +170,8 @@ def connect_of(answers: Sequence[WorkerAnswer], now_ms: int) -> Connect:
             continue
         why = None if worker.state == "up" else worker.error or "no answer"
         clusters.append((each.peers, [one if why is None else unknown(one, why) for one in each.connectors]))
-    found = [one for _, those in clusters for one in those]
-    return Connect(workers, tuple(sorted(found, key=lambda one: (RANK[one.state], one.name))))
+    connectors = [one for _, those in clusters for one in those]
+    return Connect(workers, tuple(sorted(connectors, key=lambda one: (RANK[one.state], one.name))))
 
 
 def _worker(answer: WorkerAnswer, now_ms: int) -> ConnectWorker:

@@ -118,11 +118,11 @@ class ConnectWorkers:
     def step(self, url: str) -> None:
         """Poll one worker once."""
         try:
-            found = tuple(self.ask(url))
+            connectors = tuple(self.ask(url))
         except HubError as error:
             self._store(replace(self.last_answers[url], error=error.message))
             return
-        self._store(self.last_answers[url].answered(found, self.now_ms()))
+        self._store(self.last_answers[url].answered(connectors, self.now_ms()))
 
     def _store(self, answer: WorkerAnswer) -> None:
         with self.lock:

@@ -126,11 +126,11 @@ def health_of(placement: Placement, dirs: Mapping[int, tuple[LogDir, ...] | str]
             elif missing:
                 few.append(_trouble(topic, each))
     ids = sorted({*placement.brokers, *replicas})
-    found = tuple(_broker(id, placement, leads[id], replicas[id], lacking[id], dirs.get(id)) for id in ids)
+    brokers = tuple(_broker(id, placement, leads[id], replicas[id], lacking[id], dirs.get(id)) for id in ids)
     return Health(
         now_ms,
         None,
-        found,
+        brokers,
         len(placement.partitions),
         count,
         len(offline),

@@ -103,15 +103,15 @@ def is_due(ring: Ring, now_ms: int) -> bool:
 def thinned(ring: Ring, now_ms: int, limit: int = LIMIT) -> Ring:
     """Return the ring with fewer anchors. Recent ones are kept; the oldest are dropped when there are
     still too many."""
-    kept = [ring[-1]]
+    anchors = [ring[-1]]
     for before, anchor in zip(reversed(ring[:-2]), reversed(ring[1:-1]), strict=True):
         age_ms = now_ms - anchor.observed_ms
         # The gap without this anchor: from its predecessor to the last kept anchor.
-        gap_ms = kept[-1].observed_ms - before.still_ms
+        gap_ms = anchors[-1].observed_ms - before.still_ms
         if age_ms <= RECENT_MS or gap_ms > GAP_OF_AGE * age_ms:
-            kept.append(anchor)
-    kept.append(ring[0])
-    return tuple(reversed(kept))[-limit * 3 // 4 :]
+            anchors.append(anchor)
+    anchors.append(ring[0])
+    return tuple(reversed(anchors))[-limit * 3 // 4 :]
 
 
 def arrival(ring: Sequence[Anchor], position: int) -> Bracket:

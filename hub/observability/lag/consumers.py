@@ -229,8 +229,8 @@ def measure(
             totals.high_s = max(totals.high_s, (now_ms - newest.still_ms) / 1000)
             continue
         polled = arrival(ring, position)
-        found, basis = oldest(polled, about.answers, position, facts, newest.end)
-        low_s, high_s, likely_s = found.waited(position, now_ms)
+        bracket, basis = oldest(polled, about.answers, position, facts, newest.end)
+        low_s, high_s, likely_s = bracket.waited(position, now_ms)
         # Time for which it was observed both waiting and not moving.
         still_s = (now_ms - max(mark.since_ms, polled.until_ms or now_ms)) / 1000
         wait = Wait(topic, partition, committed, position, newest.end, low_s, still_s)
@@ -265,10 +265,10 @@ def question(wait: Wait, ring: Ring, about: PartitionState, facts: LagTopicFacts
         return None
     end = ring[-1].end
     compacted_to = end if facts.compacted else None
-    found, _ = oldest(polled, about.answers, position, facts, end)
+    bracket, _ = oldest(polled, about.answers, position, facts, end)
     if not facts.append_time:
-        found = edges(about.answers, position, compacted_to)
-    return next_question(about.answers, position, now_ms, found, compacted_to)
+        bracket = edges(about.answers, position, compacted_to)
+    return next_question(about.answers, position, now_ms, bracket, compacted_to)
 
 
 def oldest(

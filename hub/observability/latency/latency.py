@@ -211,13 +211,13 @@ class Tracks:
 def freshness_of(lags: Sequence[LagRow]) -> Mapping[str, LagRow]:
     """Return by view the worse row of the view itself and its applier, by state, then by age. UNKNOWN is
     worse than OK."""
-    found: dict[str, LagRow] = {}
+    lag_rows: dict[str, LagRow] = {}
     for row in lags:
         if row.kind in ("view", "applier"):
-            known = found.get(row.name)
-            if known is None or _badness(row) > _badness(known):
-                found[row.name] = row
-    return found
+            lag_row = lag_rows.get(row.name)
+            if lag_row is None or _badness(row) > _badness(lag_row):
+                lag_rows[row.name] = row
+    return lag_rows
 
 
 def _badness(row: LagRow) -> tuple[int, float]:
@@ -231,14 +231,14 @@ def rows_of(tracks: Tracks, views: Iterable[str], lags: Sequence[LagRow], now_ms
     by_view: dict[str, list[tuple[Series, Track]]] = {view: [] for view in views}
     for series, track in tracks.series.items():
         by_view.setdefault(series.view, []).append((series, track))
-    found: list[LatencyRow] = []
+    latency_rows: list[LatencyRow] = []
     for view, those in sorted(by_view.items()):
         lag = fresh.get(view)
         if not those:
-            found.append(_row(Series(view, "readable", SERVING, "live"), None, lag, now_ms))
+            latency_rows.append(_row(Series(view, "readable", SERVING, "live"), None, lag, now_ms))
         those.sort(key=lambda each: (each[0].origin, STAGES.index(each[0].stage), each[0].store))
-        found += [_row(series, track, lag, now_ms) for series, track in those]
-    return found
+        latency_rows += [_row(series, track, lag, now_ms) for series, track in those]
+    return latency_rows
 
 
 def _row(series: Series, track: Track | None, lag: LagRow | None, now_ms: int) -> LatencyRow:

@@ -110,7 +110,7 @@ class Pushes:
 
     def met(self, now_ms: int) -> list[Pushed]:
         """Return the events that reached a subscriber, each pair once."""
-        found: list[Pushed] = []
+        pushed_events: list[Pushed] = []
         for view, pushes in self.views.items():
             for event in pushes.waiting:
                 for subscriber, those in pushes.progress.items():
@@ -119,10 +119,10 @@ class Pushes:
                     at_ms = _pushed_ms(those, event)
                     if at_ms is not None:
                         event.counted.add(subscriber)
-                        found.append(Pushed(view, event.event_ms, at_ms))
+                        pushed_events.append(Pushed(view, event.event_ms, at_ms))
             while pushes.waiting and now_ms - pushes.waiting[0].named_ms > PATIENCE_MS:
                 pushes.waiting.popleft()
-        return found
+        return pushed_events
 
     def forget(self, kept: Iterable[str]) -> None:
         """Remove all other views."""

@@ -145,10 +145,10 @@ class LatencyRecorder:
             return  # the event's clock is ahead: its latency is unknown
         origin = "live" if seconds <= self.replay_s else "replay"
         series, edges = Series(view, stage, "", origin), edges_with(self.objectives.get(view))
-        known = self.counted.get(series)
-        if known is None or known.edges != edges:
-            known = self.counted[series] = Histogram(edges)
-        known.add(max(0.0, seconds))
+        histogram = self.counted.get(series)
+        if histogram is None or histogram.edges != edges:
+            histogram = self.counted[series] = Histogram(edges)
+        histogram.add(max(0.0, seconds))
 
     # ---- queries
 

@@ -43,8 +43,8 @@ def needs_attention(overview: Overview, known: AlertSnapshot | None = None) -> t
     omitted where an alert about that view fires."""
     alerts = () if known is None else tuple(_alerts(known))
     alerted = {each.view for each in alerts if each.view}
-    found = [*alerts, *_views(overview.views, alerted), *_connect(overview.connect)]
-    return tuple(sorted(found, key=_order))
+    problems = [*alerts, *_views(overview.views, alerted), *_connect(overview.connect)]
+    return tuple(sorted(problems, key=_order))
 
 
 def _alerts(known: AlertSnapshot) -> Iterator[Problem]:

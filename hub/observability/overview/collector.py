@@ -235,10 +235,14 @@ class Collector:
             report.view: self.committed.get(report.view, deque(maxlen=BATCHES)) for report in self.reports
         }
         for report in self.reports:
-            known = self.committed[report.view]
+            batch_summaries = self.committed[report.view]
             at_ms, batch_ms = report.committed_at_ms, report.batch_ms
-            if at_ms is not None and batch_ms is not None and (not known or known[-1].at_ms != at_ms):
-                known.append(BatchSummary(at_ms, batch_ms, report.input_rows))
+            if (
+                at_ms is not None
+                and batch_ms is not None
+                and (not batch_summaries or batch_summaries[-1].at_ms != at_ms)
+            ):
+                batch_summaries.append(BatchSummary(at_ms, batch_ms, report.input_rows))
         self.readings = {report.view: self._measured(report, now_ms) for report in self.reports}
         self.past = {key: at_ms for key, at_ms in self.past.items() if key[0] in self.readings}
 

@@ -63,7 +63,7 @@ class ConsumerList:
         offsets = self.cluster.group_offsets(some)
         described = self.cluster.describe_groups(some)
         groups = [_group(name, offsets.get(name), described.get(name)) for name in some]
-        known = {ConsumerId("group", name) for name in names} | {each.id for each in own}
+        consumer_ids = {ConsumerId("group", name) for name in names} | {each.id for each in own}
         # When a topic is deleted, Kafka deletes the commits on it; the group stays listed for days and reads
         # nothing.
         nobody = {
@@ -71,13 +71,13 @@ class ConsumerList:
             for name, each in zip(some, groups, strict=True)
             if each is None and name in offsets and name not in self.unlisted
         }
-        gone = {id for id in self.known if id not in known or id in nobody}
+        gone = {id for id in self.known if id not in consumer_ids or id in nobody}
         for id in gone:
             self.elsewhere.pop(id, None)
             self.known.pop(id)
-        found = [*own, *(each for each in groups if each is not None)]
-        self.known |= {each.id: each for each in found}
-        return found, gone
+        consumers = [*own, *(each for each in groups if each is not None)]
+        self.known |= {each.id: each for each in consumers}
+        return consumers, gone
 
     def _names(self) -> list[str]:
         """Return the names of all groups. A group that is missing from a list is kept for a few rounds: a
@@ -120,8 +120,8 @@ class ConsumerList:
             self.elsewhere.pop(id, None)
         else:
             before = self.elsewhere.get(id, {})
-            kept = {topic: before[topic] for topic in before if topic in mirror.ends or not mirror.ends}
-            self.elsewhere[id] = kept | {
+            anchors = {topic: before[topic] for topic in before if topic in mirror.ends or not mirror.ends}
+            self.elsewhere[id] = anchors | {
                 topic: update_rings(before.get(topic, {}), ends) for topic, ends in mirror.ends.items()
             }
         return mirror.consumer

@@ -29,8 +29,10 @@ def worst(note: ContactNote) -> CutOff:
         return CutOff(note.process, None, silent)
     if not note.reports:
         return CutOff(note.process, 0.0, "")
-    found = max(note.reports, key=lambda each: each.cut_off_s)
-    return CutOff(note.process, found.cut_off_s, f"{found.client} at {found.cluster}: {found.why.strip()}")
+    report = max(note.reports, key=lambda each: each.cut_off_s)
+    return CutOff(
+        note.process, report.cut_off_s, f"{report.client} at {report.cluster}: {report.why.strip()}"
+    )
 
 
 def is_cut_off(process: CutOff, cut_off_s: float = CUT_OFF_S) -> bool:

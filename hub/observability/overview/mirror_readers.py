@@ -150,10 +150,10 @@ def _ends(
 
 def update_rings(rings: Rings, ends: Mapping[int, tuple[int, int]]) -> dict[int, Ring]:
     """Return the rings of one topic after adding the ends that a worker reported."""
-    found = dict(rings)
+    anchors = dict(rings)
     for partition, (end, at_ms) in ends.items():
-        found[partition] = observed(found.get(partition, ()), end, at_ms - LOOK_MS, at_ms)
-    return found
+        anchors[partition] = observed(anchors.get(partition, ()), end, at_ms - LOOK_MS, at_ms)
+    return anchors
 
 
 def at_least(positions: Mapping[int, int], rings: Rings, now_ms: int) -> LagReading | None:

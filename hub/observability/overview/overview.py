@@ -152,16 +152,18 @@ class Overview:
 
     @property
     def live_views(self) -> int | None:
-        known = [view for view in self.views if view.state != "unknown"]
-        if not known and (self.views or self.error is not None or not self.views_heard):
+        view_lines = [view for view in self.views if view.state != "unknown"]
+        if not view_lines and (self.views or self.error is not None or not self.views_heard):
             return None
-        return sum(view.state in RUNNING for view in known)
+        return sum(view.state in RUNNING for view in view_lines)
 
     @property
     def worst_lag(self) -> SourceLag | None:
         """Longest lag of any view."""
-        known = [view.lag for view in self.views if view.lag is not None and view.lag.seconds is not None]
-        return max(known, key=lambda lag: (lag.seconds or 0.0, lag.records or 0), default=None)
+        source_lags = [
+            view.lag for view in self.views if view.lag is not None and view.lag.seconds is not None
+        ]
+        return max(source_lags, key=lambda lag: (lag.seconds or 0.0, lag.records or 0), default=None)
 
     @property
     def events(self) -> int | None:

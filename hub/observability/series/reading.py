@@ -51,8 +51,8 @@ class SeriesAnswer:
     status: SeriesStatus = field(default_factory=SeriesStatus)
 
     def line(self, about: SeriesObject, metric: str) -> SeriesLine | None:
-        found = (each for each in self.lines if (each.object, each.metric.name) == (about, metric))
-        return next(found, None)
+        series_lines = (each for each in self.lines if (each.object, each.metric.name) == (about, metric))
+        return next(series_lines, None)
 
 
 class HasSeries(Protocol):
@@ -134,21 +134,21 @@ class SeriesReader:
 
     def _marks(self, objects: Sequence[SeriesObject], window: Window) -> tuple[Mark, ...]:
         try:
-            known = self.stored.marks(window.start_ms, window.end_ms)
+            marks = self.stored.marks(window.start_ms, window.end_ms)
         except PeerError:
             return ()
         shown = [
-            mark for mark in known if sees(mark.object) and any(concerns(mark, about) for about in objects)
+            mark for mark in marks if sees(mark.object) and any(concerns(mark, about) for about in objects)
         ]
         return tuple(shown[-MOST_MARKS:])
 
     def objects(self, kind: str) -> Sequence[SeriesObject]:
         """Return the objects of a kind that were sampled in the last hour and that the caller may see."""
         try:
-            known = self.stored.objects(kind, self.now_ms() - HOUR.step_ms)
+            series_objects = self.stored.objects(kind, self.now_ms() - HOUR.step_ms)
         except PeerError:
             return ()
-        return [about for about in known if sees(about)][:MOST_OBJECTS]
+        return [about for about in series_objects if sees(about)][:MOST_OBJECTS]
 
 
 def reader_of(

@@ -72,12 +72,12 @@ DEFAULT_RANGE = "1h"
 
 def checked_range(name: str) -> SeriesRange:
     """Return the range of that name, ``1h`` for none. Raises CallerError (HUB-1008)."""
-    found = RANGES.get(name or DEFAULT_RANGE)
-    if found is None:
+    series_range = RANGES.get(name or DEFAULT_RANGE)
+    if series_range is None:
         raise CallerError(
             f'range "{name[:100]}" is unknown', hint=f"use one of: {', '.join(RANGES)}", code="HUB-1008"
         )
-    return found
+    return series_range
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,7 @@ def sampled(moment: Moment, before: Before) -> tuple[list[Sample], Before]:
         *_of_mirrors(moment),
         *_of_cluster(moment),
     ]
-    found = [
+    samples = [
         Sample(about, metric, moment.at_ms, float(value))
         for about, metric, value in values
         if value is not None and isfinite(value)
@@ -92,8 +92,8 @@ def sampled(moment: Moment, before: Before) -> tuple[list[Sample], Before]:
             newest_ms = max(newest_ms, batch.at_ms)
             if since_ms < batch.at_ms <= moment.at_ms:
                 about = SeriesObject(SeriesKind.view, view)
-                found.append(Sample(about, "batch_s", batch.at_ms, batch.took_ms / 1000))
-    return found, Before(positions, min(newest_ms, moment.at_ms))
+                samples.append(Sample(about, "batch_s", batch.at_ms, batch.took_ms / 1000))
+    return samples, Before(positions, min(newest_ms, moment.at_ms))
 
 
 def read_rates(

@@ -247,8 +247,8 @@ def _fields(description: Sequence[Any], formats: Sequence[int]) -> list[Field]:
 def _oid_of(kind: str) -> int:
     if kind.endswith("[]"):
         element = _oid_of(kind[:-2])
-        known = t.BY_OID.get(element)
-        return t.TEXT if known is None else known.array
+        pg_type = t.BY_OID.get(element)
+        return t.TEXT if pg_type is None else pg_type.array
     if kind.startswith("DECIMAL"):
         return t.NUMERIC
     return _OIDS.get(kind, t.TEXT)

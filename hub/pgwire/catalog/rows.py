@@ -249,15 +249,15 @@ def _class(oid: int, table: CatalogTable) -> Row:
 
 def _attributes(oid: int, table: CatalogTable) -> Iterator[Row]:
     for number, column in enumerate(table.columns, 1):
-        known = t.BY_OID.get(column.oid)
+        pg_type = t.BY_OID.get(column.oid)
         yield {
             "attrelid": oid,
             "attname": column.name,
             "atttypid": column.oid,
             "attstattarget": -1,
-            "attlen": -1 if known is None else known.size,
+            "attlen": -1 if pg_type is None else pg_type.size,
             "attnum": number,
-            "attndims": 1 if known is None else 0,
+            "attndims": 1 if pg_type is None else 0,
             "attcacheoff": -1,
             "atttypmod": -1,
             "attbyval": False,
@@ -326,8 +326,8 @@ def _grant(table: CatalogTable) -> Row:
 
 def _information_columns(table: CatalogTable) -> Iterator[Row]:
     for number, column in enumerate(table.columns, 1):
-        known = t.BY_OID.get(column.oid)
-        name = known.name if known is not None else f"_{t.BY_OID[t.ELEMENT_OF[column.oid]].name}"
+        pg_type = t.BY_OID.get(column.oid)
+        name = pg_type.name if pg_type is not None else f"_{t.BY_OID[t.ELEMENT_OF[column.oid]].name}"
         precision = _PRECISION.get(column.oid)
         yield {
             "table_catalog": DATABASE,
@@ -336,7 +336,7 @@ def _information_columns(table: CatalogTable) -> Iterator[Row]:
             "column_name": column.name,
             "ordinal_position": number,
             "is_nullable": "YES",
-            "data_type": t.spelled(column.oid) if known is not None else "ARRAY",
+            "data_type": t.spelled(column.oid) if pg_type is not None else "ARRAY",
             "numeric_precision": precision,
             "numeric_precision_radix": 2 if precision else None,
             "numeric_scale": 0 if column.oid in (t.INT2, t.INT4, t.INT8) else None,

@@ -48,9 +48,9 @@ def _scalar(raw: bytes, oid: int, form: int) -> Value:
 
 
 def _number(text: str) -> Value:
-    found = Decimal(text)
-    whole = found == found.to_integral_value() if found.is_finite() else False
-    return int(found) if whole else float(found)
+    number = Decimal(text)
+    whole = number == number.to_integral_value() if number.is_finite() else False
+    return int(number) if whole else float(number)
 
 
 def _bool(text: str) -> bool:
@@ -72,10 +72,10 @@ def _numeric(raw: bytes) -> Value:
     count, weight, sign, scale = struct.unpack("!hhHh", raw[:8])
     if sign not in (0, 0x4000):
         raise ValueError("NaN")
-    found = Decimal(0)
+    number = Decimal(0)
     for place, group in enumerate(struct.unpack(f"!{count}h", raw[8 : 8 + 2 * count])):
-        found += Decimal(group).scaleb(4 * (weight - place))
-    return _number(f"{-found if sign else found:.{max(0, scale)}f}")
+        number += Decimal(group).scaleb(4 * (weight - place))
+    return _number(f"{-number if sign else number:.{max(0, scale)}f}")
 
 
 _TEXT: Mapping[int, Callable[[str], Value]] = {

@@ -99,11 +99,11 @@ def spelled(oid: int) -> str:
     """
     if oid in ELEMENT_OF:
         return f"{spelled(ELEMENT_OF[oid])}[]"
-    known = BY_OID.get(oid)
-    return "???" if known is None else SPELLED.get(known.name, known.name)
+    pg_type = BY_OID.get(oid)
+    return "???" if pg_type is None else SPELLED.get(pg_type.name, pg_type.name)
 
 
 def size_of(oid: int) -> int:
     """Return the size of a type in bytes, -1 for a variable one."""
-    known = BY_OID.get(oid)
-    return -1 if known is None else known.size
+    pg_type = BY_OID.get(oid)
+    return -1 if pg_type is None else pg_type.size

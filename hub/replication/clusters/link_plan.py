@@ -67,8 +67,10 @@ class LinkPlan:
     def shapes(self) -> dict[str, str]:
         """Rewriting rules by topic, of the topics that have any."""
         ids = self.made.own_ids
-        found = {topic: shape_of(self.link.mirror, topic, rewrites=topic in ids) for topic in self.topics}
-        return {topic: str(shape) for topic, shape in found.items() if shape is not None}
+        record_rules = {
+            topic: shape_of(self.link.mirror, topic, rewrites=topic in ids) for topic in self.topics
+        }
+        return {topic: str(shape) for topic, shape in record_rules.items() if shape is not None}
 
     @property
     def source_places(self) -> dict[TopicPartition, tuple[int, int]]:
@@ -77,7 +79,7 @@ class LinkPlan:
 
     def carries(self, now_ms: int) -> LinkContents:
         """Return what the workers shall carry once the steps are done."""
-        found: dict[str, CarriedTopic] = {}
+        carried_topics: dict[str, CarriedTopic] = {}
         for topic in self.topics:
             here = self.source.topics.get(topic)
             if here is None or topic in self.made.blocked:
@@ -87,10 +89,10 @@ class LinkPlan:
             following = max(known.values(), default=-1) + 1
             generation = known.get(here.topic_id, following)
             own_ids = topic in self.made.own_ids
-            found[topic] = CarriedTopic(here.partitions, here.topic_id, generation, own_ids)
+            carried_topics[topic] = CarriedTopic(here.partitions, here.topic_id, generation, own_ids)
         trouble = {each.topic: f"{each.reason}; {each.hint}" for each in self.made.refusals}
         cautions = tuple(f"{each.topic}: {each.reason}" for each in self.made.cautions)
-        return LinkContents(self.link.name, found, trouble, cautions, "", now_ms)
+        return LinkContents(self.link.name, carried_topics, trouble, cautions, "", now_ms)
 
 
 def planned(
@@ -154,16 +156,16 @@ def _protection(
     """Return the change of the rules that protect the copies; None where the mirror neither protects them
     nor did.
     """
-    known = board.protected.get(link.name, ProtectedCopies(link.name))
+    protected_copies = board.protected.get(link.name, ProtectedCopies(link.name))
     copies = topics if link.mirror.protects else ()
-    if not copies and not known.rules:
+    if not copies and not protected_copies.rules:
         return None
     rules = there.acls if there.checks_access else None
     if not topics or not link.mirror.acls.copy_:  # then the side was read without its rules
-        found = target.kafka.access_rules()
-        rules = None if found is None else frozenset(map(acl_of, found))
+        access_rules = target.kafka.access_rules()
+        rules = None if access_rules is None else frozenset(map(acl_of, access_rules))
     users = certain_principals_of(file.clusters[link.target])
-    change = protecting(link.target, copies, rules, known, users)
+    change = protecting(link.target, copies, rules, protected_copies, users)
     return None if change.is_empty and not change.change.notes else change
 
 
@@ -260,9 +262,9 @@ def _came_from_here(
     """Return checkpoints of partitions whose records at the target were mirrored from there, so that the way
     back may begin although the target has records.
     """
-    found: dict[TopicPartition, Checkpoint] = {}
+    checkpoints: dict[TopicPartition, Checkpoint] = {}
     if other is None:
-        return found
+        return checkpoints
     for topic in topics:
         back = opposite(file, link, topic)
         if back is None or topic not in there.topics or any(tp.topic == topic for tp in marks):
@@ -270,8 +272,8 @@ def _came_from_here(
         for tp in other.of(back):
             if tp.topic == topic:
                 ids = here.topics[topic].topic_id, there.topics[topic].topic_id
-                found[tp] = Checkpoint(link.name, 0, *tp, ids[0], 0, -1, 0, target_topic_id=ids[1])
-    return found
+                checkpoints[tp] = Checkpoint(link.name, 0, *tp, ids[0], 0, -1, 0, target_topic_id=ids[1])
+    return checkpoints
 
 
 def rules_from_now(
@@ -283,8 +285,10 @@ def rules_from_now(
     mirror's masks.
     """
     begun: dict[TopicPartition, tuple[int, FilterVersion]] = {}
-    known = read_progress(target, maps=False)
-    for number in sorted({shard_of(*tp, link.mirror.shards) for tp in _otherwise(link, known, secrets)}):
+    written_state = read_progress(target, maps=False)
+    for number in sorted(
+        {shard_of(*tp, link.mirror.shards) for tp in _otherwise(link, written_state, secrets)}
+    ):
         writer = target.kafka.writer(Shard(link.name, number).transactional_id)
         try:
             # Read again: the former owner's open transaction is aborted now, and it can write nothing more.
@@ -296,7 +300,7 @@ def rules_from_now(
             written = []
             for tp, mark in sorted(due.items()):
                 if shard_of(*tp, link.mirror.shards) == number:
-                    rules = _now(link, tp.topic, secrets, in_force(known.rules_at(link.name, tp)))
+                    rules = _now(link, tp.topic, secrets, in_force(written_state.rules_at(link.name, tp)))
                     begun[tp] = mark.source_next, rules
                     written.append(
                         FilterPeriod(link.name, *tp, mark.topic_id, mark.source_next, rules, now_ms)
@@ -319,11 +323,11 @@ def _otherwise(
     link: Link, progress: WrittenState, secrets: Mapping[str, str]
 ) -> dict[TopicPartition, Checkpoint]:
     """Return the partitions with records that were made under rules other than those of the file."""
-    found: dict[TopicPartition, Checkpoint] = {}
+    checkpoints: dict[TopicPartition, Checkpoint] = {}
     for tp, mark in progress.of(link.name).items():
         if not link.mirror.selects(tp.topic):
             continue
         then = {tp: in_force(progress.rules_at(link.name, tp))}
         if ruled_otherwise(_now(link, tp.topic, secrets, then[tp]), [mark], then):
-            found[tp] = mark
-    return found
+            checkpoints[tp] = mark
+    return checkpoints

@@ -110,7 +110,7 @@ def _prefix(mark: Checkpoint) -> bytes:
 def _covered(mark: Checkpoint, number: int, known: dict[bytes, bytes]) -> Sequence[MapRecord]:
     """Return the map records of the checkpoint's generation that it covers, oldest first."""
     read = (map_record_of(Record(MAP_TOPIC, number, -1, 0, key, value)) for key, value in known.items())
-    found = [
+    map_records = [
         each
         for each in read
         if each is not None
@@ -119,4 +119,4 @@ def _covered(mark: Checkpoint, number: int, known: dict[bytes, bytes]) -> Sequen
         and each.runs[-1].source_end <= mark.source_next
         and each.runs[-1].target_end <= mark.target_next
     ]
-    return sorted(found, key=lambda each: each.runs[0].source)
+    return sorted(map_records, key=lambda each: each.runs[0].source)

@@ -91,18 +91,20 @@ def partitions_with_records(
     kafka, names = reached.kafka, sorted(topics)
     begins, ends = kafka.beginning_offsets(names), kafka.end_offsets(names)
     waiting = {tp: end for tp, end in ends if begins.get(tp) < end}
-    found: set[TopicPartition] = set()
+    topic_partitions: set[TopicPartition] = set()
     reader = kafka.reader(queue_kb=1_024)
     deadline = time.monotonic() + timeout_s
     try:
         reader.assign(Positions({tp: begins.get(tp) for tp in waiting}))
         while waiting and time.monotonic() < deadline:
-            found |= {record.topic_partition for record in reader.poll(_POLL, 0.2)}
+            topic_partitions |= {record.topic_partition for record in reader.poll(_POLL, 0.2)}
             at = reader.position()
-            waiting = {tp: end for tp, end in waiting.items() if tp not in found and at.get(tp) < end}
+            waiting = {
+                tp: end for tp, end in waiting.items() if tp not in topic_partitions and at.get(tp) < end
+            }
     finally:
         reader.close()
-    return frozenset(found | waiting.keys())
+    return frozenset(topic_partitions | waiting.keys())
 
 
 class OnwardReader:

@@ -71,13 +71,13 @@ class Registries:
             _, version = self._carried(of.id, each.subject, depth + 1)
             carried.append(Reference(each.name, each.subject, version))
         try:
-            found = self.there.lookup(subject, text, kind, carried, deleted=self.deleted)
+            registered_schema = self.there.lookup(subject, text, kind, carried, deleted=self.deleted)
         except NotFound:
             if not self.registers:
                 raise
             self.there.register(subject, text, kind, carried, *self.here.metadata_of(schema_id))
-            found = self.there.lookup(subject, text, kind, carried)
-        return found.id, found.version
+            registered_schema = self.there.lookup(subject, text, kind, carried)
+        return registered_schema.id, registered_schema.version
 
     def close(self) -> None:
         self.here.close()

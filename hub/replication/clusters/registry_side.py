@@ -69,12 +69,12 @@ class RegistryReader:
     def _read(self) -> tuple[float, tuple[SchemaVersion, ...], str]:
         now_s = time.monotonic()
         if self._versions is None or now_s - self._versions[0] >= self._keep_s:
-            found = tuple(
+            schema_versions = tuple(
                 _version(subject, each)
                 for subject, each in self._remote.every()
                 if self._every_context or names.context_of(subject) == names.DEFAULT_CONTEXT
             )
-            self._versions = now_s, found, self._remote.default_level()
+            self._versions = now_s, schema_versions, self._remote.default_level()
         return self._versions
 
     def _of(self, subject: str) -> SubjectSettings:

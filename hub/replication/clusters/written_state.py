@@ -71,9 +71,9 @@ class WrittenState:
     def _ruled(self, record: Record, key: bytes) -> None:
         _, link, topic, topic_id, partition, _ = key.decode().split("|")
         places = self._rules.setdefault((link, topic, topic_id, int(partition)), {}).setdefault(key, {})
-        found = ruled_of(record)
-        if found is not None:
-            places[record.partition] = found
+        filter_period = ruled_of(record)
+        if filter_period is not None:
+            places[record.partition] = filter_period
         else:
             places.pop(record.partition, None)
 
@@ -87,11 +87,11 @@ class WrittenState:
             (keys.discard if record.value is None else keys.add)((record.partition, key))
         # A table keeps the runs it has taken: a tombstone follows either a compaction, whose longer value has
         # the runs, or the removal of the whole link, whose tables are removed with its checkpoints.
-        found, waiting = map_record_of(record), self._waiting.setdefault(of, {})
-        if found is None:
+        map_record, waiting = map_record_of(record), self._waiting.setdefault(of, {})
+        if map_record is None:
             waiting.pop((record.partition, key), None)
         else:
-            waiting[record.partition, key] = found
+            waiting[record.partition, key] = map_record
 
     def _judge(self, key: bytes, places: dict[int, Checkpoint | Gap]) -> None:
         """Update the state of a key from all partitions of the topic in which it exists."""
@@ -135,8 +135,8 @@ class WrittenState:
         mark = self.checkpoints.get((link, *place))
         if mark is None:
             return ()
-        known = self._rules.get((link, place.topic, mark.topic_id, place.partition), {})
-        every = [each for places in known.values() for each in list(places.values())[:1]]
+        filter_periods = self._rules.get((link, place.topic, mark.topic_id, place.partition), {})
+        every = [each for places in filter_periods.values() for each in list(places.values())[:1]]
         return tuple(sorted(every, key=lambda each: each.first))
 
     def rules_of(self, link: str) -> list[FilterPeriod]:
@@ -155,29 +155,31 @@ class WrittenState:
         The map is updated incrementally with the records since the last call; their originals are not kept.
         """
         key = (link, *place)
-        found = self.checkpoints.get(key)
-        if found is None:
+        checkpoint = self.checkpoints.get(key)
+        if checkpoint is None:
             return None
-        of = link, place.topic, found.topic_id, place.partition
+        of = link, place.topic, checkpoint.topic_id, place.partition
         runs = sorted(run for each in self._waiting.get(of, {}).values() for run in each.runs)
-        table = self._known(key, found)
-        reaches = max((run.target_end for run in runs), default=found.target_start)
+        table = self._known(key, checkpoint)
+        reaches = max((run.target_end for run in runs), default=checkpoint.target_start)
         if table is not None:
             reaches = max(reaches, table.target_next)
-        if reaches < found.target_next:
+        if reaches < checkpoint.target_next:
             return None
         if table is None:
             checkpoints = (
-                [MapRecord(link, place.topic, found.topic_id, place.partition, tuple(runs))] if runs else []
+                [MapRecord(link, place.topic, checkpoint.topic_id, place.partition, tuple(runs))]
+                if runs
+                else []
             )
-            table = offset_map(found, checkpoints)
+            table = offset_map(checkpoint, checkpoints)
         else:
             for run in runs:
-                if run.source >= found.source_start and run.target >= found.target_start:
+                if run.source >= checkpoint.source_start and run.target >= checkpoint.target_start:
                     table.add(run)
-            table.advance(found.source_next, found.target_next)
+            table.advance(checkpoint.source_next, checkpoint.target_next)
         self._waiting.pop(of, None)
-        self._tables[key] = found, table
+        self._tables[key] = checkpoint, table
         return table
 
     def table_back(self, link: str, there: Checkpoint) -> OffsetMap | None:
@@ -185,8 +187,8 @@ class WrittenState:
         ``table``.
         """
         place = TopicPartition(there.topic, there.partition)
-        found = self.checkpoints.get((link, *place))
-        return self.table(link, place) if found is not None and found.goes_back(there) else None
+        checkpoint = self.checkpoints.get((link, *place))
+        return self.table(link, place) if checkpoint is not None and checkpoint.goes_back(there) else None
 
     def _known(self, key: tuple[str, str, int], found: Checkpoint) -> OffsetMap | None:
         """Return the table so far, if the checkpoint has the same start."""

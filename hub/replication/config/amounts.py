@@ -16,10 +16,10 @@ _UNITS: Mapping[str, Mapping[str, int]] = {
 
 def _amount(kind: str, example: str) -> BeforeValidator:
     def read(value: object) -> object:
-        found = re.fullmatch(r"(\d+)\s*([A-Za-z]+)", str(value))
-        if isinstance(value, bool) or found is None or found.group(2) not in _UNITS[kind]:
+        match = re.fullmatch(r"(\d+)\s*([A-Za-z]+)", str(value))
+        if isinstance(value, bool) or match is None or match.group(2) not in _UNITS[kind]:
             raise ValueError(f'"{value}" is not a {kind} such as {example}')
-        return int(found.group(1)) * _UNITS[kind][found.group(2)]
+        return int(match.group(1)) * _UNITS[kind][match.group(2)]
 
     return BeforeValidator(read)
 

@@ -278,12 +278,12 @@ class Resumption:
         return {TopicPartition(topic, number): mark for (_, topic, number), mark in marks.items()}
 
     def _with_records(self, ranges: Ranges) -> set[TopicPartition]:
-        found: set[TopicPartition] = set()
+        topic_partitions: set[TopicPartition] = set()
         for record in self._read(ranges):
-            found.add(record.topic_partition)
-            if len(found) == len(ranges):
+            topic_partitions.add(record.topic_partition)
+            if len(topic_partitions) == len(ranges):
                 break
-        return found
+        return topic_partitions
 
     def _read(self, ranges: Ranges) -> Iterator[Record]:
         """Yield the committed records of [start, end) of each partition of the target; waits until the

@@ -96,11 +96,13 @@ def boundary(
         return _refused("the copy has no record left to compare, the source has")
     refused: Alignment | None = None
     for first, other in _starts(source, target, syncs, here, there, newest, compacted):
-        found = align(source.read(first, source.end), target.read(other, target.end), compacted=compacted)
-        found = Alignment(found.source_next, found.runs, first, other, found.duplicates, found.refusal)
-        if not found.refusal:
-            return found
-        refused = refused or found
+        alignment = align(source.read(first, source.end), target.read(other, target.end), compacted=compacted)
+        alignment = Alignment(
+            alignment.source_next, alignment.runs, first, other, alignment.duplicates, alignment.refusal
+        )
+        if not alignment.refusal:
+            return alignment
+        refused = refused or alignment
     return refused or _refused("neither side's first record, nor any that MirrorMaker recorded, is in both")
 
 

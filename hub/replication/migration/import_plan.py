@@ -73,12 +73,12 @@ class MirrorMakerImport:
 
 
 def table_of(each: ImportedPartition) -> OffsetMap:
-    found = each.alignment
+    alignment = each.alignment
     return OffsetMap.of(
-        found.runs,
-        source_start=None if found.runs else found.source_next,
-        target_start=None if found.runs else each.target_next,
-        source_next=found.source_next,
+        alignment.runs,
+        source_start=None if alignment.runs else alignment.source_next,
+        target_start=None if alignment.runs else each.target_next,
+        source_next=alignment.source_next,
         target_next=each.mapped_to,
     )
 

@@ -43,8 +43,8 @@ def write_shard(
     """Write one transaction under the shard's own fence."""
     writer = target.kafka.writer(Shard(link.name, number).transactional_id)
     try:
-        known = read_progress(target, maps=False).of(link.name)
-        if taken := sorted({each.place for each in places} & known.keys()):
+        checkpoints = read_progress(target, maps=False).of(link.name)
+        if taken := sorted({each.place for each in places} & checkpoints.keys()):
             raise Conflict(
                 f'topic "{taken[0].topic}" partition {taken[0].partition} has a checkpoint by now: a '
                 "worker has begun it",
@@ -73,14 +73,14 @@ def checkpoint_after(
     link: Link, each: ImportedPartition, topic_id: str, target_topic_id: str, number: int
 ) -> Checkpoint:
     """Return the checkpoint from which the mirror continues a partition."""
-    found = each.alignment
-    first = found.runs[0] if found.runs else Run(found.source_next, each.target_next, 0)
+    alignment = each.alignment
+    first = alignment.runs[0] if alignment.runs else Run(alignment.source_next, each.target_next, 0)
     return Checkpoint(
         link.name,
         number,
         *each.place,
         topic_id,
-        found.source_next,
+        alignment.source_next,
         -1,
         each.mapped_to,
         target_topic_id=target_topic_id,

@@ -85,13 +85,13 @@ def sync_of(record: Record) -> OffsetSync | None:
         partition, at = _int32(record.key, at)
         if at != len(record.key) or len(record.value) != _SYNC.size:
             raise ValueError("its length")
-        found = OffsetSync(TopicPartition(topic, partition), *_SYNC.unpack(record.value))
-        if partition < 0 or found.upstream < 0:
+        offset_sync = OffsetSync(TopicPartition(topic, partition), *_SYNC.unpack(record.value))
+        if partition < 0 or offset_sync.upstream < 0:
             raise ValueError("a negative offset")
     except (ValueError, struct.error) as error:
         raise _unknown(record, "offset sync", error) from None
     # MirrorMaker writes -1 where the producer did not learn the offset.
-    return found if found.downstream >= 0 else None
+    return offset_sync if offset_sync.downstream >= 0 else None
 
 
 def checkpoint_of(record: Record) -> GroupCheckpoint | None:

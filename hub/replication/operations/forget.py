@@ -58,7 +58,7 @@ def forget(link: Link, target: ClusterHandle, topics: Sequence[str] = ()) -> int
         return not only or topic in only
 
     progress, board = read_progress(target), read_control_state(target)
-    known = [tp for tp in progress.of(link.name) if meant(tp.topic)]
+    topic_partitions = [tp for tp in progress.of(link.name) if meant(tp.topic)]
     own = range(target.kafka.topics()[CHECKPOINTS_TOPIC].partitions)
     runs = list(_map_tombstones(link.name, progress, meant))
     try:
@@ -68,13 +68,13 @@ def forget(link: Link, target: ClusterHandle, topics: Sequence[str] = ()) -> int
         chores.close()
     sender = target.kafka.sender(linger_ms=5)
     for each in (
-        *_checkpoint_tombstones(link.name, progress, known, own, meant),
+        *_checkpoint_tombstones(link.name, progress, topic_partitions, own, meant),
         *_topic_tombstones(link.name, board, meant),
         *(_link_tombstones(link.name, board) if not only else ()),
     ):
         sender.send(each)
     sender.flush(60.0)
-    return len(known)
+    return len(topic_partitions)
 
 
 def _map_tombstones(link: str, progress: WrittenState, meant: Meant) -> Iterator[NewRecord]:

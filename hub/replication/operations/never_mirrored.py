@@ -72,10 +72,10 @@ class NeverMirrored:
         """Write the checkpoints, under the fence of each shard; return their number. ``board``: the target's.
         Idempotent. Raises WriterFenced if workers fence it again and again.
         """
-        known = read_progress(self.target, maps=False).of(self.link.name)
-        unmarked = {tp.topic for tp in never_mirrored(topics, known.keys(), ())}
+        checkpoints = read_progress(self.target, maps=False).of(self.link.name)
+        unmarked = {tp.topic for tp in never_mirrored(topics, checkpoints.keys(), ())}
         some = partitions_with_records(self.target, unmarked & topics_of(self.target).keys())
-        every = never_mirrored(topics, known.keys(), some)
+        every = never_mirrored(topics, checkpoints.keys(), some)
         firsts = None if self.source_is_up else first_offsets(board, self.link, every)
         if firsts is not None:
             every = [tp for tp in every if tp in firsts]

@@ -37,10 +37,10 @@ def rights(world: MirroredClusters, operation: OwnershipChange) -> list[AclChang
             )
         ]
     handed = _handed(world, operation.home)
-    found = [_letting_in(world, operation, handed)]
+    acl_changes = [_letting_in(world, operation, handed)]
     if world.is_up(operation.old):
-        found.append(_keeping_out(world, operation, operation.old, handed))
-    return found
+        acl_changes.append(_keeping_out(world, operation, operation.old, handed))
+    return acl_changes
 
 
 def _copies_rules(world: MirroredClusters, operation: OwnershipChange) -> bool:
@@ -49,13 +49,13 @@ def _copies_rules(world: MirroredClusters, operation: OwnershipChange) -> bool:
 
 
 def _rules(world: MirroredClusters, name: str) -> frozenset[Acl] | None:
-    found = world.clusters[name].kafka.access_rules()
-    return None if found is None else frozenset(map(acl_of, found))
+    access_rules = world.clusters[name].kafka.access_rules()
+    return None if access_rules is None else frozenset(map(acl_of, access_rules))
 
 
 def _handed(world: MirroredClusters, home: str) -> OwnershipAcls:
-    known = [board.handed[home] for board in world.control_states().values() if home in board.handed]
-    return max(known, key=lambda each: each.revision, default=OwnershipAcls(home))
+    ownership_acls = [board.handed[home] for board in world.control_states().values() if home in board.handed]
+    return max(ownership_acls, key=lambda each: each.revision, default=OwnershipAcls(home))
 
 
 def _moving(world: MirroredClusters, handed: OwnershipAcls) -> OwnershipAcls:
@@ -91,13 +91,15 @@ def _former(world: MirroredClusters, operation: OwnershipChange, handed: Ownersh
         own = (rules - handed.denied.get(old, frozenset())) | handed.revoked.get(old, frozenset())
         return WriteAcls("", about_writing(own, world.topics(home, old)))
     board = read_control_state(world.clusters[operation.new], status=False)
-    known = [
+    write_acls = [
         board.rights[way.name] for way in world.ways(home, old, operation.new) if way.name in board.rights
     ]
-    if not known:
+    if not write_acls:
         return None
-    rules = frozenset[Acl]().union(*(each.rules for each in known))
-    return WriteAcls("", rules, min(each.at_ms for each in known), all(each.checked for each in known))
+    rules = frozenset[Acl]().union(*(each.rules for each in write_acls))
+    return WriteAcls(
+        "", rules, min(each.at_ms for each in write_acls), all(each.checked for each in write_acls)
+    )
 
 
 def _letting_in(world: MirroredClusters, operation: OwnershipChange, handed: OwnershipAcls) -> AclChange:

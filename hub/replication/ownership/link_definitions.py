@@ -90,11 +90,11 @@ def _digest(file: MirrorsFile, link: Link, near: Neighborhood) -> str:
 
 def in_force(claims: Claims) -> dict[str, LinkDefinition]:
     """Return the definition in force of each link that any worker carries: that of the newest file."""
-    found: dict[str, LinkDefinition] = {}
+    link_definitions: dict[str, LinkDefinition] = {}
     for links_of_worker in claims.values():
         for link, definition in links_of_worker.items():
-            found[link] = max(definition, found.get(link, definition))
-    return found
+            link_definitions[link] = max(definition, link_definitions.get(link, definition))
+    return link_definitions
 
 
 def crews(claims: Claims) -> dict[str, frozenset[str]]:

@@ -116,7 +116,7 @@ def plan(
 
     ``ruled``: the rules of each partition's newest records. ``secrets``: the available keys of masks.
     """
-    known = synced or {}
+    synced_topics = synced or {}
     marks = _by_topic(checkpoints)
     steps, refusals, cautions = list[Step](), list[TreeRefusal](), list[Caution]()
     shared, own_ids = set[Step](), set[str]()
@@ -130,7 +130,7 @@ def plan(
         if closed := list(_unreadable(topic, source, target)):
             refusals += closed
             continue
-        one = TopicSides(name, mirror, topic, source, target, known.get(topic), marks.get(topic, []))
+        one = TopicSides(name, mirror, topic, source, target, synced_topics.get(topic), marks.get(topic, []))
         found = [*one.refusals(), *([_colliding(topic)] if topic in clashing else ())]
         then = [rules for tp, rules in (ruled or {}).items() if tp.topic == topic]
         rewrites, clash = both.ids_of(topic, then)

@@ -294,13 +294,18 @@ def preserving_steps(
     there = {(each.subject, each.version): each for each in target}
     every = tuple(wanted)
     for each in every:
-        known = there.get((each.subject, each.version))
-        revived = known is not None and known.deleted and not each.deleted and each.subject in owned
-        if known is None or revived:
+        schema_version = there.get((each.subject, each.version))
+        revived = (
+            schema_version is not None
+            and schema_version.deleted
+            and not each.deleted
+            and each.subject in owned
+        )
+        if schema_version is None or revived:
             yield ImportSchema(topic, each)
     for each in reversed(every):
-        known = there.get((each.subject, each.version))
-        if each.deleted and (known is None or not known.deleted):
+        schema_version = there.get((each.subject, each.version))
+        if each.deleted and (schema_version is None or not schema_version.deleted):
             yield DeleteSchema(topic, each.subject, each.version)
 
 
@@ -317,11 +322,13 @@ def own_id_steps(
     live = {(each.subject, each.meaning) for each in every if not each.deleted}
     for each in every:
         place = each.subject, each.meaning
-        known = there.get(place, [])
-        if not each.deleted and not any(not one.deleted for one in known):
+        schema_versions = there.get(place, [])
+        if not each.deleted and not any(not one.deleted for one in schema_versions):
             yield RegisterTargetSchema(topic, each)
         elif each.deleted and place not in live:
-            yield from (DeleteSchema(topic, one.subject, one.version) for one in known if not one.deleted)
+            yield from (
+                DeleteSchema(topic, one.subject, one.version) for one in schema_versions if not one.deleted
+            )
 
 
 def settings_steps(

@@ -181,5 +181,9 @@ class ClusterSide:
     void: frozenset[str] = frozenset()
 
     def effective(self, topic: str, key: str) -> str | None:
-        found = self.topics.get(topic)
-        return self.defaults.get(key) if found is None else found.config.get(key, self.defaults.get(key))
+        description = self.topics.get(topic)
+        return (
+            self.defaults.get(key)
+            if description is None
+            else description.config.get(key, self.defaults.get(key))
+        )

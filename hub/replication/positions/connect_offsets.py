@@ -94,13 +94,23 @@ def _planned(
         return ConnectOffset(name, key, number, "copied", value, why=why)
     # MirrorMaker's value is the offset of the last record; with a cluster it is MirrorMaker's.
     last = 1 if "cluster" in of else 0
-    found = maps.translate(place, offset + last, back=back)
-    if not found.is_exact or found.translated is None or found.translated < last:
+    translated_position = maps.translate(place, offset + last, back=back)
+    if (
+        not translated_position.is_exact
+        or translated_position.translated is None
+        or translated_position.translated < last
+    ):
         return ConnectOffset(
-            name, key, number, "refused", None, found, found.why or "nothing is before it there"
+            name,
+            key,
+            number,
+            "refused",
+            None,
+            translated_position,
+            translated_position.why or "nothing is before it there",
         )
-    moved = orjson.dumps({**body, "offset": found.translated - last})
-    return ConnectOffset(name, key, number, "translated", moved, found, found.why)
+    moved = orjson.dumps({**body, "offset": translated_position.translated - last})
+    return ConnectOffset(name, key, number, "translated", moved, translated_position, translated_position.why)
 
 
 def _position(of: Any, body: Any) -> tuple[TopicPartition | None, int]:

@@ -69,11 +69,15 @@ def _json_line(text: str, number: int, translate: Translate, topic: str) -> Tran
         raise _wrong(number, text, f"it has no {error}") from None
     except ValueError as error:
         raise _wrong(number, text, str(error)) from None
-    found = translate(TopicPartition(named, partition), offset)
-    more = {"offset": found.translated, "source_offset": offset, "precision": found.precision}
-    more |= {"read_again": found.read_again} if found.read_again else {}
-    more |= {"why": found.why} if found.why else {}
-    return TranslatedLine(orjson.dumps({**body, **more}).decode(), (found,))
+    translated_position = translate(TopicPartition(named, partition), offset)
+    more = {
+        "offset": translated_position.translated,
+        "source_offset": offset,
+        "precision": translated_position.precision,
+    }
+    more |= {"read_again": translated_position.read_again} if translated_position.read_again else {}
+    more |= {"why": translated_position.why} if translated_position.why else {}
+    return TranslatedLine(orjson.dumps({**body, **more}).decode(), (translated_position,))
 
 
 def _token_line(text: str, number: int, translate: Translate) -> TranslatedLine:
@@ -81,27 +85,30 @@ def _token_line(text: str, number: int, translate: Translate) -> TranslatedLine:
         positions = Positions.parse(text)
     except CallerError as error:
         raise _wrong(number, text, error.message) from None
-    found = tuple(translate(place, offset) for place, offset in sorted(positions))
+    translated_positions = tuple(translate(place, offset) for place, offset in sorted(positions))
     return TranslatedLine(
-        ",".join(f"{each.place.topic}:{each.place.partition}:{shown(each)}" for each in found), found
+        ",".join(f"{each.place.topic}:{each.place.partition}:{shown(each)}" for each in translated_positions),
+        translated_positions,
     )
 
 
 def _replaced(
     text: str, number: int, pattern: re.Pattern[str], translate: Translate, topic: str
 ) -> TranslatedLine:
-    found: list[TranslatedPosition] = []
+    translated_positions: list[TranslatedPosition] = []
 
     def replace(match: re.Match[str]) -> str:
         named = topic or match["topic"]
-        found.append(translate(TopicPartition(named, int(match["partition"])), int(match["offset"])))
+        translated_positions.append(
+            translate(TopicPartition(named, int(match["partition"])), int(match["offset"]))
+        )
         before = match.group()[: match.start("offset") - match.start()]
-        return before + shown(found[-1])
+        return before + shown(translated_positions[-1])
 
     replaced = pattern.sub(replace, text)
-    if not found:
+    if not translated_positions:
         raise _wrong(number, text, "it has no position")
-    return TranslatedLine(replaced, tuple(found))
+    return TranslatedLine(replaced, tuple(translated_positions))
 
 
 def shown(found: TranslatedPosition) -> str:

@@ -87,13 +87,13 @@ class MirrorMaps:
         PeerError if a map is not complete in time.
         """
         with self._lock:
-            found = translate(place, offset, self._map(place), back=back)
-            if back and found.precision == "unknown" and self._ends_in_markers(place, offset):
+            translated_position = translate(place, offset, self._map(place), back=back)
+            if back and translated_position.precision == "unknown" and self._ends_in_markers(place, offset):
                 table = self._map(place)
                 assert table is not None
                 end = (table.joint or table.table).reverse(self._last(place))
                 return TranslatedPosition(place, offset, "exact", end.offset)
-            return found
+            return translated_position
 
     def _last(self, place: TopicPartition) -> int:
         """Return the target offset after the last record that either direction knows."""
@@ -105,8 +105,8 @@ class MirrorMaps:
         """Return whether nothing but transaction markers is between the end of the map and a target position:
         a reader at the end of a copy is behind the mirror's last marker.
         """
-        known = self._map(place)
-        if known is None or known.incomplete:
+        partition_map = self._map(place)
+        if partition_map is None or partition_map.incomplete:
             return False
         first = self._last(place)
         if not first < offset <= first + _MOST_MARKERS:
@@ -148,8 +148,8 @@ class MirrorMaps:
 
     def _mark_back(self, place: TopicPartition, mark: Checkpoint) -> Checkpoint | None:
         other, name = self._written.get(self.link.source), opposite(self.file, self.link, place.topic)
-        found = other.of(name).get(place) if other is not None and name is not None else None
-        return found if found is not None and found.goes_back(mark) else None
+        checkpoint = other.of(name).get(place) if other is not None and name is not None else None
+        return checkpoint if checkpoint is not None and checkpoint.goes_back(mark) else None
 
     def _incomplete(self, place: TopicPartition, mark: Checkpoint) -> str:
         for side, theirs in ((self.link.source, mark.topic_id), (self.link.target, mark.target_topic_id)):

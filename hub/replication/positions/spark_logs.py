@@ -78,14 +78,16 @@ def moved(
     texts: dict[int, str] = {}
     positions: tuple[TranslatedPosition, ...] = ()
     for index, batch in enumerate(batches):
-        text, found = _translated_log(logs.offsets[batch], f"{logs.folder}/offsets/{batch}", maps, back)
-        inexact = next((each for each in found if not each.is_exact), None)
+        text, translated_positions = _translated_log(
+            logs.offsets[batch], f"{logs.folder}/offsets/{batch}", maps, back
+        )
+        inexact = next((each for each in translated_positions if not each.is_exact), None)
         if inexact is not None:
             if index < _NEEDED:
                 raise _inexact(inexact, f"{logs.folder}/offsets/{batch}")
             break
         texts[batch] = text
-        positions = positions or tuple(found)
+        positions = positions or tuple(translated_positions)
     sources = {
         number: moved_log
         for number, log in logs.sources.items()
@@ -122,11 +124,11 @@ def _translated_log(
             hint="this release of the hub moves checkpoints of Spark's micro-batches with log version 1",
             code="HUB-1641",
         )
-    found: list[TranslatedPosition] = []
+    translated_positions: list[TranslatedPosition] = []
     for index in range(2, len(lines)):
         if (offsets := kafka_offsets(lines[index])) is not None:
-            lines[index] = _translated_line(offsets, maps, back, found)
-    return "\n".join(lines), found
+            lines[index] = _translated_line(offsets, maps, back, translated_positions)
+    return "\n".join(lines), translated_positions
 
 
 def _translated_source(text: str, maps: MapsOfMirror, back: bool) -> str | None:
@@ -139,9 +141,9 @@ def _translated_source(text: str, maps: MapsOfMirror, back: bool) -> str | None:
     offsets = kafka_offsets(rest.strip()) if newline else None
     if offsets is None or not first.lstrip("\0").startswith(_VERSION):
         return None
-    found: list[TranslatedPosition] = []
-    _translated_line(offsets, maps, back, found)
-    exact = [each for each in found if each.is_exact]
+    translated_positions: list[TranslatedPosition] = []
+    _translated_line(offsets, maps, back, translated_positions)
+    exact = [each for each in translated_positions if each.is_exact]
     return f"{first}\n{_text_of(exact)}"
 
 

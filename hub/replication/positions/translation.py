@@ -76,8 +76,8 @@ def translate(
     if known.incomplete:
         return unknown(place, offset, known.incomplete)
     whole = known.joint if known.joint is not None else known.table
-    found = whole.reverse(offset) if back else whole.translate(offset)
-    return _judged(place, offset, found, known, back)
+    translation = whole.reverse(offset) if back else whole.translate(offset)
+    return _judged(place, offset, translation, known, back)
 
 
 def _judged(

@@ -37,12 +37,12 @@ def rehearse(
     try:
         plan = plan_change(MirroredClusters(file, clusters), link, "failover", ())
         lag_s, differing = _state(file, clusters, link)
-        found = result_of(one, plan, lag_s, differing)
+        rehearsal = result_of(one, plan, lag_s, differing)
     except CallerError as error:
-        found = replace(one, state="failed", reason=error.message)
+        rehearsal = replace(one, state="failed", reason=error.message)
     except HubError as error:
-        found = interrupted(one, error.message, one.started_at_ms)
-    return replace(found, took_ms=round((time.monotonic() - began_s) * 1000))
+        rehearsal = interrupted(one, error.message, one.started_at_ms)
+    return replace(rehearsal, took_ms=round((time.monotonic() - began_s) * 1000))
 
 
 def result_of(one: Rehearsal, plan: ChangePlan, lag_s: float | None, differing: int) -> Rehearsal:
@@ -74,8 +74,8 @@ def _state(file: MirrorsFile, clusters: Mapping[str, ClusterHandle], link: Link)
     """Return how late the mirror is (None: unknown), and how many partitions differ."""
     target = clusters[link.target]
     board, progress = read_control_state(target), read_progress(target, maps=False)
-    places, known = places_of(link, board, progress), progress.of(link.name)
-    ends = SourceEndsReader().ask(clusters[link.source], places, places - known.keys())
+    places, checkpoints = places_of(link, board, progress), progress.of(link.name)
+    ends = SourceEndsReader().ask(clusters[link.source], places, places - checkpoints.keys())
     status = summary_of(file, link, board, progress, epoch_ms(), ends)
     lag_s: float | None = status["lag_s"]
     return lag_s, int(status["different"])
@@ -94,8 +94,8 @@ def rehearse_now(
     target = clusters[link.target]
     one = begun(link.name, by, epoch_ms(), within_ms, scheduled=False)
     append(target, [one.record()])
-    found = rehearse(file, clusters, link, one)
-    known = of_link(read_control_state(target, status=False).rehearsals, link.name)
-    after = [found, *(each for each in known if each.started_at_ms != found.started_at_ms)]
-    append(target, [found.record(), *(each.forgotten() for each in surplus(after, epoch_ms()))])
-    return found
+    rehearsal = rehearse(file, clusters, link, one)
+    rehearsals = of_link(read_control_state(target, status=False).rehearsals, link.name)
+    after = [rehearsal, *(each for each in rehearsals if each.started_at_ms != rehearsal.started_at_ms)]
+    append(target, [rehearsal.record(), *(each.forgotten() for each in surplus(after, epoch_ms()))])
+    return rehearsal

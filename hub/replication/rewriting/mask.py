@@ -58,8 +58,8 @@ def json_masking(tree: Tree) -> Masking:
 
 
 def _gap(text: bytes, at: int) -> int:
-    found = _SPACE.match(text, at)
-    return at if found is None else found.end()
+    match = _SPACE.match(text, at)
+    return at if match is None else match.end()
 
 
 def _walk(text: bytes, at: int, tree: Tree | Mask, edits: Edits) -> int:

@@ -55,10 +55,10 @@ def observe_mirrors(
     if error is not None and not statuses:
         message = f"the state of mirrors is unknown: {error}"
         unknown.append(Observation(_about(FILE), Verdict.BAD, message, detail=error))
-    found = dict(zip(RULES, (trouble, unknown, late, differs, lost, failed, overdue), strict=True))
+    observations = dict(zip(RULES, (trouble, unknown, late, differs, lost, failed, overdue), strict=True))
     return [
         RuleObservations(changes.rule(name), tuple(those), whole=error is None)
-        for name, those in found.items()
+        for name, those in observations.items()
     ]
 
 
@@ -165,13 +165,13 @@ def _late(status: Status, tree: Tree, limit_ms: int, error: str | None) -> Itera
             rows[row["topic"] if row["topic"] in promised else ""].append(row)
     resting = {row["topic"]: row["reason"] for row in status["partitions"] if row["state"] == "paused"}
     for topic, those in sorted(rows.items()):
-        found = promised.get(topic)
-        if found is not None and topic in resting:  # by itself: the mirror is not paused
-            labels = _whose(found, "slo.lag")
+        topic_spec = promised.get(topic)
+        if topic_spec is not None and topic in resting:  # by itself: the mirror is not paused
+            labels = _whose(topic_spec, "slo.lag")
             yield Observation(_about(name, topic), Verdict.UNKNOWN, labels=labels, detail=resting[topic])
             continue
-        most_ms = limit_ms if found is None else found.slo.lag_ms or 0
-        yield _lag(status, topic, those, most_ms, _whose(found, "slo.lag"))
+        most_ms = limit_ms if topic_spec is None else topic_spec.slo.lag_ms or 0
+        yield _lag(status, topic, those, most_ms, _whose(topic_spec, "slo.lag"))
 
 
 def _lag(

@@ -84,10 +84,10 @@ def source_of(
     link: Link, tp: TopicPartition, board: ControlState, ends: SourceEndOffsets, now_ms: int
 ) -> _SourcePartition:
     """Return the ends just read; else those of a worker's last report."""
-    known = board.ends.get(link.name)
+    source_ends = board.ends.get(link.name)
     begin = ends.begins.get(tp)
-    if begin is None and known is not None and tp in known.places:
-        begin = known.places[tp][0]
+    if begin is None and source_ends is not None and tp in source_ends.places:
+        begin = source_ends.places[tp][0]
     # A way back carries only records born away, and `latest` only new ones.
     if link.mirror.start != "earliest" or link.name != link.declared:
         begin = None

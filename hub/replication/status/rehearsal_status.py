@@ -33,14 +33,14 @@ def rehearsal_status(
     that was not made was due; None: none is due. ``last``: the last complete one; None: none. ``results``:
     the newest first, with those that have no result. ``alive``: living workers.
     """
-    schedule, known = link.mirror.rehearse, of_link(board.rehearsals, link.name)
-    if schedule is None and not known:
+    schedule, rehearsals = link.mirror.rehearse, of_link(board.rehearsals, link.name)
+    if schedule is None and not rehearsals:
         return None
-    rows = [rehearsal_row(each, alive, now_ms) for each in known]
+    rows = [rehearsal_row(each, alive, now_ms) for each in rehearsals]
     waits = waits_for(board, link)
     missed = None
     if schedule is not None and not waits:
-        missed = due(schedule, (each.started_at_ms for each in known if each.complete), now_ms)
+        missed = due(schedule, (each.started_at_ms for each in rehearsals if each.complete), now_ms)
     return {
         "schedule": schedule.text if schedule is not None else None,
         "next_at_ms": next_time(schedule, now_ms) if schedule is not None and not waits else None,

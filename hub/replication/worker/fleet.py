@@ -169,9 +169,9 @@ class Fleet(threading.Thread):
         claims_made, leases = self.listener.ask(lambda board: (board.claims(now_s), board.leases(now_s)))
         claims = {**claims_made, self.worker: self.defined}
         self._compare_definitions(in_force(claims))
-        held = {*self._runs, *self._chores, *self._ending}
+        shards = {*self._runs, *self._chores, *self._ending}
         now_ms, ttl_ms = int(now_s * 1000), int(TTL_S * 1000)
-        return due_moves(self.worker, claims, leases, held, self._ending, wanted, now_ms, ttl_ms)
+        return due_moves(self.worker, claims, leases, shards, self._ending, wanted, now_ms, ttl_ms)
 
     def _compare_definitions(self, chosen: Mapping[str, LinkDefinition]) -> None:
         """Log, once for each change, which links other workers have a newer definition of."""

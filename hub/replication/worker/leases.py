@@ -27,9 +27,9 @@ def wanted_shards(
     ``contents``: the last plan of a link by its name, None before the first, and its number of retries.
     ``paused``: the topics of a link that are paused by themselves.
     """
-    found: dict[Shard, ShardAssignment] = {}
+    shard_assignments: dict[Shard, ShardAssignment] = {}
     for name, link in links.items():
-        found[Shard(name, CHORES)] = ShardAssignment()
+        shard_assignments[Shard(name, CHORES)] = ShardAssignment()
         planned, retry = contents(name)
         if planned is None:
             continue
@@ -40,14 +40,14 @@ def wanted_shards(
             now = tuple(tp for tp in partitions if tp.topic in topics)
             if now:
                 names = {tp.topic for tp in now}
-                found[shard] = ShardAssignment(
+                shard_assignments[shard] = ShardAssignment(
                     now,
                     {topic: planned.topics[topic] for topic in sorted(names)},
                     {topic: opposites[topic] for topic in sorted(names & opposites.keys())},
                     retry,
                     planned.schemas_to >= 0,
                 )
-    return found
+    return shard_assignments
 
 
 def _opposites(file: MirrorsFile, link: Link, topics: set[str], control: Control) -> dict[str, str]:

@@ -53,9 +53,9 @@ class LinkRehearsals:
             self._record(writer, self._running, now_ms)
         elif self._thread is None or not self._thread.is_alive():  # one that was too late may still read
             state = board()
-            known = of_link(state.rehearsals, self.link.name)
+            rehearsals = of_link(state.rehearsals, self.link.name)
             waits = bool(waits_for(state, self.link))
-            decision = decide(schedule, known, self.link.name, self.worker, now_ms, waits=waits)
+            decision = decide(schedule, rehearsals, self.link.name, self.worker, now_ms, waits=waits)
             if decision.records:
                 writer.append(decision.records)
             if decision.begin is not None:
@@ -64,21 +64,27 @@ class LinkRehearsals:
     def _record(self, writer: Writer, one: Rehearsal, now_ms: int) -> None:
         """Record the result of the rehearsal that runs, once there is one or it is too late."""
         late = now_ms > one.until_ms
-        found = interrupted(one, "it was not complete in time", now_ms) if late else self._result
-        if found is not None:
-            writer.append([found.record()])
-            log.info("%s: rehearsal %s in %d ms %s", one.link, found.state, found.took_ms or 0, found.reason)
+        rehearsal = interrupted(one, "it was not complete in time", now_ms) if late else self._result
+        if rehearsal is not None:
+            writer.append([rehearsal.record()])
+            log.info(
+                "%s: rehearsal %s in %d ms %s",
+                one.link,
+                rehearsal.state,
+                rehearsal.took_ms or 0,
+                rehearsal.reason,
+            )
             self._running = self._result = None
 
     def _begin(self, one: Rehearsal) -> None:
         def run() -> None:
             try:
-                found = rehearse(self.file, self.clusters, self.link, one)
+                rehearsal = rehearse(self.file, self.clusters, self.link, one)
             except Exception as error:
                 log.exception("%s: rehearsal", self.link.name)
-                found = interrupted(one, f"an error of the hub itself: {error!r}", epoch_ms())
+                rehearsal = interrupted(one, f"an error of the hub itself: {error!r}", epoch_ms())
             if self._running is one:
-                self._result = found
+                self._result = rehearsal
 
         self._running, self._result = one, None
         self._thread = threading.Thread(target=run, name=f"{self.link.name}.rehearsal", daemon=True)

@@ -147,9 +147,9 @@ class LinkTasks(threading.Thread):
     # ---- topics
 
     def _plan(self, control: Control) -> None:
-        known = self._board()
+        control_state = self._board()
         if self.carries is None:  # topics that cannot be planned now keep the plan of the previous worker
-            self.carries = known.carries.get(self.link.name)
+            self.carries = control_state.carries.get(self.link.name)
         if self._progress is None:
             self._progress = self._open_progress()
         self.schemas.follow()
@@ -160,7 +160,7 @@ class LinkTasks(threading.Thread):
             self.link,
             self.clusters,
             control,
-            known,
+            control_state,
             self._progress.refresh,
             self._others(control),
             registries=self.schemas.readers(schemas_to),
@@ -174,19 +174,21 @@ class LinkTasks(threading.Thread):
             self._kept_short = True
         record_rights(made, self.target)
         failed = carry_out(made.made.steps, self.source, self.target, self.schemas.done)
-        found = made.carries(epoch_ms())
-        trouble = {**found.trouble, **{topic: error.message for topic, error in failed.items()}}
-        topics = {name: topic for name, topic in found.topics.items() if name not in failed}
+        link_contents = made.carries(epoch_ms())
+        trouble = {**link_contents.trouble, **{topic: error.message for topic, error in failed.items()}}
+        topics = {name: topic for name, topic in link_contents.topics.items() if name not in failed}
         self.schemas.settle(made)
         if self.schemas.awaits and self.carries is not None:
             schemas_to = self.carries.schemas_to
         unprotected = protect(made, self.target) if self._carries_same(made.topics) else ()
         cautions = (
-            *found.cautions,
+            *link_contents.cautions,
             *unprotected,
             *(each for each in (self.schemas.caution, self._no_folds) if each),
         )
-        self.carries = LinkContents(found.link, topics, trouble, cautions, "", found.at_ms, schemas_to)
+        self.carries = LinkContents(
+            link_contents.link, topics, trouble, cautions, "", link_contents.at_ms, schemas_to
+        )
 
     def _carries_same(self, topics: Sequence[str]) -> bool:
         """Return whether the link carries the topics of a plan still: an operation that lets writers in may
@@ -299,10 +301,10 @@ class LinkTasks(threading.Thread):
             copied = progress.copied_at(self.link.name, tp)
             return born_at_target(self.file, self.link, control, marks[tp], copied, back_table(tp))
 
-        found = self._rolling.step(progress, places, foreign, own, self._newer)
-        if found is not None:
-            self.verified[TopicPartition(found.topic, found.partition)] = found
-        return found is not None
+        verified_range = self._rolling.step(progress, places, foreign, own, self._newer)
+        if verified_range is not None:
+            self.verified[TopicPartition(verified_range.topic, verified_range.partition)] = verified_range
+        return verified_range is not None
 
     def _newer(self, place: TopicPartition) -> OffsetMap | None:
         """Return the current map of a partition."""

@@ -74,7 +74,7 @@ def records(content: Iterable[bytes], where: str) -> list[BackupRecord]:
 
     Raises ConfigError (HUB-1108) for another format, a truncated or a changed file.
     """
-    digest, found = hashlib.sha256(), list[BackupRecord]()
+    digest, backup_records = hashlib.sha256(), list[BackupRecord]()
     foot: dict[str, Any] | None = None
     size = 0
     for number, line in enumerate(content, 1):
@@ -91,16 +91,18 @@ def records(content: Iterable[bytes], where: str) -> list[BackupRecord]:
                 foot = value
                 continue
             if number > 1:
-                found.append(_backup_record(value))
+                backup_records.append(_backup_record(value))
         except (ValueError, KeyError, TypeError, AttributeError):
             message = "no backup of a registry" if number == 1 else "no record of a backup"
             raise _wrong(where, number, message) from None
         digest.update(line)
     if foot is None:
         raise _wrong(where, 1, "it is cut off: the last line, with the checksum, is missing")
-    if foot.get("records") != len(found) or foot["sha256"] != digest.hexdigest():
-        raise _wrong(where, len(found) + 2, "the checksum does not match: the file was changed or is corrupt")
-    return found
+    if foot.get("records") != len(backup_records) or foot["sha256"] != digest.hexdigest():
+        raise _wrong(
+            where, len(backup_records) + 2, "the checksum does not match: the file was changed or is corrupt"
+        )
+    return backup_records
 
 
 def state_in(content: Iterable[bytes], where: str) -> RegistryState:
@@ -165,15 +167,17 @@ def _wrong(where: str, line: int, message: str) -> ConfigError:
 
 def read_all(cluster: Log, progress: Progress = _silent, topic: str = SCHEMAS_TOPIC) -> list[BackupRecord]:
     """Return every record of the topic, in order. Raises NotFound when the topic does not exist."""
-    found: list[BackupRecord] = []
+    backup_records: list[BackupRecord] = []
     last_records(
         cluster,
         topic,
         None,
-        lambda each: found.append(BackupRecord(each.key, each.value, each.timestamp_ms, each.headers)),
+        lambda each: backup_records.append(
+            BackupRecord(each.key, each.value, each.timestamp_ms, each.headers)
+        ),
         progress,
     )
-    return found
+    return backup_records
 
 
 def restore(

@@ -50,9 +50,11 @@ class RemoteRegistry(RegistryHttp):
         """
         every = self._all(deleted="true")
         live = {(each["subject"], each["version"]) for each in self._all()}
-        found: defaultdict[str, list[SubjectVersion]] = defaultdict(list)
+        subject_versions: defaultdict[str, list[SubjectVersion]] = defaultdict(list)
         for each in every:
-            found[each["subject"]].append(_version(each, (each["subject"], each["version"]) not in live))
+            subject_versions[each["subject"]].append(
+                _version(each, (each["subject"], each["version"]) not in live)
+            )
         above = self._ask("GET", "/config")
         settings: dict[str, Mapping[str, Any]] = {}
 
@@ -77,12 +79,12 @@ class RemoteRegistry(RegistryHttp):
         return RegistryState(
             {
                 name: SubjectState(
-                    tuple(sorted(found[name], key=lambda each: each.version)),
+                    tuple(sorted(subject_versions[name], key=lambda each: each.version)),
                     _level(settings.get(name, above)),
                     settings.get(name, above).get("defaultMetadata"),
                     settings.get(name, above).get("overrideMetadata"),
                 )
-                for name in sorted({*found, *settings})
+                for name in sorted({*subject_versions, *settings})
             },
             _level(above),
             aliases,
@@ -122,15 +124,15 @@ class RemoteRegistry(RegistryHttp):
 
     def parsed(self, version: SubjectVersion) -> ParsedSchema:
         """Parse a version with all its references. Raises InvalidSchema."""
-        found: dict[str, dict[int, SubjectVersion]] = {}
+        subject_versions: dict[str, dict[int, SubjectVersion]] = {}
         left = list(version.references)
         while left:
             reference = left.pop()
-            known = found.setdefault(reference.subject, {})
+            known = subject_versions.setdefault(reference.subject, {})
             if reference.version not in known:
                 known[reference.version] = self.version(reference.subject, reference.version)
                 left += known[reference.version].references
-        subjects = {name: SubjectState(tuple(each.values())) for name, each in found.items()}
+        subjects = {name: SubjectState(tuple(each.values())) for name, each in subject_versions.items()}
         return parsed_version(RegistryState(subjects), version)
 
     def with_id(self, schema_id: int) -> SubjectVersion:

@@ -274,14 +274,14 @@ def _takes(w: AvroNode, r: AvroNode) -> bool:
 def _matched_fields(wrote: Sequence[AvroField], read: Sequence[AvroField]) -> dict[str, AvroField]:
     """Map each field name of the reader to the writer's field that supplies it; others have no entry."""
     theirs = {each.name: each for each in wrote}
-    found = {each.name: theirs[each.name] for each in read if each.name in theirs}
+    avro_fields = {each.name: theirs[each.name] for each in read if each.name in theirs}
     for each in read:
         former = next((alias for alias in each.aliases if alias in theirs), None)
-        if each.name in found or former is None or former in found:
+        if each.name in avro_fields or former is None or former in avro_fields:
             continue
-        if all(theirs[former] is not other for other in found.values()):
-            found[each.name] = theirs[former]
-    return found
+        if all(theirs[former] is not other for other in avro_fields.values()):
+            avro_fields[each.name] = theirs[former]
+    return avro_fields
 
 
 def _same_name(w: AvroNode, r: AvroNode) -> bool:

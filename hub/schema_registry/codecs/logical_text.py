@@ -74,18 +74,18 @@ def _timestamp(logical: str) -> Callable[[str], int]:
     hint = "without an offset" if local else "with its offset: Z or +01:00"
 
     def read(text: str) -> int:
-        found = _DATE_TIME.fullmatch(text)
+        match = _DATE_TIME.fullmatch(text)
         wanted = f"{logical}, such as {example}"
-        if found is None or (found[8] is None) != local:
+        if match is None or (match[8] is None) != local:
             raise wrong(text, wanted, hint)
         try:
-            seconds = _days(*found.group(1, 2, 3)) * 86_400 + _seconds(*found.group(4, 5, 6))
-            if found[8] not in (None, "Z", "z"):
-                offset = _seconds(found[8][1:3], found[8][4:6], "0")
-                seconds += offset if found[8][0] == "-" else -offset
+            seconds = _days(*match.group(1, 2, 3)) * 86_400 + _seconds(*match.group(4, 5, 6))
+            if match[8] not in (None, "Z", "z"):
+                offset = _seconds(match[8][1:3], match[8][4:6], "0")
+                seconds += offset if match[8][0] == "-" else -offset
         except ValueError as error:
             raise wrong(text, wanted, str(error)) from None
-        return seconds * (1_000_000_000 // unit_ns) + _fraction(found[7], unit_ns, text, wanted)
+        return seconds * (1_000_000_000 // unit_ns) + _fraction(match[7], unit_ns, text, wanted)
 
     return read
 
@@ -94,26 +94,26 @@ def _time_of_day(logical: str) -> Callable[[str], int]:
     unit_ns = _UNITS_NS[logical.rpartition("-")[2]]
 
     def read(text: str) -> int:
-        found = _TIME_OF_DAY.fullmatch(text)
+        match = _TIME_OF_DAY.fullmatch(text)
         wanted = f"{logical}, such as 12:30:00"
-        if found is None:
+        if match is None:
             raise wrong(text, wanted)
         try:
-            seconds = _seconds(*found.group(1, 2, 3))
+            seconds = _seconds(*match.group(1, 2, 3))
         except ValueError as error:
             raise wrong(text, wanted, str(error)) from None
-        return seconds * (1_000_000_000 // unit_ns) + _fraction(found[4], unit_ns, text, wanted)
+        return seconds * (1_000_000_000 // unit_ns) + _fraction(match[4], unit_ns, text, wanted)
 
     return read
 
 
 def _day(text: str) -> int:
-    found = _DATE.fullmatch(text)
+    match = _DATE.fullmatch(text)
     wanted = "date, such as 2024-02-29"
-    if found is None:
+    if match is None:
         raise wrong(text, wanted)
     try:
-        return _days(*found.groups())
+        return _days(*match.groups())
     except ValueError as error:
         raise wrong(text, wanted, str(error)) from None
 

@@ -69,16 +69,16 @@ class Question:
         return reasons
 
     def _incompatibilities(self) -> list[Incompatibility]:
-        found: list[Incompatibility] = []
+        incompatibilities: list[Incompatibility] = []
         for version, old in against(self.earlier, self.level):
             if old.schema_type != self.new.schema_type:
-                found = [_other_format(self.new.schema_type, old.schema_type, version)]
+                incompatibilities = [_other_format(self.new.schema_type, old.schema_type, version)]
             else:
                 compare = partial(known.differences, self.new.form, lenient=self.lenient)
-                found = _pair(compare, self.new.parsed(), old.parsed(), self.level, version)
-            if found:
+                incompatibilities = _pair(compare, self.new.parsed(), old.parsed(), self.level, version)
+            if incompatibilities:
                 break  # newest first: one incompatible version is enough
-        return found
+        return incompatibilities
 
     def _reserved_fields(self) -> list[Incompatibility]:
         if not self.reserved and not self.reserved_before:
@@ -128,9 +128,9 @@ def check(
     types = tuple((named or {}).values())
     for version, old in against(earlier, level):
         pair = AvroSchema(new, types), AvroSchema(old, types)
-        found = _pair(avro_format.differences, *pair, level, version)
-        if found:
-            return found
+        incompatibilities = _pair(avro_format.differences, *pair, level, version)
+        if incompatibilities:
+            return incompatibilities
     return []
 
 
@@ -138,12 +138,12 @@ def _pair(
     differences: Callable[[Any, Any], list[SchemaDifference]], new: Any, old: Any, level: str, version: int
 ) -> list[Incompatibility]:
     direction = level.removesuffix("_TRANSITIVE")
-    found: list[Incompatibility] = []
+    incompatibilities: list[Incompatibility] = []
     if direction in ("BACKWARD", "FULL"):
-        found += _worded(differences(new, old), _NEW_READS, version)
+        incompatibilities += _worded(differences(new, old), _NEW_READS, version)
     if direction in ("FORWARD", "FULL"):
-        found += _worded(differences(old, new), _OLD_READS, version)
-    return found
+        incompatibilities += _worded(differences(old, new), _OLD_READS, version)
+    return incompatibilities
 
 
 def _worded(differences: Sequence[SchemaDifference], reader_is: str, version: int) -> list[Incompatibility]:

@@ -99,13 +99,13 @@ class ContractCache:
         if known is not None and now_s < known[1]:
             return known[0]
         self.send(KEY, orjson.dumps(question))
-        found: DataKey | None = read_request(self._source)
-        if found is None:
+        data_key: DataKey | None = read_request(self._source)
+        if data_key is None:
             raise RuleAborted("it has no key")
         if len(self._keys) >= _MOST_CONTRACTS:
             self._keys.clear()
-        self._keys[question] = found, now_s + _KEY_S
-        return found
+        self._keys[question] = data_key, now_s + _KEY_S
+        return data_key
 
     def _began(self, rule: str) -> None:
         self.send(RULE, rule.encode("utf-8", "replace"))

@@ -30,7 +30,7 @@ class _Transform(EncryptionExecutorTransform):  # type: ignore[misc]
     def _get_or_create_dek(self, ctx: RuleContext, version: int | None) -> Dek:
         reads = ctx.rule_mode == RuleMode.READ
         algorithm = self._cryptor.dek_format
-        found = self.ask(
+        data_key = self.ask(
             KeyQuestion(
                 self._kek_name,
                 str(ctx.subject),
@@ -41,8 +41,8 @@ class _Transform(EncryptionExecutorTransform):  # type: ignore[misc]
                 ctx.get_parameter("encrypt.kms.key.id") or "",
             )
         )
-        dek = Dek(self._kek_name, str(ctx.subject), found.version, algorithm, None)
-        dek.set_key_material(found.key)
+        dek = Dek(self._kek_name, str(ctx.subject), data_key.version, algorithm, None)
+        dek.set_key_material(data_key.key)
         return dek
 
 

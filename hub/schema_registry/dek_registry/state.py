@@ -76,7 +76,7 @@ class DekRegistryState:
         self, kek: str, subject: str | None = None, algorithm: str | None = None, *, deleted: bool = False
     ) -> list[Dek]:
         """Return the DEKs of a KEK, sorted by subject, algorithm and version."""
-        found = [
+        deks = [
             each
             for each in self.deks.values()
             if each.id.kek == kek
@@ -84,15 +84,15 @@ class DekRegistryState:
             and algorithm in (None, each.id.algorithm)
             and (deleted or not each.deleted)
         ]
-        return sorted(found, key=lambda dek: (dek.id.subject, dek.id.algorithm, dek.id.version))
+        return sorted(deks, key=lambda dek: (dek.id.subject, dek.id.algorithm, dek.id.version))
 
     def dek(self, wanted: DekId, *, deleted: bool = False) -> Dek:
         """Return a DEK; version ``LATEST`` is the highest. Raises RequestRefused 40470."""
         if wanted.version == LATEST:
-            found = self.deks_of(wanted.kek, wanted.subject, wanted.algorithm, deleted=deleted)
-            if not found:
+            deks = self.deks_of(wanted.kek, wanted.subject, wanted.algorithm, deleted=deleted)
+            if not deks:
                 raise key_not_found(wanted.subject)
-            return found[-1]
+            return deks[-1]
         dek = self.deks.get(wanted)
         if dek is None or (dek.deleted and not deleted):
             raise key_not_found(wanted.subject)

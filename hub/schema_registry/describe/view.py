@@ -117,14 +117,14 @@ class SchemaView:
     def find(self, root: str, path: str) -> SchemaField | None:
         """Return the field at a dotted path below a root, through records, arrays and maps of records."""
         places: tuple[str, ...] = (root,)
-        found = None
+        schema_field = None
         for name in path.split("."):
             inside = [field for place in places if place in self.types for field in self.types[place].fields]
-            found = next((field for field in inside if field.name == name), None)
-            if found is None:
+            schema_field = next((field for field in inside if field.name == name), None)
+            if schema_field is None:
                 return None
-            places = found.shape.of
-        return found
+            places = schema_field.shape.of
+        return schema_field
 
 
 def placed(schema_type: str, roots: tuple[str, ...], types: Mapping[str, SchemaType]) -> SchemaView:

@@ -133,16 +133,16 @@ class KeyRing:
         version = question.version or (LATEST if question.expiry_days else 1)
         algorithm = checked_algorithm(question.algorithm)
         wanted = DekId(kek.id.name, question.subject, algorithm, version)
-        found = self._store.dek(wanted, deleted=not writes)
-        if found is None and not writes:
+        dek = self._store.dek(wanted, deleted=not writes)
+        if dek is None and not writes:
             raise KeyMissing(
                 f'KEK "{question.kek}" has no data key of subject "{question.subject}" with {algorithm} '
                 f"and version {version}",
                 hint="it was deleted permanently, or written with another registry",
             )
-        if found is not None and not (writes and self._is_over(found, question.expiry_days)):
-            return found
-        made = self._made(kek, wanted, 1 if found is None else found.id.version + 1)
+        if dek is not None and not (writes and self._is_over(dek, question.expiry_days)):
+            return dek
+        made = self._made(kek, wanted, 1 if dek is None else dek.id.version + 1)
         self._store.create(made)
         return self._store.dek(wanted, deleted=False) or made
 

@@ -62,16 +62,16 @@ class Opener:
 
     def _unsealed(self, topic: str, value: bytes, contract: Contract) -> bytes:
         """Return a value with its erasable fields in clear, or erased."""
-        found = dict[str, SealedText]()
+        sealed_texts = dict[str, SealedText]()
 
         def look(_name: str, _tags: frozenset[str], each: Any) -> Any:
             sealed = parse_sealed(each)
             if sealed is not None:
-                found[_text(each)] = sealed
+                sealed_texts[_text(each)] = sealed
             return each
 
         contract.walked(_decoded(contract, value), look)
-        clear = {text: self._clear(topic, sealed) for text, sealed in found.items()}
+        clear = {text: self._clear(topic, sealed) for text, sealed in sealed_texts.items()}
         # Null where every erased field of the value may be null; else the marker; else it stays unreadable.
         for erased in (None, ERASED):
             with contextlib.suppress(Unfit, TypeError, ValueError, AttributeError):
@@ -101,12 +101,12 @@ class Opener:
         """Return the prepared schema; None if there is no such schema."""
         if schema_id not in self._contracts:
             try:
-                found = Contract(self._registry.source(schema_id))
+                contract = Contract(self._registry.source(schema_id))
             except NotFound:
                 return None
             if len(self._contracts) >= _MOST_SCHEMAS:
                 self._contracts.clear()
-            self._contracts[schema_id] = found
+            self._contracts[schema_id] = contract
         return self._contracts[schema_id]
 
     def _key(self, question: KeyQuestion) -> DataKey:

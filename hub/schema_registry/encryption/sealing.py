@@ -111,20 +111,20 @@ class Sealer:
             raise _refused(topic, error.message, "write it with a registered schema") from None
         key = contract_key(source)
         with self._lock:
-            found = self._contracts.get(key)
-        if found is None:
-            found = Contract(source)
+            contract = self._contracts.get(key)
+        if contract is None:
+            contract = Contract(source)
             with self._lock:
-                self._contracts[key] = found
+                self._contracts[key] = contract
                 if len(self._contracts) > _MOST_SCHEMAS:
                     self._contracts.popitem(last=False)
-        if found.encrypts:
+        if contract.encrypts:
             raise _refused(
                 topic,
                 "its schema has a rule that encrypts, too",
                 "take the ENCRYPT rule out of the schema, or erasable_by out of topics.yaml",
             )
-        return found
+        return contract
 
 
 class _Change:
@@ -153,8 +153,8 @@ class _Change:
                 self._topic, f'field "{name}" is neither text nor bytes', "make it a text in the schema"
             )
         else:
-            known = parse_sealed(value)
-            if known is not None and known.person == self._person:
+            sealed_text = parse_sealed(value)
+            if sealed_text is not None and sealed_text.person == self._person:
                 return value  # a repaired or copied event
             return self._encrypted(value)
         return value

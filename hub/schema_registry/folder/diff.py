@@ -60,13 +60,13 @@ def diff_schemas(schema_type: str, old: ParsedSchema, new: ParsedSchema) -> list
             SchemaChange("schema type", "", f"the schema type was {old.schema_type} and is {schema_type}")
         ]
     if schema_type == "AVRO":
-        found = AvroDiff(*map(avro_root, (old, new))).changes()
+        schema_changes = AvroDiff(*map(avro_root, (old, new))).changes()
     elif schema_type == "JSON":
-        found = JsonSchemaDiff(old.schema, new.schema).changes()
+        schema_changes = JsonSchemaDiff(old.schema, new.schema).changes()
     else:
-        found = protobuf_changes(old.schema.file, new.schema.file)
+        schema_changes = protobuf_changes(old.schema.file, new.schema.file)
     try:
-        return [each for each, _ in zip(found, range(MOST_CHANGES), strict=False)]
+        return [each for each, _ in zip(schema_changes, range(MOST_CHANGES), strict=False)]
     except RecursionError:
         raise InvalidSchema("the schema's types are chained too long to be compared") from None
 

@@ -106,8 +106,10 @@ class _Decider:
             return self._list_of_all(samples, path, name)
         if len(kinds) > 1:
             order = ("boolean", "long", "double", "string", "object", "array")
-            found = [self._kind_of(each, samples, path, name, alone=False) for each in order if each in kinds]
-            return InferredKind("union", branches=tuple(found))
+            inferred_kinds = [
+                self._kind_of(each, samples, path, name, alone=False) for each in order if each in kinds
+            ]
+            return InferredKind("union", branches=tuple(inferred_kinds))
         return self._kind_of(next(iter(kinds)), samples, path, name, alone=True)
 
     def _kind_of(

@@ -188,15 +188,17 @@ def as_state(folder: Folder, default_level: str = "BACKWARD") -> RegistryState:
     Files with problems are left out.
     """
     state = RegistryState({}, default_level)
-    found: dict[str, SubjectState] = {}
+    subject_states: dict[str, SubjectState] = {}
     for file in folder.files:
-        if file.problem is None and file.subject not in found:
+        if file.problem is None and file.subject not in subject_states:
             references = tuple(
-                Reference(each.name, each.subject, 1) for each in file.references if each.subject in found
+                Reference(each.name, each.subject, 1)
+                for each in file.references
+                if each.subject in subject_states
             )
             version = SubjectVersion(1, file.text, file.schema_type, references, file.metadata)
-            found[file.subject] = SubjectState((version,), file.compatibility or default_level)
-    return replace(state, subjects=found)
+            subject_states[file.subject] = SubjectState((version,), file.compatibility or default_level)
+    return replace(state, subjects=subject_states)
 
 
 @dataclass
@@ -336,20 +338,20 @@ class _Planner:
         if level == "NONE":
             return []
         direction = level.removesuffix("_TRANSITIVE")
-        found: list[Incompatibility] = []
+        incompatibilities: list[Incompatibility] = []
         for version in reversed(live if level.endswith("_TRANSITIVE") else live[-1:]):
             old = parsed_version(self.state, version)
             for reader_is, reader, writer in ((_NEW_READS, new, old), (_OLD_READS, old, new)):
                 if direction == "FULL" or direction == ("BACKWARD" if reader is new else "FORWARD"):
-                    found += [
+                    incompatibilities += [
                         Incompatibility(
                             each.rule, each.path, each.what, each.fix, reader_is, version.version, each.field
                         )
                         for each in differences(reader, writer)
                     ]
-            if found:
+            if incompatibilities:
                 break  # newest first: one incompatible version is enough
-        return found
+        return incompatibilities
 
 
 def _beside(

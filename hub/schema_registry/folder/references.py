@@ -46,7 +46,7 @@ def _with_references(
     providers: Mapping[tuple[str, str], list[SchemaFile]],
 ) -> SchemaFile:
     declared = {each.name for each in file.references}
-    found = list(file.references)
+    wanted_references = list(file.references)
     for name in needs[file.path].used:
         if name in declared:
             continue
@@ -66,8 +66,8 @@ def _with_references(
                 *place_of(file.text, name),
             )
             return replace(file, problem=problem)
-        found += [WantedReference(name, each.subject) for each in offered]
-    return replace(file, references=tuple(found))
+        wanted_references += [WantedReference(name, each.subject) for each in offered]
+    return replace(file, references=tuple(wanted_references))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,17 +150,17 @@ def _normal(path: str) -> str:
 def ordered(files: Sequence[SchemaFile]) -> list[SchemaFile]:
     """Order files by references, dependencies first; report files with circular references as problems."""
     at = {each.subject: index for index, each in reversed(list(enumerate(files)))}
-    found = list(files)
+    schema_files = list(files)
     while True:
         sorter: TopologicalSorter[int] = TopologicalSorter()
-        for index, file in enumerate(found):
+        for index, file in enumerate(schema_files):
             targets = () if file.problem is not None else file.references
             sorter.add(index, *(at[each.subject] for each in targets if each.subject in at))
         try:
-            return [found[each] for each in sorter.static_order()]
+            return [schema_files[each] for each in sorter.static_order()]
         except CycleError as error:
             circle: list[int] = error.args[1]
-            cycle = " -> ".join(found[each].subject for each in reversed(circle))
+            cycle = " -> ".join(schema_files[each].subject for each in reversed(circle))
             for each in circle:
                 problem = FileProblem(f"references form a cycle: {cycle}", "take one of the references out")
-                found[each] = replace(found[each], problem=problem)
+                schema_files[each] = replace(schema_files[each], problem=problem)

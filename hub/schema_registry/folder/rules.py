@@ -54,11 +54,15 @@ def with_levels(state: RegistryState, folder: Folder, book: Rulebook) -> Registr
     subjects = dict(state.subjects)
     for file in folder.files:
         subject = state.resolve_alias(file.subject)
-        known = subjects.get(subject)
+        subject_state = subjects.get(subject)
         # this state cannot distinguish a subject's own level from the default; a default yields to a rule
-        own = known.level if known is not None and known.level != state.default_level else None
+        own = (
+            subject_state.level
+            if subject_state is not None and subject_state.level != state.default_level
+            else None
+        )
         level = book.level(subject, own, state.default_level)
-        subjects[subject] = replace(known or SubjectState(), level=level)
+        subjects[subject] = replace(subject_state or SubjectState(), level=level)
     return replace(state, subjects=subjects)
 
 

@@ -113,10 +113,12 @@ def search_in(
     whole name or as a dotted path's last part.
     """
     words = [each.lower() for each in query.split()]
-    found = [
+    matches = [
         _match(each, words, owner, tag, field) for each in entries if all(word in each.all for word in words)
     ]
-    return sorted((each for each in found if each is not None), key=lambda each: (-each.score, each.subject))
+    return sorted(
+        (each for each in matches if each is not None), key=lambda each: (-each.score, each.subject)
+    )
 
 
 def _match(

@@ -88,9 +88,9 @@ class SchemaRoutes:
         return self._answers.cached_answer(("guid", call.params[0]), stored, schema).answer(call, FOR_EVER)
 
     def ids_of_guid(self, call: HttpCall) -> HttpAnswer:
-        found = self._of_guid(call.params[0])
+        stored_schemas = self._of_guid(call.params[0])
         return HttpAnswer.of(
-            [{"context": names.context_of(each.subject), "id": each.schema_id} for each in found]
+            [{"context": names.context_of(each.subject), "id": each.schema_id} for each in stored_schemas]
         )
 
     def _of_guid(self, guid: str) -> list[SchemaStored]:
@@ -102,10 +102,10 @@ class SchemaRoutes:
         def every(registry: Registry) -> list[SchemaStored]:
             return [registry.contexts[context].ids[number] for context, number in ids_of_guid(registry, guid)]
 
-        found: list[SchemaStored] = []
+        stored_schemas: list[SchemaStored] = []
         for each in self._answers.node.read(every):
             with suppress(RequestRefused):
-                found.append(self._answers.visible_schema(each, guid))
-        if not found:
+                stored_schemas.append(self._answers.visible_schema(each, guid))
+        if not stored_schemas:
             raise schema_not_found(guid)
-        return found
+        return stored_schemas

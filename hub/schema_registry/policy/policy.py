@@ -348,9 +348,9 @@ def _folded(nodes: Sequence[PolicyNode]) -> dict[str, PolicySetting]:
             if by is None:
                 settings[key] = _apply_setting(settings.get(key), node, key, value)
             elif key in settings:
-                held = settings[key]
-                note = PolicyStep(node.name, value, held.value, f'ignored: "{by}" declares none')
-                settings[key] = replace(held, steps=(*held.steps, note))
+                policy_setting = settings[key]
+                note = PolicyStep(node.name, value, policy_setting.value, f'ignored: "{by}" declares none')
+                settings[key] = replace(policy_setting, steps=(*policy_setting.steps, note))
         for key in node.declared:
             if node.lets(key) == "none":
                 closed.setdefault(_governed_by(key), node.name)

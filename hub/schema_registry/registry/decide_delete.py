@@ -92,8 +92,8 @@ def delete_context(registry: RegistryQueries, command: DeleteContext) -> Command
     context = command.context
     if any(names.context_of(each) == context for each in registry.subjects):
         raise RequestRefused(422, 42211, f"The specified context '{context}' is not empty.")
-    found = registry.named_contexts.get(context)
-    return CommandDecision([] if found is None else [replace(found, exists=False)], None)
+    stored_context = registry.named_contexts.get(context)
+    return CommandDecision([] if stored_context is None else [replace(stored_context, exists=False)], None)
 
 
 def erasures(registry: RegistryQueries, stored: Iterable[SchemaStored]) -> Iterator[Fact]:

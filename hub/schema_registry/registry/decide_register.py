@@ -39,13 +39,13 @@ def register(registry: RegistryQueries, command: RegisterSchema) -> CommandDecis
         check_rule_set(command.rule_set)
     requested_id = command.schema_id
     if not registry.has_defaults(subject) and command.schema and command.version in (0, -1):
-        known = registry.lookup(command)
+        stored_schema = registry.lookup(command)
         if (
-            known is not None
-            and requested_id in (None, known.schema_id)
-            and _late_enough(registry, command, known)
+            stored_schema is not None
+            and requested_id in (None, stored_schema.schema_id)
+            and _late_enough(registry, command, stored_schema)
         ):
-            return CommandDecision([], known)
+            return CommandDecision([], stored_schema)
     mode = registry.mode_of(subject)
     writable(registry, subject)
     importing = mode in _IMPORTING
@@ -59,13 +59,13 @@ def register(registry: RegistryQueries, command: RegisterSchema) -> CommandDecis
     there = registry.subjects.get(subject, {}).get(command.version)
     if there is not None and there == replace(new, version=command.version, schema_id=requested_id or 0):
         return CommandDecision([], there)  # imported before
-    known = _known(registry, command, new)
+    stored_schema = _known(registry, command, new)
     if (
-        known is not None
-        and command.version in (0, -1, known.version)
-        and _late_enough(registry, command, known)
+        stored_schema is not None
+        and command.version in (0, -1, stored_schema.version)
+        and _late_enough(registry, command, stored_schema)
     ):
-        return CommandDecision([], known)
+        return CommandDecision([], stored_schema)
     if not importing:
         _compatible(registry, complete)
         _within_rules(registry, complete)
@@ -92,10 +92,10 @@ def makes_version(registry: RegistryQueries, command: RegisterSchema) -> bool:
     A schema that is a version already makes one only when the command requests another number. Call it with
     the command as sent: omitted metadata match any version.
     """
-    known = registry.lookup(command)
-    if known is None or command.version not in (0, -1, known.version):
+    stored_schema = registry.lookup(command)
+    if stored_schema is None or command.version not in (0, -1, stored_schema.version):
         return True
-    return not _late_enough(registry, command, known)
+    return not _late_enough(registry, command, stored_schema)
 
 
 def _new(registry: RegistryQueries, command: RegisterSchema) -> SchemaStored:
@@ -120,7 +120,7 @@ def _known(registry: RegistryQueries, command: RegisterSchema, new: SchemaStored
 
     A version number that the metadata inherits from the latest version, not from the request, is ignored.
     """
-    found = registry.find(
+    stored_schema = registry.find(
         new.subject,
         new.schema,
         new.schema_type,
@@ -128,7 +128,11 @@ def _known(registry: RegistryQueries, command: RegisterSchema, new: SchemaStored
         metadata=new.metadata if has_version(command.metadata) else without_version(new.metadata),
         rule_set=new.rule_set,
     )
-    return found if found is not None and command.schema_id in (None, found.schema_id) else None
+    return (
+        stored_schema
+        if stored_schema is not None and command.schema_id in (None, stored_schema.schema_id)
+        else None
+    )
 
 
 def _late_enough(registry: RegistryQueries, command: RegisterSchema, known: SchemaStored) -> bool:

@@ -88,13 +88,13 @@ class RegistryQueries(IndexedState):
         return SchemaSource.of(schema_type, text, around(subject, references, 0)[0])
 
     def _referenced(self, subject: str, reference: Reference) -> SchemaStored:
-        found = self.at(names.beside(subject, reference.subject), reference.version, deleted=True)
-        if found is None:
+        stored_schema = self.at(names.beside(subject, reference.subject), reference.version, deleted=True)
+        if stored_schema is None:
             raise invalid_schema(
                 f'Invalid schema: no schema for reference "{reference.name}" '
                 f"({reference.subject} version {reference.version})"
             )
-        return found
+        return stored_schema
 
     def resolved(self, subject: str, references: Iterable[Reference]) -> tuple[Reference, ...]:
         """Replace references to ``-1`` by the latest version. Raises RequestRefused 42201."""
@@ -123,9 +123,9 @@ class RegistryQueries(IndexedState):
         """
         number = version_number(version)
         subject = names.normal(subject)
-        found = self.at(subject, number, deleted=deleted)
-        if found is not None:
-            return found
+        stored_schema = self.at(subject, number, deleted=deleted)
+        if stored_schema is not None:
+            return stored_schema
         if not self.numbers(subject, deleted=deleted):
             raise subject_not_found(subject)
         raise version_not_found(number)
@@ -190,12 +190,12 @@ class RegistryQueries(IndexedState):
         if index is None or (command.schema_type, references, self.canonical(command)) in index.by_content:
             return []
         versions = self.subjects[names.normal(command.subject)]
-        found: list[SchemaSource] = []
+        schema_sources: list[SchemaSource] = []
         for number in index.numbers[-_MOST_RESPELLED:]:
             # References of a soft-deleted version may be gone: its text is used unchanged.
             with contextlib.suppress(RequestRefused):
-                found.append(self.source_of(versions[number]))
-        return found
+                schema_sources.append(self.source_of(versions[number]))
+        return schema_sources
 
     def lookup(self, command: RegisterSchema, *, deleted: bool = False) -> SchemaStored | None:
         """Return the subject's version that has this schema. Raises RequestRefused 42201."""
@@ -206,7 +206,7 @@ class RegistryQueries(IndexedState):
         text = self.canonical(command)
         # It may have been registered with metadata or rules of the settings.
         for each in (command, self.completed(command)) if self.has_defaults(subject) else (command,):
-            found = self.find(
+            stored_schema = self.find(
                 subject,
                 text,
                 command.schema_type,
@@ -215,8 +215,8 @@ class RegistryQueries(IndexedState):
                 rule_set=each.rule_set,
                 deleted=deleted,
             )
-            if found is not None:
-                return found
+            if stored_schema is not None:
+                return stored_schema
         return None
 
     # ---- ids

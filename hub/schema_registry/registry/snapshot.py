@@ -154,8 +154,10 @@ def differences(reader: ParsedSchema, writer: ParsedSchema) -> list[SchemaDiffer
             )
         ]
     if reader.schema_type != "AVRO":
-        found: list[SchemaDifference] = _format(reader.schema_type).differences(reader.schema, writer.schema)
-        return found
+        schema_differences: list[SchemaDifference] = _format(reader.schema_type).differences(
+            reader.schema, writer.schema
+        )
+        return schema_differences
     read, wrote = (AvroSchema(each.schema, tuple(each.named.values())) for each in (reader, writer))
     return avro_format.differences(read, wrote)
 

@@ -233,10 +233,10 @@ class IndexedState:
             self._keys[place][key] = None
 
     def _context(self, name: str) -> RegistryContext:
-        found = self.contexts.get(name)
-        if found is None:
-            found = self.contexts[name] = RegistryContext()
-        return found
+        registry_context = self.contexts.get(name)
+        if registry_context is None:
+            registry_context = self.contexts[name] = RegistryContext()
+        return registry_context
 
     @staticmethod
     def _set(into: dict[Any, Any], key: str | None, value: Any) -> None:
@@ -262,8 +262,8 @@ class IndexedState:
         if number == -1:
             live = self.numbers(subject)
             number = live[-1] if live else 0
-        found = self.subjects.get(subject, {}).get(number)
-        return found if found is not None and (deleted or not found.deleted) else None
+        stored_schema = self.subjects.get(subject, {}).get(number)
+        return stored_schema if stored_schema is not None and (deleted or not stored_schema.deleted) else None
 
     def referenced_by(self, subject: str, version: int, *, deleted: bool = False) -> list[int]:
         """Return the ids of schemas that reference this one."""

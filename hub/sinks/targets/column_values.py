@@ -37,8 +37,8 @@ def _text(value: Any) -> str:
 
 
 def _timestamp(value: Any) -> dt.datetime:
-    found = dt.datetime.fromisoformat(str(value))
-    return found if found.tzinfo is not None else found.replace(tzinfo=dt.UTC)
+    time = dt.datetime.fromisoformat(str(value))
+    return time if time.tzinfo is not None else time.replace(tzinfo=dt.UTC)
 
 
 def _local_timestamp(value: Any) -> dt.datetime:

@@ -331,9 +331,9 @@ class BoundedRead:
         self.scanned[record.topic_partition].records += 1
         if self.wanted.since_ms is not None and record.timestamp_ms < self.wanted.since_ms:
             return  # a transaction marker is newer than the records around it
-        found = self.show(record, self.words, self.most)
-        if found is not None:
-            self.found.append(found)
+        message = self.show(record, self.words, self.most)
+        if message is not None:
+            self.found.append(message)
 
 
 def _merged(found: Sequence[Message], limit: int, *, newest: bool) -> tuple[list[Message], list[Message]]:

@@ -91,7 +91,7 @@ def readers_of(cluster: GroupSource, topics: Sequence[str], wait_s: float) -> To
     }
     there = sorted(wanted & {tp.topic for each in positions.values() for tp, _ in each})
     ends = _ends(cluster, there)
-    found = {
+    group_readers = {
         topic: tuple(
             _reader(group, topic, positions.get(group, Positions()), members.get(group, ()), ends)
             for group in names[:queried]
@@ -100,7 +100,8 @@ def readers_of(cluster: GroupSource, topics: Sequence[str], wait_s: float) -> To
         for topic in sorted(wanted)
     }
     return TopicReaders(
-        found, "" if queried == len(names) else f"{queried} of {len(names)} consumer groups were asked"
+        group_readers,
+        "" if queried == len(names) else f"{queried} of {len(names)} consumer groups were asked",
     )
 
 

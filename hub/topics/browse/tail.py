@@ -51,9 +51,9 @@ class Tail:
         for record in reversed(page):
             if len(shown) == self.most:
                 break
-            found = self.browser.shown(record, shape, self._words)
-            if found is not None:
-                shown.append(found)
+            message = self.browser.shown(record, shape, self._words)
+            if message is not None:
+                shown.append(message)
         self._shown += len(shown)
         self._read += len(page) + passed_by
         return Tick(tuple(shown), len(page), passed_by, self._shown, self._read)

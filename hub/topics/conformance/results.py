@@ -20,10 +20,10 @@ def read_tallies(cluster: Cluster, reader: Reader) -> dict[TopicPartition, Tally
     """
     end = cluster.end_offsets([AUDIT_TOPIC])
     reader.assign(cluster.beginning_offsets([AUDIT_TOPIC]))
-    found: dict[TopicPartition, Tally] = {}
+    tallies: dict[TopicPartition, Tally] = {}
     for records in up_to(end, reader, _SILENT_S):
-        _add(found, records)
-    return found
+        _add(tallies, records)
+    return tallies
 
 
 def _add(tallies: dict[TopicPartition, Tally], records: Sequence[Record]) -> None:

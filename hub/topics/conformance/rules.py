@@ -86,19 +86,19 @@ def judge(
             detail = f"{len(value)} bytes are not a magic byte and schema id"
         return ConformanceViolation("framing", detail)
     schema_id = int.from_bytes(value[1:5], "big")
-    known = schema_of(schema_id)
-    if known is None:
+    known_schema = schema_of(schema_id)
+    if known_schema is None:
         return ConformanceViolation("unknown_schema", f"schema id {schema_id} is not registered")
-    if not known.belongs:
+    if not known_schema.belongs:
         return ConformanceViolation(
             "foreign_schema", f'schema id {schema_id} is not of subject "{record.topic}-value"'
         )
-    found = _judge_value(value, known, schema_id)
-    if found is None:
+    conformance_violation = _judge_value(value, known_schema, schema_id)
+    if conformance_violation is None:
         refusals = (policy(record, schema_id) for policy in policies)
         refused = next((each for each in refusals if each is not None), None)
         return None if refused is None else ConformanceViolation("policy", refused)
-    return found
+    return conformance_violation
 
 
 def _judge_value(value: bytes, known: KnownSchema, schema_id: int) -> ConformanceViolation | None:

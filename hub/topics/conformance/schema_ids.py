@@ -40,9 +40,9 @@ class SchemaIdCache:
 
     def _ask(self, subject: str, schema_id: int) -> KnownSchema | None:
         place = (subject, schema_id)
-        known = self._right.get(place)
-        if known is not None:
-            return known
+        known_schema = self._right.get(place)
+        if known_schema is not None:
+            return known_schema
         if place in self._wrong:
             return self._wrong.get(place)  # it may have been removed in between: it was negative a moment ago
         try:
@@ -58,8 +58,8 @@ class SchemaIdCache:
             self._checks.clear()
         if schema_id not in self._checks:
             self._checks[schema_id] = self._check(schema_id)
-        self._right[place] = known = self._checks[schema_id]
-        return known
+        self._right[place] = known_schema = self._checks[schema_id]
+        return known_schema
 
     def _check(self, schema_id: int) -> KnownSchema:
         try:

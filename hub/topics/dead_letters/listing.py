@@ -21,14 +21,14 @@ def merge_repeated(found: Iterable[TrackedDeadLetter]) -> list[TrackedDeadLetter
     A view that is recomputed, or that crashed while writing, writes its dead-letter records again. An action
     on one of them counts for all: a replay wins, otherwise the latest action.
     """
-    kept: dict[Hashable, TrackedDeadLetter] = {}
+    dead_letters: dict[Hashable, TrackedDeadLetter] = {}
     for each in found:
         letter = each.letter
         same = (letter.kind, letter.by, letter.event)
-        before = kept.setdefault(same, each)
+        before = dead_letters.setdefault(same, each)
         if _rank(each) > _rank(before):
-            kept[same] = replace(each, first_at=before.listed_at)
-    return list(kept.values())
+            dead_letters[same] = replace(each, first_at=before.listed_at)
+    return list(dead_letters.values())
 
 
 def _rank(found: TrackedDeadLetter) -> tuple[bool, int]:

@@ -46,8 +46,8 @@ class DeadLetterReader:
 
     def topics(self) -> Mapping[str, TopicDescription]:
         """Return the topics that hold dead-letter records."""
-        found = self.cluster.topics()
-        return {name: topic for name, topic in sorted(found.items()) if kind_of(name) is not None}
+        descriptions = self.cluster.topics()
+        return {name: topic for name, topic in sorted(descriptions.items()) if kind_of(name) is not None}
 
     def whole(self, names: Sequence[str]) -> tuple[Positions, Positions]:
         """Return the beginning and end offsets of these topics."""
@@ -88,7 +88,7 @@ class DeadLetterReader:
             records = self.between(wanted, lambda record: record, values=True)
         else:
             records = {place: each for place in wanted if (each := self.record(place)) is not None}
-        found: dict[RecordPlace, TrackedDeadLetter] = {}
+        dead_letters: dict[RecordPlace, TrackedDeadLetter] = {}
         for place in places:
             record = records.get(place)
             if record is None:
@@ -96,8 +96,8 @@ class DeadLetterReader:
                     f"dead-letter record {place} does not exist",
                     hint=f"hub dlq ls {place.topic} lists those that do",
                 )
-            found[place] = known(dead_letter_of(record), there[place.topic].topic_id, actions)
-        return found
+            dead_letters[place] = known(dead_letter_of(record), there[place.topic].topic_id, actions)
+        return dead_letters
 
     def record(self, place: RecordPlace) -> Record | None:
         """Return the record at exactly this position, None if there is none."""

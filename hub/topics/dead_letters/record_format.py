@@ -218,14 +218,14 @@ def entry_of(record: Record) -> DeadLetterAction:
 
 def folded(records: Iterable[Record], before: Ledger | None = None) -> dict[RecordPlace, DeadLetterAction]:
     """Return the last action per dead-letter record. A record without a value deletes the action."""
-    found = dict(before or {})
+    letter_actions = dict(before or {})
     for record in records:
         if record.unread is not None:
             continue
         if record.value is None:
             key = orjson.loads(record.key or b"{}")
-            found.pop(RecordPlace(key["topic"], key["partition"], key["offset"]), None)
+            letter_actions.pop(RecordPlace(key["topic"], key["partition"], key["offset"]), None)
         else:
             entry = entry_of(record)
-            found[entry.at] = entry
-    return found
+            letter_actions[entry.at] = entry
+    return letter_actions

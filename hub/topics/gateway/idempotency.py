@@ -210,12 +210,12 @@ def of_same_request(searched: SearchedRequests, key: str, print_: str, now_ms: i
 
     Raises Conflict if the key belongs to another request.
     """
-    found = searched.requests.get(key)
-    if found is None or now_ms - found.started_at_ms > WINDOW_S * 1000:
+    found_request = searched.requests.get(key)
+    if found_request is None or now_ms - found_request.started_at_ms > WINDOW_S * 1000:
         return None
-    if found.fingerprint != print_:
+    if found_request.fingerprint != print_:
         raise other_body(key)
-    return found
+    return found_request
 
 
 def mark(key: str, print_: str, index: int, count: int, started_at_ms: int) -> bytes:
@@ -241,10 +241,14 @@ def found_in(
             index, started_at_ms = int(number.partition("/")[0]), int(started)
         except ValueError:
             continue
-        known = requests.get(key)
-        if known is None or (known.started_at_ms < started_at_ms and known.fingerprint != print_):
-            known = requests[key] = FoundRequest(print_, started_at_ms)
-        if known.fingerprint == print_:
-            known.started_at_ms = max(known.started_at_ms, started_at_ms)
-            known.places.setdefault(index, WrittenPlace(record.partition, record.offset, record.timestamp_ms))
+        found_request = requests.get(key)
+        if found_request is None or (
+            found_request.started_at_ms < started_at_ms and found_request.fingerprint != print_
+        ):
+            found_request = requests[key] = FoundRequest(print_, started_at_ms)
+        if found_request.fingerprint == print_:
+            found_request.started_at_ms = max(found_request.started_at_ms, started_at_ms)
+            found_request.places.setdefault(
+                index, WrittenPlace(record.partition, record.offset, record.timestamp_ms)
+            )
     return requests

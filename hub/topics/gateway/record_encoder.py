@@ -50,15 +50,15 @@ class GatewaySchemas:
 
     def latest_id(self, subject: str) -> int | None:
         """Return the id of the subject's latest version, None if it has none. Raises PeerError."""
-        found, now_s = self.registry.known_latest(subject), self._now_s()
-        if found is None and now_s - self._missing.get(subject, float("-inf")) > _MISSING_S:
+        registered_schema, now_s = self.registry.known_latest(subject), self._now_s()
+        if registered_schema is None and now_s - self._missing.get(subject, float("-inf")) > _MISSING_S:
             self.registry.catch_up()
-            found = self.registry.known_latest(subject)
+            registered_schema = self.registry.known_latest(subject)
             with self._lock:
                 if len(self._missing) >= _MOST_KNOWN:
                     self._missing.clear()
                 self._missing[subject] = now_s
-        return None if found is None else found.id
+        return None if registered_schema is None else registered_schema.id
 
     def catch_up(self, latest: Mapping[str, int | None]) -> bool:
         """Catch up with the registry's log for a record that does not fit the ``latest`` schema ids of its
@@ -186,8 +186,8 @@ class RequestEncoder:
         try:
             if requested.schema_id is not None:
                 self.schemas.ids.forget()
-                known = self.schemas.ids.of(subject)(requested.schema_id)
-                if known is None or not known.belongs:
+                known_schema = self.schemas.ids.of(subject)(requested.schema_id)
+                if known_schema is None or not known_schema.belongs:
                     raise Unprocessable(f'schema id {requested.schema_id} is not of subject "{subject}"')
                 return requested.schema_id
             if requested.schema_version is not None:

@@ -77,17 +77,17 @@ class RepeatedRequests:
         with self._searching:
             now_s = time.monotonic()
             with self._lock:
-                known = self._searched.get(topic)
+                searched_requests = self._searched.get(topic)
                 unknown = self.unknown.holds(topic, key, now_s)
-            if known is None or unknown or may_lack(known, self._made_at_s, now_s):
-                known = self._search(topic, known, now_s)
+            if searched_requests is None or unknown or may_lack(searched_requests, self._made_at_s, now_s):
+                searched_requests = self._search(topic, searched_requests, now_s)
                 with self._lock:
                     if len(self._searched) >= _MOST_SEARCHED_TOPICS:
                         self._searched.clear()
-                    self._searched[topic] = known
-            earlier = of_same_request(known, key, print_, now_ms)
+                    self._searched[topic] = searched_requests
+            earlier = of_same_request(searched_requests, key, print_, now_ms)
             if unknown and (earlier is None or len(earlier.places) < count):
-                if known.hides:
+                if searched_requests.hides:
                     raise _still_open(topic, "a transaction of another producer is open in it")
                 with self._lock:
                     settled = self.unknown.settled(topic, key, now_s)

@@ -78,7 +78,7 @@ class _GatewayRoutes:
 
     async def topics(self, request: Request, cluster_id: str) -> Response:
         own_id = await self._this_cluster(cluster_id)
-        known = await run_in_threadpool(self._gateway.cluster.topics)
+        descriptions = await run_in_threadpool(self._gateway.cluster.topics)
         url = f"{_base(request)}/v3/clusters/{own_id}/topics"
         listed = [
             {
@@ -93,7 +93,7 @@ class _GatewayRoutes:
                 "replication_factor": topic.replication_factor,
                 "partitions_count": topic.partitions,
             }
-            for name, topic in sorted(known.items())
+            for name, topic in sorted(descriptions.items())
             if sees_topic(name)
         ]
         return _listed("KafkaTopicList", url, listed)
@@ -114,10 +114,15 @@ class _GatewayRoutes:
     async def version(self, topic: str, key: str) -> Response:
         """Version of a key: the position after its newest event, or ``none``. Send it back as the header
         Expected-Version of an event of this key."""
-        found = await run_in_threadpool(self._gateway.version, topic, key)
-        version = NONE if found is None else str(found)
+        key_version = await run_in_threadpool(self._gateway.version, topic, key)
+        version = NONE if key_version is None else str(key_version)
         return _json(
-            {"topic": topic, "key": key, "version": version, "deleted": bool(found and found.is_deleted)}
+            {
+                "topic": topic,
+                "key": key,
+                "version": version,
+                "deleted": bool(key_version and key_version.is_deleted),
+            }
         )
 
     async def _this_cluster(self, cluster_id: str) -> str:

@@ -51,13 +51,13 @@ class GroupPositions:
                 f'group "{request.group}": the hub publishes the positions of a view here, and reads none',
                 hint="to read events again, rebuild the view: docs/how-to/recover-a-view.md",
             )
-        held = self.cluster.group_positions(request.group)
+        positions = self.cluster.group_positions(request.group)
         members = self.cluster.group_members([request.group]).get(request.group, ())
-        read = {tp.topic for tp, _ in held} | {topic for member in members for topic in member.topics}
+        read = {tp.topic for tp, _ in positions} | {topic for member in members for topic in member.topics}
         topics, notes = self._topics(request, read)
         log = self._offsets(request, topics)
         clients = sorted(each.client_id for each in members)
-        return plan_reset(request, held, log, clients, notes)
+        return plan_reset(request, positions, log, clients, notes)
 
     def reset(self, request: ResetRequest, digest: str | None = None) -> ResetPlan:
         """Carry out a reset, and return its plan. ``digest``: of the plan that the caller saw. Raises the

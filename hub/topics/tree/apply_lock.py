@@ -100,11 +100,11 @@ class Hold:
             if self.lost is not None or self._stopped.is_set():
                 return
             at_s, after = time.monotonic(), replace(self.holder, beat=self.holder.beat + 1)
-            found = swap(self.cluster, self.holder, after)
-            if found == after:
+            holder = swap(self.cluster, self.holder, after)
+            if holder == after:
                 self.holder, self.renewed_s = after, at_s
             else:
-                self.lost = _lost_lock(found)
+                self.lost = _lost_lock(holder)
 
     def _run(self) -> None:
         while not self._stopped.wait(self.beat_s):
@@ -159,10 +159,10 @@ def swap(cluster: Log, expected: Holder | None, after: Holder | None) -> Holder 
 
 def read(cluster: Log) -> Holder | None:
     """Return the holder of the lock, None if it is free. Raises PeerError."""
-    found = None
+    holder = None
     for record in whole(cluster, TOPIC, _SILENT_S):
-        found = None if record.value is None else known_fields(Holder, orjson.loads(record.value))
-    return found
+        holder = None if record.value is None else known_fields(Holder, orjson.loads(record.value))
+    return holder
 
 
 def _acquired(cluster: Log, command: str, say: Callable[[str], None], beat_s: float, dead_s: float) -> Hold:

@@ -49,8 +49,8 @@ def drift(made: TreePlan) -> tuple[SettingDrift, ...]:
     lines = {(line.topic, line.setting): line for step in made.steps for line in _of_step(step)}
     for refusal in made.refusals:
         place = (refusal.topic, refusal.setting)
-        known = lines.get(place)
-        lines[place] = _of_refusal(refusal, known)
+        setting_drift = lines.get(place)
+        lines[place] = _of_refusal(refusal, setting_drift)
     for name in made.kept:
         way = f"hub topic import shows it as a tree; hub topic apply --destroy {name} ends it"
         lines[name, "topic"] = SettingDrift(name, "topic", None, "exists", "not in the tree", "decide", way)

@@ -149,11 +149,11 @@ def _load(path: Path, replication_factor: int) -> TopicTree:
         "replication_factor": (replication_factor, _ROOT),
         **{key: (value, FILE_DEFAULTS) for key, value in file.defaults.own_settings().items()},
     }
-    found = [
+    topic_specs = [
         spec for label, node in file.topics.items() for spec in _topics(label, node, defaults, path.parent)
     ]
-    tree = TopicTree(tuple(sorted(found, key=lambda spec: spec.name)), path)
-    for spec in found:
+    tree = TopicTree(tuple(sorted(topic_specs, key=lambda spec: spec.name)), path)
+    for spec in topic_specs:
         if (owner := reserved_for(spec.name)) is not None:
             raise ConfigError(
                 f'topic "{spec.name}" belongs to {owner[0]}',

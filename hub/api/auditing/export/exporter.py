@@ -119,21 +119,21 @@ class AuditExporter(threading.Thread):
 
     def _follow(self, backoff: Backoff) -> None:
         """Export from the kept position on. Raises HubError, OSError."""
-        known = self._cluster.described([TOPIC]).get(TOPIC)
-        if known is None:
+        description = self._cluster.described([TOPIC]).get(TOPIC)
+        if description is None:
             self._halt.wait(_NO_TOPIC_S)
             return
         send, begin = self._make(), self._cluster.beginning_offsets([TOPIC]).get(PLACE)
-        start, skipped = start_of(self._file.read(), known.topic_id, begin)
+        start, skipped = start_of(self._file.read(), description.topic_id, begin)
         if skipped:
             self.skipped += skipped
             log.error('audit_export "%s": retention deleted %d entries first', self.target, skipped)
         reader = self._cluster.follower()
         try:
             reader.assign(Positions({PLACE: start}))
-            self._file.write(ExportPosition(known.topic_id, start))
+            self._file.write(ExportPosition(description.topic_id, start))
             while not self._halt.is_set():
-                self._step(reader, send, known.topic_id, backoff)
+                self._step(reader, send, description.topic_id, backoff)
         finally:
             reader.close()
 

@@ -71,12 +71,16 @@ class BrokerCluster:
 
     def connection(self, node: int, purpose: str = "") -> BrokerConnection:
         """Return a live connection to the broker. Raises ConnectionLost."""
-        found = self._connections.get((node, purpose))
-        expired = found is not None and not found.in_flight and time.monotonic() > found.expires_at
-        if found is not None and not found.closed and not expired:
-            return found
-        if found is not None:
-            found.close()
+        broker_connection = self._connections.get((node, purpose))
+        expired = (
+            broker_connection is not None
+            and not broker_connection.in_flight
+            and time.monotonic() > broker_connection.expires_at
+        )
+        if broker_connection is not None and not broker_connection.closed and not expired:
+            return broker_connection
+        if broker_connection is not None:
+            broker_connection.close()
         if node not in self._brokers:
             raise BrokerBusy(f'cluster "{self.name}": broker {node} is not known', kafka_code=8)
         made = BrokerConnection(self.access, *self._brokers[node], self.patience, self.round_trip)

@@ -225,12 +225,12 @@ class _EntityCompiler:
             sql_type = decimal if of == "decimal" else _SQL_TYPES.get(of)
             return exp.null() if sql_type is None else exp.cast(exp.null(), sql_type, dialect=DIALECT)
 
-        found = annotate_types(replace_columns(tree.copy(), exp.Column, typed), dialect=DIALECT).type
-        if found is None or found.is_type("unknown", "null"):
+        data_type = annotate_types(replace_columns(tree.copy(), exp.Column, typed), dialect=DIALECT).type
+        if data_type is None or data_type.is_type("unknown", "null"):
             return None
-        if found.is_type("decimal") and not found.expressions:
+        if data_type.is_type("decimal") and not data_type.expressions:
             return decimal
-        return found.sql(dialect=DIALECT)
+        return data_type.sql(dialect=DIALECT)
 
     # ---- per field: outside aggregates the latest event's values, inside every event's
 

@@ -34,11 +34,11 @@ def unwrapped(tree: exp.Expr) -> exp.Expr:
     Without ANSI mode, in which one event could stop a view, Spark's own operators wrap whole numbers.
     """
     tree = exp.paren(tree, copy=True)  # so that each node has a parent
-    found = list(tree.find_all(exp.Sum, *_TRIED))
+    expressions = list(tree.find_all(exp.Sum, *_TRIED))
     # Spark's parser is recursive and cannot parse deeply nested functions
-    if any(_is_deep(node) for node in found):
-        found = [node for node in found if isinstance(node, exp.Sum)]
-    for node in reversed(found):  # innermost first
+    if any(_is_deep(node) for node in expressions):
+        expressions = [node for node in expressions if isinstance(node, exp.Sum)]
+    for node in reversed(expressions):  # innermost first
         if any(isinstance(each, exp.Interval | exp.Distinct) for each in node.iter_expressions()):
             continue
         name = _TRIED.get(type(node), "TRY_SUM")

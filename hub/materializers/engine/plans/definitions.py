@@ -49,8 +49,8 @@ class DefinitionChoice:
     @property
     def follows_file(self) -> bool:
         """True if the view's file applies to this version, the newest one."""
-        known = self._versions.of(self._name.view)
-        return known is None or known.versions[-1].suffix == self._name.suffix
+        versions = self._versions.of(self._name.view)
+        return versions is None or versions.versions[-1].suffix == self._name.suffix
 
     def choose(self, topics: Mapping[str, TopicDescription], text: str) -> CompiledView:
         """Return the view as this version computes it. Open another version when the definition's meaning has
@@ -62,21 +62,21 @@ class DefinitionChoice:
         state = self._versions.of(self._name.view)
         if state is None:
             return self._compiler.compile(load_view(self._name.path), topics, rules=self.rules())
-        known = state.with_suffix(self._name.suffix)
-        if known is None:
+        version = state.with_suffix(self._name.suffix)
+        if version is None:
             raise HubError(f"version {self._name.table} was dropped", code=_DROPPED)
         if self.follows_file and text != state.judged:
-            candidate = self._candidate(known, text, topics)
+            candidate = self._candidate(version, text, topics)
             if candidate is not None:
                 return candidate
         else:
             self.trouble = None
-        stored = view_of(known.definition.body).of_version(self._name.suffix)
+        stored = view_of(version.definition.body).of_version(self._name.suffix)
         note = self._folder.note()
         if note is None or in_place(stored, self._settings):
-            return self._recomputable(known, stored, topics)
+            return self._recomputable(version, stored, topics)
         if self.follows_file:
-            current = self._current(known, stored, topics, note)
+            current = self._current(version, stored, topics, note)
             if current is not None:
                 return current
         self.pinned = "latest" in note

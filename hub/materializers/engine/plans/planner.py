@@ -90,7 +90,7 @@ class ViewPlanner:
         """
         topics = self._parts.cluster.topics()
         versions, view_name = self._parts.versions, self._name.view
-        known = versions.version(view_name, self._name.suffix)
+        version = versions.version(view_name, self._name.suffix)
         self._stamp = stamp_of(self._name.path)
         text = definition_text(self._name.path)
         made = self._definitions.choose(topics, text)
@@ -109,7 +109,7 @@ class ViewPlanner:
         generation = self._generations.choose(made, ids, partitions)
         self.checkpoint = generation.checkpoint
         self._topic_ids = {topic: (ids[topic], topics[topic].partitions) for topic in read}
-        if known is None:
+        if version is None:
             versions.submit(view_name, VersionOpened(generation.number, definition_of(made, text)))
         self._claim(view, topics, generation.partitions)
         ready = (

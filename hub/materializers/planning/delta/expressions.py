@@ -156,10 +156,10 @@ def spans_of(call: exp.Expr) -> tuple[int, int, int] | None:
 
 
 def _span_us(of: exp.Expr) -> int | None:
-    found = _SPAN.fullmatch(of.name) if isinstance(of, exp.Literal) and of.is_string else None
-    if found is None:
+    match = _SPAN.fullmatch(of.name) if isinstance(of, exp.Literal) and of.is_string else None
+    if match is None:
         return None
-    parts = found[1].lower().split()
+    parts = match[1].lower().split()
     return sum(
         int(n) * _SPAN_US[unit.removesuffix("s")] for n, unit in zip(parts[::2], parts[1::2], strict=True)
     )

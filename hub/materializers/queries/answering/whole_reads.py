@@ -39,10 +39,10 @@ def read_whole(
     ``wanted``: as in ``TopicTables.read``. Raises SqlError, PeerError, Conflict (HUB-1811).
     """
     topic = table.name
-    known = topics.cluster.described([topic])[topic]
+    description = topics.cluster.described([topic])[topic]
     # First where the log begins: the archive has what the log loses after that.
     begins, ends = topics.cluster.beginning_offsets([topic]), topics.cluster.end_offsets([topic])
-    archive = None if topics.archive is None else topics.archive.open(topic, known.topic_id)
+    archive = None if topics.archive is None else topics.archive.open(topic, description.topic_id)
     spans = spans_of(topic, begins, ends, archive, request.before)
     ranges = {
         place: ScannedRange(

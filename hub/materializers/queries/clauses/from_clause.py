@@ -124,12 +124,12 @@ def _cte(w: SqlWriter, node: exp.Table, scope: QueryScope) -> tuple[str, Compile
 
 
 def _relation(w: SqlWriter, node: exp.Table, at_ms: int | None) -> QueryRelation:
-    found = w.catalog.relation(node.name, at_ms)
-    if found is None and not node.this.args.get("quoted"):
-        found = w.catalog.relation(node.name.lower(), at_ms)
-    if found is None:
+    query_relation = w.catalog.relation(node.name, at_ms)
+    if query_relation is None and not node.this.args.get("quoted"):
+        query_relation = w.catalog.relation(node.name.lower(), at_ms)
+    if query_relation is None:
         raise no_table(w.statement, node.name, [*w.catalog.names(), *w.scope.ctes])
-    return found
+    return query_relation
 
 
 def _subselect(w: SqlWriter, node: exp.Subquery, scope: QueryScope) -> str:

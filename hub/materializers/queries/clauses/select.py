@@ -36,19 +36,19 @@ MOST_TABLES = 40
 def compile_tree(w: SqlWriter, tree: Any, parent: QueryScope | None, ctes: Ctes) -> CompiledQuery:
     head, ctes = _with(w, tree, parent, ctes)
     if isinstance(tree, exp.Select):
-        found = _select(w, tree, parent, ctes)
+        compiled_query = _select(w, tree, parent, ctes)
     elif isinstance(tree, exp.SetOperation):
-        found = _set_operation(w, tree, parent, ctes)
+        compiled_query = _set_operation(w, tree, parent, ctes)
     elif isinstance(tree, exp.Subquery):
         w.only(tree, "this", "with_", "order", "limit", "offset")
         inner = w.query(tree.this, parent, ctes)
-        found = sorted_outside(w, tree, inner) if has_order_or_limit(tree) else inner
+        compiled_query = sorted_outside(w, tree, inner) if has_order_or_limit(tree) else inner
     else:
         raise w.fail(f"{type(tree).__name__.upper()} is not supported", tree)
-    text = head + found.text
+    text = head + compiled_query.text
     if len(text) > MOST_WRITTEN:
         raise w.fail("the statement becomes too long", tree)
-    return replace(found, text=text)
+    return replace(compiled_query, text=text)
 
 
 def _with(w: SqlWriter, tree: Any, parent: QueryScope | None, ctes: Ctes) -> tuple[str, Ctes]:

@@ -86,8 +86,8 @@ def begins_statement(text: str) -> bool:
 
 def hub_statement(text: str) -> HubStatement | None:
     """Parse a statement about views and topics; None for any other text. Raises SqlError."""
-    found = _FIRST.match(text)
-    if found is None or found[1].lower() not in _FIRST_WORDS or len(text) > MOST_CHARACTERS:
+    match = _FIRST.match(text)
+    if match is None or match[1].lower() not in _FIRST_WORDS or len(text) > MOST_CHARACTERS:
         return None
     try:
         # Behind a bracket, because the tokenizer reads what begins with SHOW or EXPLAIN as one text.

@@ -111,8 +111,8 @@ def _wait_of(statement: CreateView) -> int:
     wait = statement.options.get(WAIT)
     if wait is None:
         return 0
-    found = _SPAN.fullmatch(wait.strip())
-    if found is None or not 1 <= int(found[1]) <= _LONGEST_WAIT_S:
+    match = _SPAN.fullmatch(wait.strip())
+    if match is None or not 1 <= int(match[1]) <= _LONGEST_WAIT_S:
         raise SqlError(
             f'option wait: "{wait[:40]}" is not a time of 1 to {_LONGEST_WAIT_S} seconds',
             hint="WITH (wait = '30 seconds')",
@@ -124,4 +124,4 @@ def _wait_of(statement: CreateView) -> int:
             hint=f"leave wait out; hub view show {statement.name} shows the versions",
             code=CODE,
         )
-    return int(found[1])
+    return int(match[1])

@@ -75,8 +75,8 @@ class RowsOfThePast:
         history.
         """
         now = epoch_ms()
-        kept = answerable(self.store.history.periods(view), now)
-        return min((each.begins_ms(now) for each in kept), default=None)
+        history_periods = answerable(self.store.history.periods(view), now)
+        return min((each.begins_ms(now) for each in history_periods), default=None)
 
     def changes(self, view: str, key: str, cursor: str) -> Mapping[str, Any]:
         """Return a page of a row's changes without reading their events. ``cursor`` "": the newest."""

@@ -115,8 +115,8 @@ def rows_as_of(
     history = store.history
     if order:
         return history.ordered_at(view, at_ms, epoch_ms(), conditions, limit, order, after)
-    found = history.select_at(view, at_ms, epoch_ms(), conditions, limit, after)
-    return [(row, (row.key,)) for row in found]
+    row_versions = history.select_at(view, at_ms, epoch_ms(), conditions, limit, after)
+    return [(row, (row.key,)) for row in row_versions]
 
 
 def no_row(view: str, key: str, row: RowVersion | None, as_of: str | None) -> dict[str, Any]:

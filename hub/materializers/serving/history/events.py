@@ -74,14 +74,14 @@ class EventReader:
         self._left -= 1
         wanted = MessageQuery(place.topic, place.partition, start={place.partition: place.offset}, limit=1)
         try:
-            found = self._messages.find(wanted)
+            found_messages = self._messages.find(wanted)
         except NotFound:
             return EventShown(place, "gone", "the topic or its partition does not exist any more")
         except MaskRefused as error:
             return EventShown(place, "hidden", error.message)
         except HubError as error:
             return EventShown(place, "unknown", error.message)
-        return _state_of(place, found)
+        return _state_of(place, found_messages)
 
 
 def _state_of(place: EventPlace, found: FoundMessages) -> EventShown:

@@ -45,12 +45,12 @@ class HistorySizes:
         """Measure all histories once. After a failure they are unknown."""
         began_s = self.clock()
         try:
-            found = tuple(self.store.history.sizes())
+            history_sizes = tuple(self.store.history.sizes())
         except Exception:
             self._known = ()
             raise
         took_s = self.clock() - began_s
-        self._known, self._until_s = found, self.clock() + _STALE_PAUSES * (pause_s(took_s) + took_s)
+        self._known, self._until_s = history_sizes, self.clock() + _STALE_PAUSES * (pause_s(took_s) + took_s)
 
     def known(self) -> tuple[HistorySize, ...]:
         """Return the last sizes; () if they are unknown, or older than some measurements."""
@@ -58,18 +58,18 @@ class HistorySizes:
 
     def families(self) -> Iterator[Metric]:
         """Yield the series of versions and bytes."""
-        known = self.known()
+        history_sizes = self.known()
         yield gauge(
             "hub_view_history_versions",
             "Versions of rows that the history of a view has",
             ["view"],
-            (([each.view], each.versions) for each in known),
+            (([each.view], each.versions) for each in history_sizes),
         )
         yield gauge(
             "hub_view_history_bytes",
             "Size of the history of a view in its store, with indexes in Postgres",
             ["view"],
-            (([each.view], each.size_bytes) for each in known),
+            (([each.view], each.size_bytes) for each in history_sizes),
         )
 
 

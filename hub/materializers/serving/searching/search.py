@@ -100,11 +100,11 @@ def run_search(
     store: Store, search: Search, filters: Sequence[Filter], limit: int, timeout_s: float
 ) -> tuple[list[FoundRow], str | None]:
     """Return a page of rows and the cursor of the next one; None: there is none. Blocks."""
-    found = store.text.search(search.view, search.request, filters, limit + 1, search.place, timeout_s)
-    if len(found) <= limit:
-        return found, None
-    last = found[limit - 1]
-    return found[:limit], cursor_of(_ORDER, (last.score, last.row.key))
+    found_rows = store.text.search(search.view, search.request, filters, limit + 1, search.place, timeout_s)
+    if len(found_rows) <= limit:
+        return found_rows, None
+    last = found_rows[limit - 1]
+    return found_rows[:limit], cursor_of(_ORDER, (last.score, last.row.key))
 
 
 def searched_keys(store: Store, view: str, words: str, cursor: str, timeout_s: float) -> dict[str, Any]:
@@ -115,9 +115,9 @@ def searched_keys(store: Store, view: str, words: str, cursor: str, timeout_s: f
     shape.refuse_columns([KEY], "list rows by")
     types = {name: plain_type(kind) for name, kind in table.types.items()}
     search = search_of(table, {QUERY: words}, cursor or None, shape)
-    found, after = run_search(store, search, shape.conditions(types), PAGE_ROWS, timeout_s)
+    found_rows, after = run_search(store, search, shape.conditions(types), PAGE_ROWS, timeout_s)
     rows = [
         {"key": each.row.key, "score": each.score, "highlights": search.highlights(each.row.values or {})}
-        for each in found
+        for each in found_rows
     ]
     return {"rows": rows, "next": after}

@@ -76,10 +76,10 @@ class ViewFeed:
         Raises BuiltAnew when the view is no longer of this incarnation.
         """
         with self._reading() as connection:
-            known = self._of_incarnation(connection, view, incarnation)
+            view_table = self._of_incarnation(connection, view, incarnation)
             positions = self._applied(connection, view)
-            query = RowQueries(known, self._postgres).live(conditions, limit, after)
-            return [known.read(found) for found in connection.execute(query).mappings()], positions
+            query = RowQueries(view_table, self._postgres).live(conditions, limit, after)
+            return [view_table.read(found) for found in connection.execute(query).mappings()], positions
 
     def changes(
         self,
@@ -100,13 +100,13 @@ class ViewFeed:
         Raises BuiltAnew when the view is no longer of this incarnation: ``since`` is then meaningless.
         """
         with self._reading() as connection:
-            known = self._of_incarnation(connection, view, incarnation)
+            view_table = self._of_incarnation(connection, view, incarnation)
             reached, sources = self._applied(connection, view), self._catalog.covered(connection, view)
-            query = RowQueries(known, self._postgres).changed(since, reached, limit + 1, conditions)
+            query = RowQueries(view_table, self._postgres).changed(since, reached, limit + 1, conditions)
             if query is None:
                 return ChangedRows([], reached, sources)
             rows = [
-                known.read(row) if row["_meets"] else known.read(row)._replace(values=None)
+                view_table.read(row) if row["_meets"] else view_table.read(row)._replace(values=None)
                 for row in connection.execute(query).mappings()
             ]
         return first_changes(rows, limit, since, reached, sources)
@@ -116,7 +116,7 @@ class ViewFeed:
         return self._catalog.positions(connection, self._catalog.served(connection, view), "changelog")
 
     def _of_incarnation(self, connection: Connection, view: str, incarnation: str | None) -> ViewTable:
-        known = self._catalog.definition(connection, view)
-        if incarnation is not None and known.incarnation != incarnation:
+        view_table = self._catalog.definition(connection, view)
+        if incarnation is not None and view_table.incarnation != incarnation:
             raise BuiltAnew(f'view "{view}" was rebuilt', hint="read it from its start")
-        return known
+        return view_table

@@ -191,20 +191,20 @@ class RowHistory:
     ) -> list[RowChange]:
         """Return up to ``limit`` changes of a row until ``to_ms``, the newest first, past the cursor. Raises
         CallerError for a view without a history, NotFound."""
-        found: list[RowChange] = []
+        row_changes: list[RowChange] = []
         with self._reading() as connection:
             self._catalog.definition(connection, view)
             periods = self.periods_in(connection, view)
             require_history(view, periods)
-            kept = answerable(periods, now_ms)
-            for place, period in enumerate(kept):
-                if len(found) >= limit or (after is not None and period.from_ms > after.period_ms):
+            history_periods = answerable(periods, now_ms)
+            for place, period in enumerate(history_periods):
+                if len(row_changes) >= limit or (after is not None and period.from_ms > after.period_ms):
                     continue
-                before = kept[place + 1] if place + 1 < len(kept) else None
+                before = history_periods[place + 1] if place + 1 < len(history_periods) else None
                 mine = after if after is not None and after.period_ms == period.from_ms else None
                 part = _Part(period, before, min(to_ms, (period.until_ms or now_ms + 1) - 1), mine)
-                found += self._changes(connection, view, key, part, now_ms, limit - len(found))
-        return found[:limit]
+                row_changes += self._changes(connection, view, key, part, now_ms, limit - len(row_changes))
+        return row_changes[:limit]
 
     def _changes(
         self, connection: Connection, view: str, key: str, part: _Part, now_ms: int, limit: int
@@ -218,15 +218,15 @@ class RowHistory:
         bound = None if after is None else after.version
         versions = self._versions(connection, view, key, period, part.to_ms, bound, limit + _MORE)
         is_whole = len(versions) < limit + _MORE
-        found, base = changes_within(period, versions, begins_ms, is_whole=is_whole)
-        if len(found) >= limit or not (is_whole or base is not None) or part.to_ms < begins_ms:
-            return found
+        row_changes, base = changes_within(period, versions, begins_ms, is_whole=is_whole)
+        if len(row_changes) >= limit or not (is_whole or base is not None) or part.to_ms < begins_ms:
+            return row_changes
         is_known = part.before is not None and begins_ms == period.from_ms
         was: Sequence[StoredVersion] = ()
         if is_known and part.before is not None:
             was = self._versions(connection, view, key, part.before, begins_ms - 1, None, 1)
         edge = change_at_begin(period, base, was[0] if was else None, is_known=is_known)
-        return found if edge is None else [*found, edge]
+        return row_changes if edge is None else [*row_changes, edge]
 
     def _versions(
         self,

@@ -184,14 +184,14 @@ def first_changes(
     """
     if len(found) <= limit:
         return ChangedRows(list(found), reached, sources)
-    kept = list(found[:limit])
+    row_versions = list(found[:limit])
     at = dict(since.offsets)
     for tp, offset in reached:
-        if tp.partition < kept[-1].partition:
+        if tp.partition < row_versions[-1].partition:
             at[tp] = offset
-        elif tp.partition == kept[-1].partition:
-            at[tp] = kept[-1].offset + 1
-    return ChangedRows(kept, Positions(at), sources)
+        elif tp.partition == row_versions[-1].partition:
+            at[tp] = row_versions[-1].offset + 1
+    return ChangedRows(row_versions, Positions(at), sources)
 
 
 def row_by_key(own: OwnTables, known: ViewTable, view: str, postgres: bool) -> Select[Any]:

@@ -28,9 +28,9 @@ class ComparedTable:
 
 def compared_table(connection: Connection, catalog: Catalog, name: str) -> ComparedTable:
     """Return a table with its rows in the order of their keys. Raises NotFound."""
-    known = catalog.table(connection, name)
+    view_table = catalog.table(connection, name)
     sources = catalog.positions(connection, name, "source")
-    return ComparedTable(known.types, sources, live_rows(connection, known, by_key=True))
+    return ComparedTable(view_table.types, sources, live_rows(connection, view_table, by_key=True))
 
 
 def live_rows(

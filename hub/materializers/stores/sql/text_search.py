@@ -88,16 +88,16 @@ class TextSearch:
         Raises SearchTooLong, NotFound, and CallerError (HUB-1484) for a view without a text index.
         """
         with self.times.measured(view), self._reading() as connection:
-            known = self._catalog.definition(connection, view)
-            if known.text is None:
+            view_table = self._catalog.definition(connection, view)
+            if view_table.text is None:
                 raise no_text_index(view)
-            postgres = known.text.postgres
-            found = _on_postgres(known.text, wanted) if postgres else _on_sqlite(known.text, wanted)
-            where = RowQueries(known, postgres).meeting(conditions)
-            query = _page(known.table, _ranked(known.table, found, where, limit, after))
+            postgres = view_table.text.postgres
+            found = _on_postgres(view_table.text, wanted) if postgres else _on_sqlite(view_table.text, wanted)
+            where = RowQueries(view_table, postgres).meeting(conditions)
+            query = _page(view_table.table, _ranked(view_table.table, found, where, limit, after))
             with _limited(connection, timeout_s, view, postgres):
                 rows = connection.execute(query).mappings().all()
-            return [FoundRow(known.read(each), float(each["_score"])) for each in rows]
+            return [FoundRow(view_table.read(each), float(each["_score"])) for each in rows]
 
 
 def no_text_index(view: str) -> CallerError:

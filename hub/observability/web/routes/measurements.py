@@ -128,5 +128,9 @@ def _read(
 
 def _all_of(series: HasSeries | None, kind: str, range: str) -> SeriesAnswer | None:
     """Return the series of all objects of a kind; None without any."""
-    found = series.objects(kind) if series is not None else ()
-    return series.read(found, (), checked_range(range)) if series is not None and found else None
+    series_objects = series.objects(kind) if series is not None else ()
+    return (
+        series.read(series_objects, (), checked_range(range))
+        if series is not None and series_objects
+        else None
+    )

@@ -34,10 +34,10 @@ def search_routes(sources: PageSources, index: SearchIndex) -> APIRouter:
     def everything(request: Request, q: Text = "") -> SearchPage:
         """Topics, schemas with their fields, and views that have every word of ``q``; pages, mirrors and
         connectors by name."""
-        found, missing = entries(q.strip())
+        search_entries, missing = entries(q.strip())
         sections = [each for group in visible_navigation() for each in group.sections]
         return search_page(
-            q.strip(), sources.topics.overview(), sources.tree(), found, missing, sections, mirrors()
+            q.strip(), sources.topics.overview(), sources.tree(), search_entries, missing, sections, mirrors()
         )
 
     return pages.routes

@@ -150,13 +150,13 @@ def _formats(text: str) -> Iterator[str]:
 
 def _moment(text: str) -> datetime.datetime | None:
     """Parse a text as a time; None when no calendar has it."""
-    found = _TIME.fullmatch(text)
+    match = _TIME.fullmatch(text)
     try:
-        if found is None:
+        if match is None:
             return datetime.datetime.fromisoformat(text)
-        fraction = (found[3] or "")[:7]
-        zone = (found[4] or "").replace("Z", "+00:00")
-        moment = datetime.datetime.fromisoformat(f"{found[1]}T{found[2]}{fraction}{zone}")
+        fraction = (match[3] or "")[:7]
+        zone = (match[4] or "").replace("Z", "+00:00")
+        moment = datetime.datetime.fromisoformat(f"{match[1]}T{match[2]}{fraction}{zone}")
         return moment.astimezone(datetime.UTC) if zone else moment
     except (ValueError, OverflowError):
         return None

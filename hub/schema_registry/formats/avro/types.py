@@ -173,10 +173,10 @@ class _Names:
 
     def _reference(self, name: str, space: str) -> AvroNode:
         full = full_name(name, space)
-        found = self.types.get(full) or self.types.get(name)
-        if found is None and self.strict:
+        avro_node = self.types.get(full) or self.types.get(name)
+        if avro_node is None and self.strict:
             raise InvalidSchema(f'the schema is not valid Avro: unknown type "{full}"')
-        return found or AvroNode("unknown", {}, full)
+        return avro_node or AvroNode("unknown", {}, full)
 
     def _definition(self, schema: Mapping[str, Any], space: str) -> AvroNode:
         name = name_of(schema, space)

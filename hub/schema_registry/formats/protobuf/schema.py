@@ -69,15 +69,19 @@ def parse(text: str, named: Mapping[str, ProtobufSchema] | None = None) -> Proto
         text.encode()
     except UnicodeEncodeError:
         raise InvalidSchema("the schema is not valid Unicode") from None
-    known: dict[str, ProtobufSchema] = {}
+    protobuf_schemas: dict[str, ProtobufSchema] = {}
     for path, each in (named or {}).items():
         if not (_BROUGHT_ALONG.fullmatch(path) and _builtin(path)):  # protoc prefers its own
-            known = {**each.named, **known, path: each}
-    beside = tuple((path, each.file.SerializeToString(deterministic=True)) for path, each in known.items())
+            protobuf_schemas = {**each.named, **protobuf_schemas, path: each}
+    beside = tuple(
+        (path, each.file.SerializeToString(deterministic=True)) for path, each in protobuf_schemas.items()
+    )
     link = _linked if len(text) < _KEPT_BELOW else _linked.__wrapped__
     file, imports = link(text, beside)
     return ProtobufSchema(
-        file, {each.name: known[each.name] for each in imports if each.name in known}, imports
+        file,
+        {each.name: protobuf_schemas[each.name] for each in imports if each.name in protobuf_schemas},
+        imports,
     )
 
 
@@ -124,11 +128,11 @@ def _linked(
 @lru_cache(maxsize=1)
 def _written_here() -> Mapping[str, FileDescriptorProto]:
     """Return the built-in files that protoc does not include, by path."""
-    found: dict[str, FileDescriptorProto] = {}
+    file_descriptors: dict[str, FileDescriptorProto] = {}
     for path, text in TEXTS.items():
-        found[path] = compiled(text, [])[-1]
-        found[path].name = path
-    return found
+        file_descriptors[path] = compiled(text, [])[-1]
+        file_descriptors[path].name = path
+    return file_descriptors
 
 
 @lru_cache(maxsize=64)
@@ -137,10 +141,10 @@ def _builtin(path: str) -> tuple[FileDescriptorProto, ...]:
     if path not in TEXTS and not _BROUGHT_ALONG.fullmatch(path):
         return ()
     try:
-        found = compiled(f'syntax = "proto3"; import "{path}";', list(_written_here().values()))
+        file_descriptors = compiled(f'syntax = "proto3"; import "{path}";', list(_written_here().values()))
     except InvalidSchema:
         return ()
-    return tuple(_shared(each) for each in found[:-1])
+    return tuple(_shared(each) for each in file_descriptors[:-1])
 
 
 _SHARED: dict[str, FileDescriptorProto] = {}
@@ -178,22 +182,24 @@ def _printed(text: str, allowed: Mapping[str, FileDescriptorProto]) -> str:
 
 def _closure(paths: Sequence[str], allowed: Mapping[str, FileDescriptorProto]) -> list[FileDescriptorProto]:
     """Return the files at ``paths`` and all their imports, dependencies first. Raises InvalidSchema."""
-    found: dict[str, FileDescriptorProto] = {}
+    file_descriptors: dict[str, FileDescriptorProto] = {}
     left = [(path, False) for path in reversed(paths)]
     while left:
         path, entered = left.pop()
-        if path in found:
+        if path in file_descriptors:
             continue
         if path not in allowed:
             builtin = _builtin(path)
             if not builtin:
                 raise InvalidSchema(f'the schema is not valid Protobuf: Import "{path}" was not found')
-            found.update({each.name: each for each in builtin if each.name not in found})
+            file_descriptors.update(
+                {each.name: each for each in builtin if each.name not in file_descriptors}
+            )
         elif entered:
-            found[path] = allowed[path]
+            file_descriptors[path] = allowed[path]
         else:
             left += [(path, True), *((each, False) for each in reversed(_imported(allowed[path])))]
-    return list(found.values())
+    return list(file_descriptors.values())
 
 
 def _imported(file: FileDescriptorProto) -> list[str]:

@@ -62,10 +62,10 @@ def _understood(file: FileDescriptorProto, imports: Sequence[FileDescriptorProto
         pool.Add(each)
     known: Any = GetMessageClass(pool.FindMessageTypeByName("google.protobuf.FileDescriptorProto"))
     try:
-        found: FileDescriptorProto = known.FromString(file.SerializeToString())
+        file_descriptor: FileDescriptorProto = known.FromString(file.SerializeToString())
     except DecodeError:
         raise InvalidSchema("the schema is not valid Protobuf: the value of an option is not UTF-8") from None
-    return found
+    return file_descriptor
 
 
 def without_extensions(
@@ -74,9 +74,9 @@ def without_extensions(
     """Return the file without extensions, and without custom options except those of the package
     ``confluent``.
     """
-    known = _understood(file, imports)
-    found: Any = type(known)()
-    found.CopyFrom(known)
+    file_descriptor = _understood(file, imports)
+    found: Any = type(file_descriptor)()
+    found.CopyFrom(file_descriptor)
     left: list[Any] = [found]
     while left:
         each = left.pop()

@@ -301,10 +301,10 @@ class _ReadVersion:
 
 def _repeated(index: KeyIndex, append: Append) -> Appended | None:
     """Return the place of the event if an earlier try wrote it. Raises Conflict for another request."""
-    found = index.written(append.mark, epoch_ms())
-    if found is None:
+    found_request = index.written(append.mark, epoch_ms())
+    if found_request is None:
         return None
-    if found.fingerprint != append.print_:
+    if found_request.fingerprint != append.print_:
         raise other_body(append.mark)
-    place: WrittenPlace = found.places[0]
+    place: WrittenPlace = found_request.places[0]
     return Appended(TopicPartition(append.new.topic, place.partition), place.offset, repeated=True)

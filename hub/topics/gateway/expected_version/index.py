@@ -51,13 +51,19 @@ class KeyIndex:
 
     def version(self, key: bytes, begins: Positions) -> KeyVersion | None:
         """Return the version of a key; None without an event. ``begins``: events before are gone."""
-        found = self._newest.get(hash_of(key))
-        return None if found is None or found.after <= begins.get(found.place) else found
+        key_version = self._newest.get(hash_of(key))
+        return (
+            None if key_version is None or key_version.after <= begins.get(key_version.place) else key_version
+        )
 
     def written(self, mark: str, now_ms: int) -> FoundRequest | None:
         """Return the request with an idempotency key, if its record is in the log within the window."""
-        found = self._marks.get(mark)
-        return None if found is None or now_ms - found.started_at_ms > WINDOW_S * 1000 else found
+        found_request = self._marks.get(mark)
+        return (
+            None
+            if found_request is None or now_ms - found_request.started_at_ms > WINDOW_S * 1000
+            else found_request
+        )
 
 
 def hash_of(key: bytes) -> bytes:

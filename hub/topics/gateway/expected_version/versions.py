@@ -83,9 +83,9 @@ class TopicVersions:
             reader.assign(Positions())
 
     def _opened(self, end: Positions) -> tuple[KeyIndex, Reader]:
-        known = {place for place, _ in end}
+        topic_partitions = {place for place, _ in end}
         at = None if self._index is None else self._index.positions
-        if at is not None and ({place for place, _ in at} != known or not end.covers(at)):
+        if at is not None and ({place for place, _ in at} != topic_partitions or not end.covers(at)):
             self._drop()  # partitions were added, or the topic is another one of the name
         if self._index is None or self._reader is None:
             self._index, self._reader = KeyIndex(self._topic), self._log.reader(wait_ms=WAIT_MS)
@@ -124,13 +124,13 @@ class AllVersions:
         """Return the index of a topic."""
         gone = None
         with self._lock:
-            found = self._topics.pop(topic, None) or self._made(self._log, topic)
-            self._topics[topic] = found
+            topic_versions = self._topics.pop(topic, None) or self._made(self._log, topic)
+            self._topics[topic] = topic_versions
             if len(self._topics) > _MOST_TOPICS:
                 gone = self._topics.popitem(last=False)[1]
         if gone is not None:
             gone.close()
-        return found
+        return topic_versions
 
     def close(self) -> None:
         with self._lock:

@@ -182,19 +182,19 @@ def _rows(
 ) -> list[TopicListRow]:
     """Return the rows below a place; ``lines`` must be ordered by their labels."""
     opened = len(lines) <= OPEN_ALL if depth == 0 else True
-    found: list[TopicListRow] = []
+    list_rows: list[TopicListRow] = []
     for path, group in _groups(lines, under):
         own = group[0] if group[0].name == path else None
         below = group[1:] if own is not None else group
         label = path[len(under) + 1 :] if under else path
         if own is not None and not below:
-            found.append(_topic(own, label, depth, tree, owner_of))
+            list_rows.append(_topic(own, label, depth, tree, owner_of))
             continue
         total = _TopicTotals()
         for line in group:
             total.add(line, owner_of(line.name))
         spec = tree.get(path) if own is not None else None
-        found.append(
+        list_rows.append(
             TopicListRow(
                 path,
                 label,
@@ -213,8 +213,8 @@ def _rows(
             )
         )
         if opened:
-            found += _rows(below, path, depth + 1, tree, owner_of)
-    return found
+            list_rows += _rows(below, path, depth + 1, tree, owner_of)
+    return list_rows
 
 
 def _groups(lines: Sequence[TopicLine], under: str) -> Iterator[tuple[str, Sequence[TopicLine]]]:

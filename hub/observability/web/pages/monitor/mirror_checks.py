@@ -93,48 +93,50 @@ def _not_reported(status: Mapping[str, Any]) -> list[ChecklistItem]:
 def _standing(status: Mapping[str, Any]) -> list[ChecklistItem]:
     """Return stopped and excluded partitions, and copies that differ from the original."""
     still = [row for row in status.get("partitions", ()) if row["reason"] and row["state"] != "unknown"]
-    found = [_ok("No partition is stopped")]
+    checklist_items = [_ok("No partition is stopped")]
     if still:
         many = f"{len(still)} partition{'s stand' if len(still) != 1 else ' stands'} still"
-        found = [_bad(f"{many}, first {still[0]['topic']}: {still[0]['reason']}")]
+        checklist_items = [_bad(f"{many}, first {still[0]['topic']}: {still[0]['reason']}")]
     left = status["trouble"]
     if left:
         topic, why = min(left.items())
         many = f"{len(left)} topic{'s are' if len(left) != 1 else ' is'} not mirrored"
-        found.append(_bad(f"{many}, first {topic}: {why}"))
+        checklist_items.append(_bad(f"{many}, first {topic}: {why}"))
     masked = sorted(
         {row["topic"] for row in status.get("partitions", ()) if "mask " in row.get("engine_why", "")}
     )
     if masked:
         many = f"{len(masked)} cop{'ies are' if len(masked) != 1 else 'y is'} masked, first {masked[0]}"
-        found.append(
+        checklist_items.append(
             _bad(f"{many}: not a replacement for the original; records written there are not copied back")
         )
-    return found
+    return checklist_items
 
 
 def _copies(status: Mapping[str, Any]) -> list[ChecklistItem]:
     """Return whether the copies are complete, and compared with their source."""
     gaps = status["gaps"]
-    found = [
+    checklist_items = [
         _bad(f"{len(gaps)} stretches of offsets are missing in the target")
         if gaps
         else _ok("No offsets are missing in between")
     ]
     if status["different"]:
-        found.append(
+        checklist_items.append(
             _bad(
                 f"{count(status['different'])} partitions differ from the source:"
                 f" hub mirror verify {status['mirror']}"
             )
         )
     elif status["verified_s"] is None:
-        found.append(_unknown("Nothing was compared yet"))
+        checklist_items.append(_unknown("Nothing was compared yet"))
     else:
         rest = status["unverified_records"]
         but = f", {count(rest)} offsets were not" if rest else ""
-        found.append(_ok(f"{count(status['verified_records'])} records were compared and are the same{but}"))
-    return found
+        checklist_items.append(
+            _ok(f"{count(status['verified_records'])} records were compared and are the same{but}")
+        )
+    return checklist_items
 
 
 def _groups(status: Mapping[str, Any]) -> ChecklistItem:

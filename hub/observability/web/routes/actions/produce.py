@@ -126,13 +126,15 @@ def _again(sources: PageSources, topic: str, partition: int, offset: int) -> tup
             hint="write a new message",
             code="HUB-1722",
         )
-    found = sources.browser.find(MessageQuery(topic, partition, start={partition: offset}, limit=1)).messages
-    if not found or found[0].offset != offset:
+    messages = sources.browser.find(
+        MessageQuery(topic, partition, start={partition: offset}, limit=1)
+    ).messages
+    if not messages or messages[0].offset != offset:
         raise NotFound(
             f'topic "{topic}" partition {partition} has no message at offset {offset}',
             hint="retention may have deleted it",
         )
-    return produce.again(found[0])
+    return produce.again(messages[0])
 
 
 def _place(partition: str, offset: str) -> tuple[int, int]:

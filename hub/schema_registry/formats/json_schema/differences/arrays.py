@@ -28,14 +28,14 @@ from hub.schema_registry.formats.json_schema.differences.wording import called
 
 def arrays(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaShape) -> Job:
     """Compare items by position, then items without a schema of their own."""
-    found: list[JsonSchemaReason] = []
+    schema_reasons: list[JsonSchemaReason] = []
     wrote_each, reads_each = each_item(writer), each_item(reader)
     if reads_each is not None:
         shape = comparison.shapes.of(reader.document, reads_each)
         if wrote_each is not None:
-            found += at("items", (yield comparison.shapes.of(writer.document, wrote_each), shape))
+            schema_reasons += at("items", (yield comparison.shapes.of(writer.document, wrote_each), shape))
         else:
-            found += comparison.reason(
+            schema_reasons += comparison.reason(
                 "SCHEMA_ADDED",
                 f"the reader expects {called(shape)} in the array, the writer does not declare its items",
                 "leave the items open",
@@ -52,17 +52,17 @@ def arrays(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaSha
             inner = yield from _item_added(comparison, writer, reader, new, reads[index])
         elif old is not None:
             inner = yield from _item_removed(comparison, reader, old, wrote[index])
-        found += at(f"items/{index}", inner)
-    found += at("additionalItems", (yield from additional(comparison, writer, reader, "ITEMS")))
-    found += at("unevaluatedItems", (yield from unevaluated(comparison, writer, reader, "Items")))
+        schema_reasons += at(f"items/{index}", inner)
+    schema_reasons += at("additionalItems", (yield from additional(comparison, writer, reader, "ITEMS")))
+    schema_reasons += at("unevaluatedItems", (yield from unevaluated(comparison, writer, reader, "Items")))
     if reader["uniqueItems"] is True and writer["uniqueItems"] is not True:
-        found += comparison.reason(
+        schema_reasons += comparison.reason(
             "UNIQUE_ITEMS_ADDED",
             "the reader's items must differ from each other, the writer's need not",
             "remove uniqueItems",
             "uniqueItems",
         )
-    return found + bounds(comparison, writer, reader)
+    return schema_reasons + bounds(comparison, writer, reader)
 
 
 def _item_added(

@@ -54,9 +54,9 @@ class JsonSchemaComparison:
         reader = self.shapes.of(self._reader, self._reader.raw)
         while True:
             self._known, self._met = {}, set()
-            found = self._run((writer, reader))
-            if found:
-                return [each for each in found if not each.believed] or found
+            schema_reasons = self._run((writer, reader))
+            if schema_reasons:
+                return [each for each in schema_reasons if not each.believed] or schema_reasons
             wrong = {
                 pair: self._known[pair] for pair in self._met - self._believed.keys() if self._known[pair]
             }

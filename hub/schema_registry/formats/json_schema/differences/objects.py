@@ -27,14 +27,16 @@ def objects(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaSh
     wrote: Mapping[str, Any] = writer["properties"] or {}
     reads: Mapping[str, Any] = reader["properties"] or {}
     always, needed = set(writer["required"] or ()), set(reader["required"] or ())
-    found: list[JsonSchemaReason] = []
+    schema_reasons: list[JsonSchemaReason] = []
     for name, raw in reads.items():
         comparison.spend(1)
         if name not in wrote:
-            found += at("properties", (yield from _added(comparison, writer, reader, name, name in needed)))
+            schema_reasons += at(
+                "properties", (yield from _added(comparison, writer, reader, name, name in needed))
+            )
             continue
         if name in needed and name not in always and not _has_default(reader, raw):
-            found += comparison.reason(
+            schema_reasons += comparison.reason(
                 "REQUIRED_ATTRIBUTE_ADDED",
                 f"the reader requires `{name}`, the writer may leave it out",
                 f"give `{name}` a default, or do not require it",
@@ -43,15 +45,19 @@ def objects(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaSh
                 name=name,
             )
         pair = comparison.shapes.of(writer.document, wrote[name]), comparison.shapes.of(reader.document, raw)
-        found += at("properties", at(name, (yield pair), name))
+        schema_reasons += at("properties", at(name, (yield pair), name))
     for name in wrote:
         if name not in reads:
             comparison.spend(1)
-            found += at("properties", (yield from _removed(comparison, writer, reader, name)))
-    found += at("dependencies", (yield from _dependencies(comparison, writer, reader)))
-    found += at("additionalProperties", (yield from additional(comparison, writer, reader, "PROPERTIES")))
-    found += at("unevaluatedProperties", (yield from unevaluated(comparison, writer, reader, "Properties")))
-    return found + bounds(comparison, writer, reader)
+            schema_reasons += at("properties", (yield from _removed(comparison, writer, reader, name)))
+    schema_reasons += at("dependencies", (yield from _dependencies(comparison, writer, reader)))
+    schema_reasons += at(
+        "additionalProperties", (yield from additional(comparison, writer, reader, "PROPERTIES"))
+    )
+    schema_reasons += at(
+        "unevaluatedProperties", (yield from unevaluated(comparison, writer, reader, "Properties"))
+    )
+    return schema_reasons + bounds(comparison, writer, reader)
 
 
 def _added(
@@ -64,11 +70,11 @@ def _added(
         if needed
         else "OPTIONAL_PROPERTY"
     )
-    found: list[JsonSchemaReason] = []
+    schema_reasons: list[JsonSchemaReason] = []
     if is_open(comparison, writer):
         if shape.kind == "any" and not refers(reader, raw):
             return []
-        found += comparison.reason(
+        schema_reasons += comparison.reason(
             f"{how}_ADDED_TO_OPEN_CONTENT_MODEL",
             f"the reader expects {called(shape)} in `{name}`; the writer does not define "
             "it and, being open to "
@@ -77,24 +83,24 @@ def _added(
             "(additionalProperties: "
             "false) before a property is added",
         )
-        return at(name, found, name)
+        return at(name, schema_reasons, name)
     cover = cover_of(comparison, writer, name)
     if cover is not None:
         inner = yield cover, shape
-        found += inner
+        schema_reasons += inner
         if inner:
-            found += comparison.reason(
+            schema_reasons += comparison.reason(
                 "PROPERTY_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL",
                 f"the reader expects {called(shape)} in `{name}`, the writer may write {called(cover)} there",
                 f"let `{name}` be {called(cover)}",
             )
     if needed and not default:
-        found += comparison.reason(
+        schema_reasons += comparison.reason(
             "REQUIRED_PROPERTY_ADDED_TO_UNOPEN_CONTENT_MODEL",
             f"the reader requires `{name}` ({called(shape)}), which the writer does not have",
             f"give `{name}` a default, or do not require it",
         )
-    return at(name, found, name)
+    return at(name, schema_reasons, name)
 
 
 def _removed(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaShape, name: str) -> Job:
@@ -105,26 +111,26 @@ def _removed(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaS
     if cover is None:
         if raw is False:
             return []
-        found = comparison.reason(
+        schema_reasons = comparison.reason(
             "PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL",
             f"the reader takes no other properties and lacks `{name}` ({called(shape)}), "
             "which the writer may write",
             f"keep `{name}`, or allow additional properties",
         )
-        return at(name, found, name)
+        return at(name, schema_reasons, name)
     inner = yield shape, cover
     if not inner:
         return []
-    found = comparison.reason(
+    schema_reasons = comparison.reason(
         "PROPERTY_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL",
         f"the reader takes {called(cover)} in other properties, the writer has {called(shape)} in `{name}`",
         f"keep `{name}`, or let other properties be {called(shape)}",
     )
-    return at(name, [*inner, *found], name)
+    return at(name, [*inner, *schema_reasons], name)
 
 
 def _dependencies(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaShape) -> Job:
-    found: list[JsonSchemaReason] = []
+    schema_reasons: list[JsonSchemaReason] = []
     wrote, reads = _dependent_names(writer), _dependent_names(reader)
     for name, names in reads.items():
         old = wrote.get(name)
@@ -132,7 +138,7 @@ def _dependencies(comparison: ComparisonContext, writer: SchemaShape, reader: Sc
             continue
         rule = "ADDED" if old is None else "EXTENDED" if names > old else "CHANGED"
         more = ", ".join(f"`{each}`" for each in sorted(names - (old or set()))[:20])
-        found += comparison.reason(
+        schema_reasons += comparison.reason(
             f"DEPENDENCY_ARRAY_{rule}",
             f"where `{name}` is, the reader requires {more}, which the writer may leave out",
             f"do not require {more} in addition to `{name}`",
@@ -143,16 +149,18 @@ def _dependencies(comparison: ComparisonContext, writer: SchemaShape, reader: Sc
     for name, raw in _dependent_schemas(reader).items():
         shape = comparison.shapes.of(reader.document, raw)
         if name in schemas:
-            found += at(name, (yield comparison.shapes.of(writer.document, schemas[name]), shape), name)
+            schema_reasons += at(
+                name, (yield comparison.shapes.of(writer.document, schemas[name]), shape), name
+            )
         else:
-            found += comparison.reason(
+            schema_reasons += comparison.reason(
                 "DEPENDENCY_SCHEMA_ADDED",
                 f"where `{name}` is, the reader expects {called(shape)}, the writer has no such rule",
                 f"remove the dependency of `{name}`",
                 name,
                 name=name,
             )
-    return found
+    return schema_reasons
 
 
 def _has_default(shape: SchemaShape, raw: Any) -> bool:
