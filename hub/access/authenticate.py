@@ -206,13 +206,21 @@ class Authenticator:
                 code="HUB-3073",
             ) from None
 
-    def goes_on(self, known: AuthenticatedCaller) -> bool:
+    def goes_on(self, authenticated_caller: AuthenticatedCaller) -> bool:
         """Return False if the caller's session was signed out since, or the provider's token has ended."""
-        if known.ends_at_s is not None and self.now_s() >= known.ends_at_s:
+        if authenticated_caller.ends_at_s is not None and self.now_s() >= authenticated_caller.ends_at_s:
             return False
-        if known.token_id and self.tokens is not None and not self.tokens.holds(known.token_id):
+        if (
+            authenticated_caller.token_id
+            and self.tokens is not None
+            and not self.tokens.holds(authenticated_caller.token_id)
+        ):
             return False
-        return not known.session or self.ended is None or not self.ended.has(known.session)
+        return (
+            not authenticated_caller.session
+            or self.ended is None
+            or not self.ended.has(authenticated_caller.session)
+        )
 
     # ---- authentication methods
 

@@ -144,8 +144,8 @@ def granted_as(what: Resource) -> Iterator[Resource]:
     inner = name
     while inner.endswith(_BESIDE):
         inner = inner.rpartition(".")[0]
-    if inner.startswith(_CHANGELOG) and (found := _VERSION.fullmatch(inner.removeprefix(_CHANGELOG))):
-        yield Resource(Kind.view, found["view"])
+    if inner.startswith(_CHANGELOG) and (match := _VERSION.fullmatch(inner.removeprefix(_CHANGELOG))):
+        yield Resource(Kind.view, match["view"])
     elif inner != name:
         yield Resource(Kind.topic, inner)
 

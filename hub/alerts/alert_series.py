@@ -14,30 +14,30 @@ from hub.alerts.snapshot import AlertSnapshot
 MOST_SERIES = 200
 
 
-def families(known: AlertSnapshot, notifications: int = 0) -> Iterator[Metric]:
+def families(snapshot: AlertSnapshot, notifications: int = 0) -> Iterator[Metric]:
     """Yield all series. While nothing is evaluated, the series of alerts have no samples."""
     evaluated = GaugeMetricFamily(
         "hub_alerts_watched", "1 while this server evaluates alerts and sends notifications"
     )
-    evaluated.add_metric([], 0.0 if known.error else 1.0)
+    evaluated.add_metric([], 0.0 if snapshot.error else 1.0)
     yield evaluated
     wrong = GaugeMetricFamily("hub_alert_file_errors", "Errors in alerts.yaml and alerts/*.yaml")
-    wrong.add_metric([], known.file_errors)
+    wrong.add_metric([], snapshot.file_errors)
     yield wrong
-    yield from _of_rules(known)
-    yield _of_alerts(known)
-    yield from _of_channels(known.channels)
+    yield from _of_rules(snapshot)
+    yield _of_alerts(snapshot)
+    yield from _of_channels(snapshot.channels)
     yield CounterMetricFamily("hub_alert_notifications", "Notifications that were made", value=notifications)
 
 
-def _of_rules(known: AlertSnapshot) -> tuple[Metric, Metric]:
+def _of_rules(snapshot: AlertSnapshot) -> tuple[Metric, Metric]:
     firing = GaugeMetricFamily(
         "hub_alerts_firing", "Alerts that fire, by rule and severity", labels=["alertname", "severity"]
     )
     objects = GaugeMetricFamily(
         "hub_alert_objects", "Objects that a rule watches, by observation", labels=["alertname", "state"]
     )
-    for each in known.rules if known.error is None else ():
+    for each in snapshot.rules if snapshot.error is None else ():
         if each.rule.kind == "slo" and each.rule.name not in RULES:
             continue
         firing.add_metric([each.rule.name, each.rule.severity], each.firing)
@@ -47,15 +47,15 @@ def _of_rules(known: AlertSnapshot) -> tuple[Metric, Metric]:
     return firing, objects
 
 
-def _of_alerts(known: AlertSnapshot) -> Metric:
+def _of_alerts(snapshot: AlertSnapshot) -> Metric:
     """Return the series of the alerts that have fired for longest."""
     found = GaugeMetricFamily(
         "hub_alert_firing",
         "1 for a firing alert; the label silenced shows whether a silence suppresses its notifications",
         labels=["alertname", "severity", "owner", "object", "silenced"],
     )
-    if known.error is None:
-        firing = [each for each in known.listing.open if each.alert.firing]
+    if snapshot.error is None:
+        firing = [each for each in snapshot.listing.open if each.alert.firing]
         for each in sorted(firing, key=lambda each: each.alert.fired_at_ms or 0)[:MOST_SERIES]:
             alert, silenced = each.alert, str(each.silence is not None).lower()
             object = ",".join(f"{name}={value}" for name, value in alert.object)

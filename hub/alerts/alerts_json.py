@@ -61,13 +61,13 @@ def rows_of(those: Iterable[ListedAlert], unheard: Container[str] = ()) -> list[
     return [alert_row(each.alert, each.silence, nobody=each.alert.key in unheard) for each in those]
 
 
-def silences_of(known: AlertSnapshot) -> list[dict[str, Any]]:
+def silences_of(snapshot: AlertSnapshot) -> list[dict[str, Any]]:
     """Return active silences first, then ended ones, latest first."""
-    rows = [silence_row(each, known.at_ms) for each in known.state.silences.values()]
+    rows = [silence_row(each, snapshot.at_ms) for each in snapshot.state.silences.values()]
     return sorted(rows, key=lambda row: (not row["holds"], -row["ends_ms"], row["id"]))
 
 
-def rules_of(known: AlertSnapshot) -> list[dict[str, Any]]:
+def rules_of(snapshot: AlertSnapshot) -> list[dict[str, Any]]:
     return [
         {
             "alert": each.rule.name,
@@ -87,25 +87,25 @@ def rules_of(known: AlertSnapshot) -> list[dict[str, Any]]:
             "query": each.rule.query or None,
             "runbook": runbook_path(each.rule.runbook),
         }
-        for each in known.rules
+        for each in snapshot.rules
     ]
 
 
 def body_of(
-    known: AlertSnapshot, fits: Callable[[ListedAlert], bool] = lambda _: True, limit: int = MOST_ALERTS
+    snapshot: AlertSnapshot, fits: Callable[[ListedAlert], bool] = lambda _: True, limit: int = MOST_ALERTS
 ) -> dict[str, Any]:
     """Return the full body. ``fits`` filters the open alerts, of which at most ``limit`` are included."""
     return {
-        "at_ms": known.at_ms,
-        "whole": known.whole,
-        "error": known.error,
-        "troubles": list(known.problems),
-        "firing": known.firing,
-        "alerts": rows_of(islice(filter(fits, known.listing.open), limit), known.unheard),
-        "past": rows_of(known.listing.past),
-        "silences": silences_of(known),
-        "rules": rules_of(known),
-        "channels": [asdict(each) for each in known.channels],
+        "at_ms": snapshot.at_ms,
+        "whole": snapshot.whole,
+        "error": snapshot.error,
+        "troubles": list(snapshot.problems),
+        "firing": snapshot.firing,
+        "alerts": rows_of(islice(filter(fits, snapshot.listing.open), limit), snapshot.unheard),
+        "past": rows_of(snapshot.listing.past),
+        "silences": silences_of(snapshot),
+        "rules": rules_of(snapshot),
+        "channels": [asdict(each) for each in snapshot.channels],
     }
 
 

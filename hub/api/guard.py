@@ -161,10 +161,14 @@ class Guard:
             ASKER.reset(share)
 
     def _log(
-        self, found: MatchedRoute | None, known: AuthenticatedCaller, auth_request: AuthRequest, scope: Scope
+        self,
+        found: MatchedRoute | None,
+        authenticated_caller: AuthenticatedCaller,
+        auth_request: AuthRequest,
+        scope: Scope,
     ) -> LoggedRequest | None:
         log = self.door.active_log
-        return None if log is None else log.request(found, known, auth_request, scope)
+        return None if log is None else log.request(found, authenticated_caller, auth_request, scope)
 
     async def _uncontrolled(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request without an access.yaml: refuse only forged cross-site requests of browsers."""
@@ -213,7 +217,7 @@ class Guard:
     def _admitted(
         self,
         found: MatchedRoute | None,
-        known: AuthenticatedCaller,
+        authenticated_caller: AuthenticatedCaller,
         scope: Scope,
         auth_request: AuthRequest,
         rules: AccessRules,
@@ -221,15 +225,15 @@ class Guard:
         """Return the rule if it admits the request. Raises Unauthenticated, Forbidden, NotFound."""
         method = method_of(scope)
         if found is None:
-            if not known.who.name:
+            if not authenticated_caller.who.name:
                 raise Unauthenticated(
                     "sign in first", hint="a user and password, or a token: docs/how-to/control-access.md"
                 )
             raise NotFound(f'there is nothing at {method} "{scope["path"][:200]}"')
         rule, given, _ = found
         if method not in _SAFE:
-            _sent_here(auth_request, known.way)
-        _granted(rule, given, known.who, rules)
+            _sent_here(auth_request, authenticated_caller.way)
+        _granted(rule, given, authenticated_caller.who, rules)
         return found
 
     def _watched(
@@ -237,7 +241,7 @@ class Guard:
         send: Send,
         rule: RouteRule,
         given: Mapping[str, str],
-        known: AuthenticatedCaller,
+        authenticated_caller: AuthenticatedCaller,
         rules: AccessRules,
         method: str,
     ) -> Send:
@@ -249,10 +253,10 @@ class Guard:
         async def sent(message: Any) -> None:
             now = self.door.access.rules
             if now is not None and now is not judged[0]:
-                if not still_granted(rule, given, known, rules, now):
+                if not still_granted(rule, given, authenticated_caller, rules, now):
                     await _revoke(message, send)
                 judged[0] = now
-            if is_stream and not self.door.authenticator.goes_on(known):
+            if is_stream and not self.door.authenticator.goes_on(authenticated_caller):
                 await _revoke(message, send)
             if message["type"] == "http.response.start" and not rule.is_open:
                 # The next reader of a cache may be another caller.
@@ -267,7 +271,7 @@ class Guard:
     async def _refuse(
         self,
         error: HubError,
-        known: AuthenticatedCaller,
+        authenticated_caller: AuthenticatedCaller,
         rules: AccessRules | None,
         scope: Scope,
         receive: Receive,
@@ -276,7 +280,7 @@ class Guard:
     ) -> None:
         if logged is not None:
             logged.refused(error, status_of(error))
-        response = refusal(error, scope, auth_request_of(scope).headers, known, rules)
+        response = refusal(error, scope, auth_request_of(scope).headers, authenticated_caller, rules)
         if scope["type"] == "websocket":
             await WebSocket(scope, receive, send).send_denial_response(response)
         else:
@@ -311,12 +315,16 @@ def _granted(rule: RouteRule, given: Mapping[str, str], who: Principal, rules: A
 
 
 def still_granted(
-    rule: RouteRule, given: Mapping[str, str], known: AuthenticatedCaller, then: AccessRules, now: AccessRules
+    rule: RouteRule,
+    given: Mapping[str, str],
+    authenticated_caller: AuthenticatedCaller,
+    then: AccessRules,
+    now: AccessRules,
 ) -> bool:
     """Return whether a caller admitted under ``then`` would be under ``now``: authenticated by the same
     secret, and granted."""
-    who = now.same_principal(known.who, then)
-    if who is None or not now.sees_the_same(who, known.who, then):
+    who = now.same_principal(authenticated_caller.who, then)
+    if who is None or not now.sees_the_same(who, authenticated_caller.who, then):
         return False
     try:
         _granted(rule, given, who, now)

@@ -34,15 +34,15 @@ def add_help(app: FastAPI) -> None:
             return _shown(missing, 404, f"{error.message[:1].upper()}{error.message[1:]}. {error.hint or ''}")
 
 
-def _shown(found: HelpPage, status: int = 200, trouble: str = "") -> HTMLResponse:
-    path = "/help" if found.name == INDEX else f"/help/{found.name}"
+def _shown(help_page: HelpPage, status: int = 200, trouble: str = "") -> HTMLResponse:
+    path = "/help" if help_page.name == INDEX else f"/help/{help_page.name}"
     crumbs = breadcrumbs("help", path)
     return html(
         "frame/help.html",
         status,
         section="help",
         crumbs=crumbs,
-        found=found,
+        found=help_page,
         contents=contents(),
         trouble=trouble,
     )

@@ -194,19 +194,19 @@ def may_silence(matchers: Matchers) -> None:
     require(Action.operate, HUB)
 
 
-def without_rules(known: AlertSnapshot, names: set[str]) -> AlertSnapshot:
+def without_rules(snapshot: AlertSnapshot, names: set[str]) -> AlertSnapshot:
     """Return the snapshot without the alerts of these rules: their labels and texts are rows that masks
     hide."""
     if not names:
-        return known
-    state = known.state
+        return snapshot
+    state = snapshot.state
     alerts = {key: each for key, each in state.alerts.items() if each.rule not in names}
     past = {once: each for once, each in state.past.items() if each.rule not in names}
-    rules = tuple(each for each in known.rules if each.rule.name not in names)
-    return replace(known, state=replace(state, alerts=alerts, past=past), rules=rules)
+    rules = tuple(each for each in snapshot.rules if each.rule.name not in names)
+    return replace(snapshot, state=replace(state, alerts=alerts, past=past), rules=rules)
 
 
-def visible_alerts(known: AlertSnapshot, readable: Callable[[str], bool]) -> AlertSnapshot:
+def visible_alerts(snapshot: AlertSnapshot, readable: Callable[[str], bool]) -> AlertSnapshot:
     """Return the alerts on visible topics and views, and of queries over readable tables; all for readers of
     the hub.
 
@@ -214,25 +214,25 @@ def visible_alerts(known: AlertSnapshot, readable: Callable[[str], bool]) -> Ale
     troubles.
     """
     if may(Action.read, HUB):
-        return known
+        return snapshot
     queries = {
-        each.rule.name for each in known.rules if each.rule.kind == "query" and readable(each.rule.query)
+        each.rule.name for each in snapshot.rules if each.rule.kind == "query" and readable(each.rule.query)
     }
-    state = known.state
+    state = snapshot.state
     alerts = {key: each for key, each in state.alerts.items() if _sees(each, queries)}
     past = {once: each for once, each in state.past.items() if _sees(each, queries)}
-    quiet = {each.id for key, each in state.quiet(known.at_ms).items() if key in alerts}
+    quiet = {each.id for key, each in state.quiet(snapshot.at_ms).items() if key in alerts}
     silences = {
         id: each for id, each in state.silences.items() if id in quiet or _about_visible(each.matchers)
     }
     firing = Counter(each.rule for each in alerts.values() if each.firing)
     rules = [
         RuleStatus(each.rule, None, None, None, firing[each.rule.name])
-        for each in known.rules
+        for each in snapshot.rules
         if each.rule.kind != "query" or each.rule.name in queries
     ]
     return replace(
-        known,
+        snapshot,
         state=replace(state, alerts=alerts, past=past, silences=silences, groups={}, left_out=0),
         rules=tuple(rules),
         channels=(),

@@ -15,12 +15,12 @@ from hub.topics.tree.tree import TopicSpec
 
 
 def observe_completeness(
-    known: KnownCounts, tree: Mapping[str, TopicSpec], changes: RuleChanges
+    known_counts: KnownCounts, tree: Mapping[str, TopicSpec], changes: RuleChanges
 ) -> RuleObservations:
     """Evaluate the rule ``completeness``. A topic that was never audited, or cannot be compared, is
     UNKNOWN.
     """
-    audits = {each.topic: each for each in known.audits}
+    audits = {each.topic: each for each in known_counts.audits}
     observations = []
     for spec in tree.values():
         promised = spec.slo.completeness
@@ -29,8 +29,8 @@ def observe_completeness(
         audit = audits.get(spec.name)
         labels = labels_of({"owner": spec.owner, "node": spec.set_by.get("slo.completeness", spec.name)})
         about = labels_of({"topic": spec.name})
-        if audit is None or known.error is not None:
-            why = known.error or f"never audited: hub completeness run {spec.name}"
+        if audit is None or known_counts.error is not None:
+            why = known_counts.error or f"never audited: hub completeness run {spec.name}"
             observations.append(Observation(about, Verdict.UNKNOWN, labels=labels, detail=why))
             continue
         verdict, share = verdict_of(audit, promised)
@@ -40,7 +40,9 @@ def observe_completeness(
         observations.append(
             Observation(about, verdict, summary or f"{spec.name}: {audit.state}", share, labels, audit.cause)
         )
-    return RuleObservations(changes.rule("completeness"), tuple(observations), whole=known.error is None)
+    return RuleObservations(
+        changes.rule("completeness"), tuple(observations), whole=known_counts.error is None
+    )
 
 
 _CANARY_VERDICTS = {

@@ -137,8 +137,8 @@ def system_of(class_name: str, config: Mapping[str, object]) -> str:
     if "database.hostname" in config:
         return f"{config['database.hostname']}/{config.get('database.dbname', '')}".rstrip("/")
     for key in ("connection.url", "http.url", "url"):
-        if (found := re.search(r"://(?:[^/@\s]*@)?([^?\s]+)", str(config.get(key, "")))) is not None:
-            return found[1].rstrip("/")
+        if (match := re.search(r"://(?:[^/@\s]*@)?([^?\s]+)", str(config.get(key, "")))) is not None:
+            return match[1].rstrip("/")
     for key in ("file", "aws.s3.bucket.name", "s3.bucket.name"):
         if key in config:
             return str(config[key])

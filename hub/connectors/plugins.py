@@ -90,12 +90,12 @@ def add_plugin(settings: Settings, coordinate: str) -> tuple[Path, Sequence[Jar]
     return file, jars
 
 
-def _without_worker_jars(found: Iterable[Jar], locked: Sequence[Jar]) -> list[Jar]:
+def _without_worker_jars(jars: Iterable[Jar], locked: Sequence[Jar]) -> list[Jar]:
     """Return the jars of a plugin without those that the worker gives it."""
     in_worker = {
         (jar.group, jar.artifact) for jar in of_sets(locked, WORKER_SETS) if jar.group in _OF_CONNECT
     }
-    return [jar for jar in found if (jar.group, jar.artifact) not in in_worker]
+    return [jar for jar in jars if (jar.group, jar.artifact) not in in_worker]
 
 
 def _write(file: Path, text: str) -> None:

@@ -76,20 +76,20 @@ class Decision:
 # ---- from the log folder
 
 
-def known_and_new(kept: Path, data: Path) -> list[Decision]:
+def known_and_new(path: Path, data: Path) -> list[Decision]:
     """Return the decisions whose markers may be missing: those that an earlier start left in the file
-    ``kept``, and those in the log folder. Writes them to ``kept``, because the log forgets them while Kafka
+    ``path``, and those in the log folder. Writes them to ``path``, because the log forgets them while Kafka
     runs.
     """
-    decisions = dict.fromkeys((*_read(kept), *decisions_in(data)))
+    decisions = dict.fromkeys((*_read(path), *decisions_in(data)))
     if decisions:
-        replace_bytes(kept, orjson.dumps(list(decisions), default=tuple))
+        replace_bytes(path, orjson.dumps(list(decisions), default=tuple))
     return list(decisions)
 
 
-def _read(kept: Path) -> list[Decision]:
+def _read(path: Path) -> list[Decision]:
     try:
-        found = orjson.loads(kept.read_bytes())
+        found = orjson.loads(path.read_bytes())
         return [
             Decision(**{**each, "partitions": tuple(TopicPartition(*tp) for tp in each["partitions"])})
             for each in found
@@ -97,7 +97,7 @@ def _read(kept: Path) -> list[Decision]:
     except FileNotFoundError:
         return []
     except (ValueError, TypeError, KeyError) as error:
-        log.error("%s cannot be read, and is ignored: %s", kept, error)
+        log.error("%s cannot be read, and is ignored: %s", path, error)
         return []
 
 

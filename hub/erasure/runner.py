@@ -118,8 +118,8 @@ class ErasureRunner:
         if change(erasure) == erasure:
             return erasure
 
-        def decide(known: Erasures) -> Erasure:
-            return change(find_erasure(known, erasure.id))
+        def decide(erasures: Erasures) -> Erasure:
+            return change(find_erasure(erasures, erasure.id))
 
         return self.log.submit(decide)
 

@@ -100,12 +100,12 @@ def without_outside_links(text: str, path: str) -> str:
     'See the rules (`deploy/rules.yaml`).'
     """
 
-    def replaced(found: re.Match[str]) -> str:
-        words, target = found.groups()
+    def replaced(match: re.Match[str]) -> str:
+        words, target = match.groups()
         if _EXTERNAL.match(target):
-            return found[0]
+            return match[0]
         at = posixpath.normpath(posixpath.join("docs", posixpath.dirname(path), target.partition("#")[0]))
-        return found[0] if at.startswith("docs/") else f"{words} (`{at}`)"
+        return match[0] if at.startswith("docs/") else f"{words} (`{at}`)"
 
     parts = re.split(r"(^```.*?^```)", text, flags=re.MULTILINE | re.DOTALL)
     return "".join(part if at % 2 else _LINK.sub(replaced, part) for at, part in enumerate(parts))

@@ -138,11 +138,13 @@ class LakeWriter:
             work.last_error = error.message
         work.note = replace(work.note, state="FAILING", trouble=error.message, behind=None)
 
-    def _round(self, name: str, work: TopicWork, known: TopicDescription, going: Callable[[], bool]) -> None:
+    def _round(
+        self, name: str, work: TopicWork, description: TopicDescription, going: Callable[[], bool]
+    ) -> None:
         table = work.table or self._open(name, work)
         ends = self._by_partition(self.cluster.end_offsets([name]))
         begins = self._by_partition(self.cluster.beginning_offsets([name]))
-        check_same_topic(table, name, known.topic_id)
+        check_same_topic(table, name, description.topic_id)
         first, lost, cut = starts(table.progress, begins, ends)
         if cut:
             raise topic_changed(table.name, name)
@@ -155,7 +157,7 @@ class LakeWriter:
             batch = read_batch(
                 self._opened_reader(), name, first, ends, work.schemas, table.arrow_schema, going
             )
-        self._commit(name, table, batch, known.topic_id, lost, gone_ranges(table.progress, begins))
+        self._commit(name, table, batch, description.topic_id, lost, gone_ranges(table.progress, begins))
         if batch.newer_schema:
             self._evolve(work, table)
         self._settle(work, table, batch, ends)

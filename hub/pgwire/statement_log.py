@@ -16,14 +16,16 @@ from hub.errors import HubError
 class StatementLog(Protocol):
     """Logs what happens on connections. ``request``: the credentials of the connection."""
 
-    def signed_in(self, known: AuthenticatedCaller, request: AuthRequest) -> None: ...
+    def signed_in(self, authenticated_caller: AuthenticatedCaller, request: AuthRequest) -> None: ...
 
     def refused(self, request: AuthRequest, error: HubError) -> None: ...
 
     def caller(self, caller: Caller, rules: AccessRules) -> Caller:
         """Return the caller, who notes the masked objects that it reads."""
 
-    def statement(self, known: AuthenticatedCaller, request: AuthRequest) -> AbstractContextManager[None]:
+    def statement(
+        self, authenticated_caller: AuthenticatedCaller, request: AuthRequest
+    ) -> AbstractContextManager[None]:
         """Log the statement that runs within, with its result."""
 
 

@@ -303,17 +303,17 @@ BUGS: dict[str, Bug] = {
     # ---- mirror
     "a mirror resumes behind its checkpoint": Bug(
         f"{_SHARD}.resume",
-        "each.committed = found\n",
-        "from dataclasses import replace as _r\n        found = _r(found, source_next=found.source_next + "
-        "3)\n        each.committed = found\n",
+        "each.committed = checkpoint\n",
+        "from dataclasses import replace as _r\n        checkpoint = _r(checkpoint, "
+        "source_next=checkpoint.source_next + 3)\n        each.committed = checkpoint\n",
         _MIRROR,
         ("check_mirror", "MirrorProbe"),
     ),
     "a mirror resumes before its checkpoint": Bug(
         f"{_SHARD}.resume",
-        "each.committed = found\n",
-        "from dataclasses import replace as _r\n        found = _r(found, source_next=max(0, "
-        "found.source_next - 3))\n        each.committed = found\n",
+        "each.committed = checkpoint\n",
+        "from dataclasses import replace as _r\n        checkpoint = _r(checkpoint, source_next=max(0, "
+        "checkpoint.source_next - 3))\n        each.committed = checkpoint\n",
         _MIRROR,
         ("check_mirror",),
     ),

@@ -67,21 +67,21 @@ class RequestLog:
     def request(
         self,
         found: tuple[RouteRule, Mapping[str, str], str] | None,
-        known: AuthenticatedCaller,
+        authenticated_caller: AuthenticatedCaller,
         auth_request: AuthRequest,
         scope: Scope,
     ) -> LoggedRequest:
         """Return the log of one request. ``found``: its rule, path parameters and template."""
         method, path = str(scope.get("method", "WEBSOCKET")), str(scope["path"])
         if found is None:
-            return LoggedRequest(self, None, "hub", "", "", method, known, auth_request)
+            return LoggedRequest(self, None, "hub", "", "", method, authenticated_caller, auth_request)
         rule, given, template = found
         route = logged_route(template, method, path)
         if route is not None:
             kind, name = route.kind, object_name(route, path, given)
         else:
             kind, name = str(rule.kind), given.get(rule.named, "")
-        return LoggedRequest(self, route, kind, name, template, method, known, auth_request)
+        return LoggedRequest(self, route, kind, name, template, method, authenticated_caller, auth_request)
 
 
 @dataclass(slots=True)

@@ -22,8 +22,8 @@ class DatabaseLog:
     def __init__(self, owner: RequestLog) -> None:
         self._owner = owner
 
-    def signed_in(self, known: AuthenticatedCaller, auth_request: AuthRequest) -> None:
-        for entry in self._request(known, auth_request).uses():
+    def signed_in(self, authenticated_caller: AuthenticatedCaller, auth_request: AuthRequest) -> None:
+        for entry in self._request(authenticated_caller, auth_request).uses():
             self._owner.log.note(entry)
 
     def refused(self, auth_request: AuthRequest, error: HubError) -> None:
@@ -33,8 +33,10 @@ class DatabaseLog:
         return noting(caller, rules)
 
     @contextmanager
-    def statement(self, known: AuthenticatedCaller, auth_request: AuthRequest) -> Iterator[None]:
-        logged = self._request(known, auth_request)
+    def statement(
+        self, authenticated_caller: AuthenticatedCaller, auth_request: AuthRequest
+    ) -> Iterator[None]:
+        logged = self._request(authenticated_caller, auth_request)
         before = NOTES.set(logged.notes)
         status = 500
         try:
@@ -47,8 +49,8 @@ class DatabaseLog:
             NOTES.reset(before)
             logged.answered(status)
 
-    def _request(self, known: AuthenticatedCaller, auth_request: AuthRequest) -> LoggedRequest:
-        return LoggedRequest(self._owner, None, "hub", "", "", _METHOD, known, auth_request)
+    def _request(self, authenticated_caller: AuthenticatedCaller, auth_request: AuthRequest) -> LoggedRequest:
+        return LoggedRequest(self._owner, None, "hub", "", "", _METHOD, authenticated_caller, auth_request)
 
 
 def database_log(log: RequestLog | None) -> DatabaseLog | None:

@@ -128,8 +128,8 @@ def plan_run(
     return RunPlan(saved, tuple(ranges), troubles)
 
 
-def _reason(facts: TopicFacts, known: SavedTopic | None, from_start: Callable[[str], bool]) -> str:
-    if known is None:
+def _reason(facts: TopicFacts, saved_topic: SavedTopic | None, from_start: Callable[[str], bool]) -> str:
+    if saved_topic is None:
         return ""
     return "--from-start" if from_start(facts.name) else "the topic was deleted and made again"
 

@@ -160,23 +160,23 @@ def _topics(topics: list[str] | None, tree: str | None) -> list[str]:
     return found
 
 
-def _show_places(found: dict[str, Any], output: Output) -> None:
+def _show_places(answer: dict[str, Any], output: Output) -> None:
     if output is Output.json:
-        show_one(found, output)
+        show_one(answer, output)
         return
-    rows = [{**each, "place": f"{each['kind']} {each['name']}"} for each in found["places"]]
+    rows = [{**each, "place": f"{each['kind']} {each['name']}"} for each in answer["places"]]
     show(rows, output, _COLUMNS)
 
 
-def _row(found: dict[str, Any]) -> dict[str, Any]:
-    states = [each["state"] for each in found["places"]]
+def _row(answer: dict[str, Any]) -> dict[str, Any]:
+    states = [each["state"] for each in answer["places"]]
     return {
-        "id": found["id"],
-        "person": found["person"],
-        "topics": ", ".join(found["topics"]),
-        "status": found["status"],
-        "requested by": found["requested_by"],
-        "approved by": found["approved_by"],
+        "id": answer["id"],
+        "person": answer["person"],
+        "topics": ", ".join(answer["topics"]),
+        "status": answer["status"],
+        "requested by": answer["requested_by"],
+        "approved by": answer["approved_by"],
         "open places": sum(each in ("planned", "waiting") for each in states),
         "not erased": sum(each in ("not erased", "unknown") for each in states),
     }

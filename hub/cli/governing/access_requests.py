@@ -157,19 +157,19 @@ def _act(id: str, action: str, reason: str, output: Output) -> None:
         note(f"Its effect follows within seconds: hub access requests show {id}")
 
 
-def _answerers(found: dict[str, Any]) -> str:
-    return " or ".join([*found.get("owners", ()), "an admin"])
+def _answerers(answer: dict[str, Any]) -> str:
+    return " or ".join([*answer.get("owners", ()), "an admin"])
 
 
-def _row(found: dict[str, Any]) -> dict[str, Any]:
+def _row(answer: dict[str, Any]) -> dict[str, Any]:
     return {
-        "id": found["id"],
-        "request": found.get("text", ""),
-        "by": found["requested_by"],
-        "reason": found["reason"],
-        "days": found["days"] if found["role"] else None,
-        "status": found["status"],
-        "answers": f"{found['answered_by']}: {found['answer']}".rstrip(": ") or _answerers(found),
-        "until": "" if found["until_ms"] is None else iso(found["until_ms"]),
-        "state": found["detail"],
+        "id": answer["id"],
+        "request": answer.get("text", ""),
+        "by": answer["requested_by"],
+        "reason": answer["reason"],
+        "days": answer["days"] if answer["role"] else None,
+        "status": answer["status"],
+        "answers": f"{answer['answered_by']}: {answer['answer']}".rstrip(": ") or _answerers(answer),
+        "until": "" if answer["until_ms"] is None else iso(answer["until_ms"]),
+        "state": answer["detail"],
     }

@@ -48,18 +48,19 @@ def report(
         note(f"{found['left_out']} more are not shown. Name a node of the tree.")
 
 
-def _row(found: dict[str, Any]) -> dict[str, Any]:
-    clear = [each for each in found["readers"] if each["clear"]]
-    more = ", …" if found["more_readers"] else ""
+def _row(answer: dict[str, Any]) -> dict[str, Any]:
+    clear = [each for each in answer["readers"] if each["clear"]]
+    more = ", …" if answer["more_readers"] else ""
     return {
-        "object": f"{found['kind']} {found['name']}",
-        "owner": found["owner"],
-        "purpose": found["purpose"],
-        "fields": ", ".join(f"{name} ({', '.join(tags)})" for name, tags in found["fields"].items()),
-        "flows to": ", ".join(dict.fromkeys(_place(each) for each in found["flows"])),
+        "object": f"{answer['kind']} {answer['name']}",
+        "owner": answer["owner"],
+        "purpose": answer["purpose"],
+        "fields": ", ".join(f"{name} ({', '.join(tags)})" for name, tags in answer["fields"].items()),
+        "flows to": ", ".join(dict.fromkeys(_place(each) for each in answer["flows"])),
         "in clear": ", ".join(f"{each['kind']} {each['name']}" for each in clear) + more,
-        "retention": found["retention"] + (f", hold: {found['legal_hold']}" if found["legal_hold"] else ""),
-        "erasable by": found["erasable_by"],
+        "retention": answer["retention"]
+        + (f", hold: {answer['legal_hold']}" if answer["legal_hold"] else ""),
+        "erasable by": answer["erasable_by"],
     }
 
 

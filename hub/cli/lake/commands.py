@@ -164,12 +164,12 @@ def _tables(settings: Settings, patterns: list[str] | None) -> Iterator[tuple[st
             yield topic, table
 
 
-def _row(settings: Settings, topic: str, known: LakeNote | None) -> dict[str, Any]:
+def _row(settings: Settings, topic: str, lake_note: LakeNote | None) -> dict[str, Any]:
     from hub.iceberg.catalog import identifier_of
 
-    lake_topic = None if known is None else known.topics.get(topic)
+    lake_topic = None if lake_note is None else lake_note.topics.get(topic)
     if lake_topic is None:
-        trouble = "no writer reports: hub up, or hub lake run" if known is None else "not begun yet"
+        trouble = "no writer reports: hub up, or hub lake run" if lake_note is None else "not begun yet"
         table = ".".join(identifier_of(settings, topic))
         empty = dict.fromkeys(_COLUMNS)
         return {**empty, "topic": topic, "table": table, "state": "UNKNOWN", "trouble": trouble}

@@ -175,22 +175,22 @@ def _runs(moved: tuple[str, ...]) -> Conflict:
     )
 
 
-def _commits(found: MirrorMakerImport) -> bool:
-    return any(each.commit is not None for _, carried in found.groups for each in carried)
+def _commits(result: MirrorMakerImport) -> bool:
+    return any(each.commit is not None for _, carried in result.groups for each in carried)
 
 
 def _show_import(
     link: Link,
     clusters: Mapping[str, ClusterHandle],
     mirror_maker: MirrorMakerState,
-    found: MirrorMakerImport,
+    result: MirrorMakerImport,
     moved: tuple[str, ...],
     dry_run: bool,
     output: Output,
 ) -> None:
-    ends = clusters[link.source].kafka.end_offsets(sorted({each.place.topic for each in found.places}))
-    places = [_place_row(each, ends.get(each.place), dry_run) for each in found.places]
-    groups = [_group_row(each) for _, carried in found.groups for each in carried]
+    ends = clusters[link.source].kafka.end_offsets(sorted({each.place.topic for each in result.places}))
+    places = [_place_row(each, ends.get(each.place), dry_run) for each in result.places]
+    groups = [_group_row(each) for _, carried in result.groups for each in carried]
     if output is Output.json:
         head = {"mirror": link.name, "dry_run": dry_run, "still_written": list(moved)}
         topics = {
@@ -202,7 +202,7 @@ def _show_import(
         show(places, output, _PLACES)
         if groups:
             show(groups, output, _GROUPS)
-    _note_next(link, mirror_maker, found, places, moved, dry_run)
+    _note_next(link, mirror_maker, result, places, moved, dry_run)
 
 
 def _place_row(each: ImportedPartition, end: int, dry_run: bool) -> dict[str, Any]:
@@ -240,7 +240,7 @@ def _group_row(each: CarriedPosition) -> dict[str, Any]:
 def _note_next(
     link: Link,
     mirror_maker: MirrorMakerState,
-    found: MirrorMakerImport,
+    result: MirrorMakerImport,
     places: Sequence[Mapping[str, Any]],
     moved: tuple[str, ...],
     dry_run: bool,
@@ -256,11 +256,11 @@ def _note_next(
         note(f"{link.target} has no copy that {link.name} could continue.")
     elif dry_run:
         note(
-            f"{len(found.ready)} partitions could be imported, {len(found.refused)} could "
+            f"{len(result.ready)} partitions could be imported, {len(result.refused)} could "
             "not. Nothing was changed."
         )
     else:
         note(
-            f"{len(found.ready)} partitions imported, {len(found.refused)} refused."
+            f"{len(result.ready)} partitions imported, {len(result.refused)} refused."
             f" Next: hub mirror plan {link.name}, hub mirror run, hub mirror verify {link.name}"
         )

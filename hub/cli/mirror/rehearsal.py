@@ -96,21 +96,21 @@ def _row(mirror: str, row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _note(found: Mapping[str, Any]) -> None:
-    mirror, last, next_ms = found["mirror"], found["last"], found["next_at_ms"]
+def _note(answer: Mapping[str, Any]) -> None:
+    mirror, last, next_ms = answer["mirror"], answer["last"], answer["next_at_ms"]
     if last is None:
         note(f"{mirror}: no rehearsal was complete yet. Run one: hub mirror rehearse {mirror} --now")
     else:
         for line in last["proved"]:
             note(f"{mirror}: {line}")
-    if found["schedule"] is None:
+    if answer["schedule"] is None:
         note(f"{mirror}: has no schedule; `rehearse: weekly` in mirrors.yaml makes one")
-    elif found["waits"]:
-        note(f"{mirror}: {found['schedule']}; none is due while {found['waits']}")
+    elif answer["waits"]:
+        note(f"{mirror}: {answer['schedule']}; none is due while {answer['waits']}")
     elif next_ms is not None:
-        note(f"{mirror}: {found['schedule']}, next {_time(next_ms)}")
-    if found["overdue_s"]:
-        note(f"! {mirror}: a rehearsal is due since {found['overdue_s']:,.0f} s and was not made")
+        note(f"{mirror}: {answer['schedule']}, next {_time(next_ms)}")
+    if answer["overdue_s"]:
+        note(f"! {mirror}: a rehearsal is due since {answer['overdue_s']:,.0f} s and was not made")
 
 
 def _time(at_ms: int) -> str:

@@ -132,13 +132,13 @@ def _positions(
     _show([maps.translate(place, offset, back=back) for place, offset in places], output)
 
 
-def _show(found: Sequence[TranslatedPosition], output: Output) -> None:
-    show([each.as_json() for each in found], output)
-    _end(found)
+def _show(translated_positions: Sequence[TranslatedPosition], output: Output) -> None:
+    show([each.as_json() for each in translated_positions], output)
+    _end(translated_positions)
 
 
-def _end(found: Iterable[TranslatedPosition]) -> None:
-    if any(each.translated is None for each in found):
+def _end(translated_positions: Iterable[TranslatedPosition]) -> None:
+    if any(each.translated is None for each in translated_positions):
         raise typer.Exit(_EXIT_UNKNOWN)
 
 

@@ -93,15 +93,15 @@ def show_(
     )
 
 
-def _show_topics(found: dict[str, Any], topic: str | None, output: Output) -> None:
-    if found["error"]:
-        note(f"! not up to date: {found['error']}")
+def _show_topics(answer: dict[str, Any], topic: str | None, output: Output) -> None:
+    if answer["error"]:
+        note(f"! not up to date: {answer['error']}")
     if topic is not None and output is Output.json:
-        show_one(found["topics"][0], output)
+        show_one(answer["topics"][0], output)
         return
-    _print(found["topics"], output)
+    _print(answer["topics"], output)
     if topic is not None:
-        row = found["topics"][0]
+        row = answer["topics"][0]
         holes = ", ".join(f"{number:,} {name}" for name, number in row["holes"].items() if number) or "none"
         note(f"{row['offsets']:,} offsets, {row['records']:,} records; without a record: {holes}")
         note(f"{row['repeated']:,} records were there before")

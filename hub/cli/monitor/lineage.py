@@ -69,22 +69,22 @@ def lineage(
     )
 
 
-def _print(found: dict[str, Any]) -> None:
-    if not found["nodes"] and found.get("unmeasured") is not None:
-        note(f"readers are not known now: {found['unmeasured'] or 'they are looked at for the first time'}")
+def _print(answer: dict[str, Any]) -> None:
+    if not answer["nodes"] and answer.get("unmeasured") is not None:
+        note(f"readers are not known now: {answer['unmeasured'] or 'they are looked at for the first time'}")
         return
-    if not found["nodes"]:
+    if not answer["nodes"]:
         note("nothing reads anything yet: no view is running and no consumer group has committed anything")
         return
-    if found["edges"]:
-        show([line(edge) for edge in found["edges"]], Output.table, COLUMNS)
-    if found["cut"]:
+    if answer["edges"]:
+        show([line(edge) for edge in answer["edges"]], Output.table, COLUMNS)
+    if answer["cut"]:
         note("there is more than is shown: name a place, or ask for more --steps")
-    for each in found["missing"]:
+    for each in answer["missing"]:
         note(f"not known: {each}")
-    if found["late"] is not None:
-        note(why(found["late"]))
-    for column, made_of in found["columns"].items():
+    if answer["late"] is not None:
+        note(why(answer["late"]))
+    for column, made_of in answer["columns"].items():
         parts = ", ".join(f"{topic} {path}" for topic, path in made_of) or "the number of rows"
         if column or made_of:
             typer.echo(f"{column or '(which rows there are)'} <- {parts}")
@@ -96,9 +96,9 @@ def fetch_lineage(parameters: Sequence[tuple[str, str]]) -> dict[str, Any]:
     """
     until_s = time.monotonic() + MIRRORS_S
     while True:
-        found: dict[str, Any] = http.get("/api/lineage", parameters, timeout_s=TIMEOUT_S)
-        if ASKING not in found["missing"] or time.monotonic() >= until_s:
-            return found
+        answer: dict[str, Any] = http.get("/api/lineage", parameters, timeout_s=TIMEOUT_S)
+        if ASKING not in answer["missing"] or time.monotonic() >= until_s:
+            return answer
         pause(0.3)
 
 

@@ -95,11 +95,11 @@ class ProcessTable:
 def cluster() -> dict[str, Any] | None:
     """Return the cluster summary; None if the user may not see it, or the server lacks the page."""
     try:
-        found = http.get("/api/cluster", timeout_s=TIMEOUT_S)
+        answer = http.get("/api/cluster", timeout_s=TIMEOUT_S)
     except CallerError:
         return None
     names = ("state", "offline", "under_replicated", "away", "partitions", "bytes")
-    return {**{name: found[name] for name in names}, "brokers": len(found["brokers"])}
+    return {**{name: answer[name] for name in names}, "brokers": len(answer["brokers"])}
 
 
 def look(processes: ProcessTable) -> dict[str, Any]:

@@ -143,11 +143,11 @@ def end_sessions(
 
 def usage(output: OutputOption) -> None:
     """Print the rows of ``hub access usage``."""
-    found: dict[str, Any] = http.get("/api/usage")
+    answer: dict[str, Any] = http.get("/api/usage")
     if output is Output.json:
-        show(found["rows"], output)
+        show(answer["rows"], output)
         return
-    if not found["is_on"]:
+    if not answer["is_on"]:
         note("access.yaml has no quotas: docs/how-to/share-a-hub.md")
         return
     rows = [
@@ -160,12 +160,12 @@ def usage(output: OutputOption) -> None:
             "refused": each["refused_last_hour"],
             "set by": each["source"],
         }
-        for each in found["rows"]
+        for each in answer["rows"]
     ]
     show(rows, output)
-    if found["left_out"]:
-        note(f"{found['left_out']} more rows are not shown.")
-    if not found["whole"]:
+    if answer["left_out"]:
+        note(f"{answer['left_out']} more rows are not shown.")
+    if not answer["whole"]:
         note("Your own use; everybody's takes the role read with hub: true.")
 
 

@@ -81,8 +81,8 @@ def timed(name: str, lines: Iterable[str]) -> Iterator[tuple[str, str, str]]:
     one without a time, as in a traceback, has that of the line before."""
     time = ""
     for text in lines:
-        if found := _TIME.match(text):
-            time = found[1].replace("T", " ").replace(",", ".")
+        if match := _TIME.match(text):
+            time = match[1].replace("T", " ").replace(",", ".")
         yield time, name, text
 
 

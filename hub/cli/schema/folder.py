@@ -301,7 +301,7 @@ def _refused(item: Item, reasons: Sequence[tuple[str, str, str]]) -> Item:
 
 
 def _offline_state(
-    settings: Settings, found: Folder, against: Path | None, against_git: str | None
+    settings: Settings, folder: Folder, against: Path | None, against_git: str | None
 ) -> RegistryState:
     from hub.cli.git import extract
     from hub.schema_registry.client.backup import state_in
@@ -318,7 +318,7 @@ def _offline_state(
             raise ConfigError(f"cannot be read ({error.strerror})", where=str(against)) from None
     if against_git is None:
         return RegistryState()
-    root = Path(found.where)
+    root = Path(folder.where)
     with TemporaryDirectory(prefix="hub-schemas-") as made:
         then = Path(made)
         extract(root, against_git, then, frozenset(SUFFIXES), frozenset([SETTINGS_FILE]))

@@ -44,12 +44,12 @@ def _head(item: Item) -> str:
     return f"{_MARKS[item.status.value]} {item.subject}: {status}{file}"
 
 
-def show_changes(made: FolderPlan, found: Mapping[str, Touched], output: Output) -> None:
+def show_changes(made: FolderPlan, impacts: Mapping[str, Touched], output: Output) -> None:
     if output is Output.json:
         show_one(
             {
                 "exit_code": made.exit_code,
-                "items": [as_json(item, found.get(item.subject, NOBODY)) for item in made.items],
+                "items": [as_json(item, impacts.get(item.subject, NOBODY)) for item in made.items],
             },
             output,
         )
@@ -69,7 +69,7 @@ def show_changes(made: FolderPlan, found: Mapping[str, Touched], output: Output)
             print(f"    {change}")
         if len(item.changes) > _MOST_CHANGES:
             print(f"    and {len(item.changes) - _MOST_CHANGES} more changes: -o json")
-        for impact in found.get(item.subject, NOBODY).lines():
+        for impact in impacts.get(item.subject, NOBODY).lines():
             print(f"    ! {impact}")
     count = {mark: sum(each.status.value == mark for each in made.items) for mark in _MARKS}
     note(", ".join(f"{number} {status}" for status, number in count.items() if number) + ".")
@@ -83,7 +83,7 @@ def reason_text(reason: object) -> str:
     return str(reason) if reason.reader_is else f"{reason.rule}: {reason.what}; fix: {reason.fix}"
 
 
-def as_json(item: Item, found: Touched) -> dict[str, object]:
+def as_json(item: Item, impact: Touched) -> dict[str, object]:
     return {
         "subject": item.subject,
         "status": item.status.value,
@@ -110,19 +110,19 @@ def as_json(item: Item, found: Touched) -> dict[str, object]:
         ],
         "warnings": [{"rule": each.rule, "what": each.what, "fix": each.fix} for each in item.warnings],
         "changes": [{"kind": each.kind, "path": each.path, "what": each.what} for each in item.changes],
-        **found.as_json(),
+        **impact.as_json(),
     }
 
 
 def show_checked(
-    made: FolderPlan, found: Mapping[str, Touched], annotations: Annotations | None, output: Output
+    made: FolderPlan, impacts: Mapping[str, Touched], annotations: Annotations | None, output: Output
 ) -> None:
     """Print a check's findings, as annotations of a CI system if these are wanted."""
     if annotations is not None:
-        for line in annotated(made, found):
+        for line in annotated(made, impacts):
             print(line)
     if annotations is None or output is Output.json:
-        show_changes(made, found, output)
+        show_changes(made, impacts, output)
 
 
 def annotated(made: FolderPlan, found: Mapping[str, Touched]) -> Iterator[str]:

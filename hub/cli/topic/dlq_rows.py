@@ -26,10 +26,10 @@ COLUMNS = (
 DEAD_LETTER_COLUMNS = ("offset", "state", "reason", "by", "from", "key", "producer", "age", "detail")
 
 
-def letter_row(found: TrackedDeadLetter, now_ms: int) -> dict[str, Any]:
+def letter_row(dead_letter: TrackedDeadLetter, now_ms: int) -> dict[str, Any]:
     from hub.topics.dead_letters.listing import dead_letter_row
 
-    return {**dead_letter_row(found), "age": _age(now_ms - found.letter.written_at_ms)}
+    return {**dead_letter_row(dead_letter), "age": _age(now_ms - dead_letter.letter.written_at_ms)}
 
 
 def note_incomplete(complete: bool) -> None:

@@ -80,8 +80,8 @@ def _differences(settings: Settings, file: Path | None, under: str | None) -> tu
     )
 
 
-def _show_drift(found: Sequence[SettingDrift], output: Output) -> None:
-    rows = [asdict(line) for line in found]
+def _show_drift(setting_drifts: Sequence[SettingDrift], output: Output) -> None:
+    rows = [asdict(line) for line in setting_drifts]
     if rows or output is Output.json:
         show(rows, output, ("topic", "setting", "tree", "cluster", "set_by", "right", "way"))
     note(f"{len(rows)} differences." if rows else "The cluster matches the tree.")

@@ -62,12 +62,12 @@ def import_topics(
         note(f"Left out: {name} ({why})")
 
 
-def _check_import(loaded: TopicTree, found: Mapping[str, TopicDescription]) -> None:
+def _check_import(loaded: TopicTree, descriptions: Mapping[str, TopicDescription]) -> None:
     """The promise of an import, kept before a file is touched."""
     from hub.topics.tree.plan import Actual
     from hub.topics.tree.plan import plan as make
 
-    made = make(loaded, Actual(found), {}, None)
+    made = make(loaded, Actual(descriptions), {}, None)
     if made.steps or made.refusals:
         first = str([*made.steps, *made.refusals][0])
         raise HubFault(f"import: its own tree would change the cluster: {first}", hint="please report this")

@@ -94,7 +94,7 @@ def registered(topic: str) -> Any:
     Raises PeerError when the hub does not answer, CallerError when it refuses the caller.
     """
     try:
-        found = get(f"/subjects/{topic}-value/versions/latest", timeout_s=10.0)
+        answer = get(f"/subjects/{topic}-value/versions/latest", timeout_s=10.0)
     except NotFound:
         return None
-    return json.loads(found["schema"]) if found.get("schemaType", "AVRO") == "AVRO" else None
+    return json.loads(answer["schema"]) if answer.get("schemaType", "AVRO") == "AVRO" else None

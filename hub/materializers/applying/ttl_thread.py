@@ -102,16 +102,16 @@ class Expirer:
                     names.add(kept.view.name)
                     yield kept
 
-    def _due(self, kept: StoredView, now_ms: int) -> list[ExpiredRow]:
-        until_ms = now_ms - (kept.view.ttl_ms or 0)
-        if isinstance(kept.store, Store):
-            found = kept.store.due(kept.table, LAST_EVENT_AT, until_ms, self.page)
+    def _due(self, stored_view: StoredView, now_ms: int) -> list[ExpiredRow]:
+        until_ms = now_ms - (stored_view.view.ttl_ms or 0)
+        if isinstance(stored_view.store, Store):
+            found = stored_view.store.due(stored_view.table, LAST_EVENT_AT, until_ms, self.page)
             return [ExpiredRow(key, last_ms) for key, last_ms in found]
-        with kept.store.cut(kept.table) as cut:
+        with stored_view.store.cut(stored_view.table) as cut:
             return among(cut, until_ms, self.page)
 
-    def _write_expiries(self, kept: StoredView, due: Sequence[ExpiredRow]) -> int:
-        pending, topic = self.pending[kept.view.name], kept.view.expiry_topic
+    def _write_expiries(self, stored_view: StoredView, due: Sequence[ExpiredRow]) -> int:
+        pending, topic = self.pending[stored_view.view.name], stored_view.view.expiry_topic
         fresh = pending.unwritten(due, time.monotonic())
         # The materializer creates the topic; before it reads that topic, an expiry has no effect.
         if not fresh or topic is None or not self.cluster.partition_counts([topic]):
@@ -120,5 +120,10 @@ class Expirer:
             self.writer = self.cluster.writer()
         self.writer.append([record(topic, each) for each in fresh])
         pending.note_written(fresh, time.monotonic())
-        log.info("view %s: %d rows have had no event for %s", kept.view.name, len(fresh), kept.view.ttl)
+        log.info(
+            "view %s: %d rows have had no event for %s",
+            stored_view.view.name,
+            len(fresh),
+            stored_view.view.ttl,
+        )
         return len(fresh)

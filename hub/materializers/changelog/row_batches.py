@@ -129,8 +129,8 @@ class _Columns:
                 return _enum(avro_type["symbols"])
             case "array" | "map":
                 return self._one_by_one(self.read_one(avro_type))
-        found: Column = self.of(kind)
-        return found
+        column: Column = self.of(kind)
+        return column
 
     def _converted(self, plain: Column, convert: Callable[..., Any], avro_type: Mapping[str, Any]) -> Column:
         def column(block: RecordBlock, at: Places, ends: Places) -> tuple[list[Any], Places]:

@@ -46,10 +46,10 @@ class IsolatedProcess:
     def allows(self, table: str) -> bool:
         return table == self.table
 
-    def step(self, known: Sequence[Key], ledger: VersionLog) -> list[Key]:
+    def step(self, keys: Sequence[Key], ledger: VersionLog) -> list[Key]:
         ledger.decides = self._decides
         ledger.own = frozenset([self.table.partition("@")[0]] if self._decides else [])
-        return [key for key in known if table_of_key(key) == self.table]
+        return [key for key in keys if table_of_key(key) == self.table]
 
     def take_states(self) -> list[ViewState]:
         return []

@@ -129,13 +129,13 @@ class SharedProcess:
             return False
         return table not in self.journal.barred or table in self.newest
 
-    def step(self, known: Sequence[Key], ledger: VersionLog) -> list[Key]:
-        """Manage the isolated versions. Return the ``known`` versions that this process runs."""
-        ledger.own = frozenset(path.stem for path, _ in known) - self._owned_elsewhere()
-        self.newest = frozenset({key[0]: table_of_key(key) for key in known}.values())
+    def step(self, keys: Sequence[Key], ledger: VersionLog) -> list[Key]:
+        """Manage the isolated versions. Return the ``keys`` versions that this process runs."""
+        ledger.own = frozenset(path.stem for path, _ in keys) - self._owned_elsewhere()
+        self.newest = frozenset({key[0]: table_of_key(key) for key in keys}.values())
         if self.journal != Journal() or self.apart:
-            self._look(known, ledger)
-        return [key for key in known if self.allows(table_of_key(key))]
+            self._look(keys, ledger)
+        return [key for key in keys if self.allows(table_of_key(key))]
 
     def take_states(self) -> list[ViewState]:
         """Return the new states of isolated versions since the last call."""

@@ -287,16 +287,16 @@ class Latencies:
     def _origin(self, span_ms: int) -> Origin:
         return "live" if span_ms <= self.replay_s * 1000 else "replay"
 
-    def _count(self, known: _ViewLatency, due: ChangedRow, readable_ms: int) -> None:
+    def _count(self, view_latency: _ViewLatency, due: ChangedRow, readable_ms: int) -> None:
         for stage, at_ms in _stages(due, readable_ms):
-            self._add(known, stage, due, at_ms)
-        known.named.append(due)
-        known.counted += due.rows
-        known.newest_event_ms = max(known.newest_event_ms or 0, due.event_ms)
+            self._add(view_latency, stage, due, at_ms)
+        view_latency.named.append(due)
+        view_latency.counted += due.rows
+        view_latency.newest_event_ms = max(view_latency.newest_event_ms or 0, due.event_ms)
 
-    def _add(self, known: _ViewLatency, stage: Stage, due: ChangedRow, at_ms: int) -> None:
+    def _add(self, view_latency: _ViewLatency, stage: Stage, due: ChangedRow, at_ms: int) -> None:
         span_ms = at_ms - due.event_ms
-        known.add(stage, self._origin(span_ms), span_ms, due.rows)
+        view_latency.add(stage, self._origin(span_ms), span_ms, due.rows)
 
 
 def _stages(due: ChangedRow, readable_ms: int) -> tuple[tuple[Stage, int], ...]:

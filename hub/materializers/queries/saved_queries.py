@@ -294,15 +294,15 @@ def query_impacts(
     old: ParsedSchema,
     new: ParsedSchema,
     version: int,
-    known: Mapping[str, ParsedSchema] | None = None,
+    parsed_schemas: Mapping[str, ParsedSchema] | None = None,
 ) -> list[QueryImpact]:
     """Return what breaks in the queries when ``new`` becomes this version of the topic's value schema.
 
-    A query may read the topic directly or through a view. ``known``: the schemas of other topics, by topic;
-    without them ``*`` and unqualified names resolve to less.
+    A query may read the topic directly or through a view. ``parsed_schemas``: the schemas of other topics,
+    by topic; without them ``*`` and unqualified names resolve to less.
     """
     by_view = {each.name: each for each in views}
-    tables = {name: columns_of(each) for name, each in (known or {}).items()}
+    tables = {name: columns_of(each) for name, each in (parsed_schemas or {}).items()}
     tables[topic] = columns_of(old)
     for view in views:
         tables[view.name] = tables[f"{CHANGELOG_PREFIX}{view.name}"] = (_KEY, *view.columns)

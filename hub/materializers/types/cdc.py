@@ -288,21 +288,21 @@ def _without_null(of: AvroType) -> AvroType:
     return of
 
 
-def _named(of: AvroType, found: dict[str, AvroType], space: str = "") -> dict[str, AvroType]:
+def _named(of: AvroType, avro_types: dict[str, AvroType], space: str = "") -> dict[str, AvroType]:
     """Return the records of a schema by their names, which a later field may use instead of the record."""
     if isinstance(of, list):
         for branch in of:
-            _named(branch, found, space)
+            _named(branch, avro_types, space)
     elif isinstance(of, Mapping):
         name = of.get("name")
         space = str(of.get("namespace") or space)
         if name is not None and of.get("type") in ("record", "enum", "fixed"):
-            found[str(name)] = found[f"{space}.{name}"] = of
+            avro_types[str(name)] = avro_types[f"{space}.{name}"] = of
         for inner in ("items", "values"):
-            _named(of.get(inner), found, space)
+            _named(of.get(inner), avro_types, space)
         for field in of.get("fields", ()):
-            _named(field["type"], found, space)
-    return found
+            _named(field["type"], avro_types, space)
+    return avro_types
 
 
 def _resolved(of: AvroType, names: Mapping[str, AvroType]) -> AvroType:

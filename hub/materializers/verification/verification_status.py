@@ -110,13 +110,13 @@ def verification_of(view: str, body: Mapping[str, Any]) -> VerificationStatus:
     )
 
 
-def _reason(found: ComparisonResult) -> str:
+def _reason(comparison_result: ComparisonResult) -> str:
     """Return the reason without keys: they are rows of the view, and not every reader of the status may read
     those.
     """
-    rows = f"{found.store.rows:,} rows, the changelog has {found.changelog.rows:,}; "
-    many = f"{len(found.regions)} of {REGIONS} regions of keys differ"
-    return f"{rows if found.store.rows != found.changelog.rows else ''}{many}"
+    rows = f"{comparison_result.store.rows:,} rows, the changelog has {comparison_result.changelog.rows:,}; "
+    many = f"{len(comparison_result.regions)} of {REGIONS} regions of keys differ"
+    return f"{rows if comparison_result.store.rows != comparison_result.changelog.rows else ''}{many}"
 
 
 def aged(proof: VerificationStatus, every_s: float, cost_s: float, now_ms: int) -> VerificationStatus:
@@ -293,17 +293,19 @@ def named(keys: Sequence[KeyDifference]) -> str:
 _PAUSES = 5
 
 
-def compared(before: VerificationStatus, found: ComparisonResult, now_ms: int) -> VerificationStatus:
+def compared(
+    before: VerificationStatus, comparison_result: ComparisonResult, now_ms: int
+) -> VerificationStatus:
     """Return the status after a comparison."""
-    state = VerificationState.DIFFERS if found.regions else VerificationState.MATCHES
-    reason = _reason(found) if found.regions else ""
+    state = VerificationState.DIFFERS if comparison_result.regions else VerificationState.MATCHES
+    reason = _reason(comparison_result) if comparison_result.regions else ""
     return replace(
         before.now(state, reason, now_ms),
         compared_ms=now_ms,
-        matched_ms=before.matched_ms if found.regions else now_ms,
-        positions=str(found.positions),
-        rows=found.store.rows,
-        fingerprint=found.store.value,
-        regions=len(found.regions),
-        keys=found.keys,
+        matched_ms=before.matched_ms if comparison_result.regions else now_ms,
+        positions=str(comparison_result.positions),
+        rows=comparison_result.store.rows,
+        fingerprint=comparison_result.store.value,
+        regions=len(comparison_result.regions),
+        keys=comparison_result.keys,
     )

@@ -53,8 +53,8 @@ def place_of(error: HubError, text: str, select: str) -> tuple[int, int | None] 
     if isinstance(error, SqlError):
         return None if error.line is None else (error.line, error.column)
     line, column = (int(error.details.get(each, 0)) for each in ("line", "column"))
-    if not line and (found := _SPARKS_LINE.search(error.message)):
-        line, column = int(found[1]), int(found[2]) + 1
+    if not line and (match := _SPARKS_LINE.search(error.message)):
+        line, column = int(match[1]), int(match[2]) + 1
     if not line:
         return None
     before = text[: text.rfind(select)] if select else ""

@@ -96,29 +96,29 @@ def _certain(answers: Answers, index: int, position: int, end: int) -> bool:
 
 
 def next_question(
-    answers: Answers, position: int, now_ms: int, known: Bracket, compacted_to: int | None = None
+    answers: Answers, position: int, now_ms: int, bracket: Bracket, compacted_to: int | None = None
 ) -> int | None:
-    """Return the time to look up next; None when ``known`` (these answers and other knowledge) is narrow
+    """Return the time to look up next; None when ``bracket`` (these answers and other knowledge) is narrow
     enough."""
     newest_ms = now_ms - SETTLED_MS
-    until_ms = min(newest_ms, known.until_ms if known.until_ms is not None else newest_ms)
+    until_ms = min(newest_ms, bracket.until_ms if bracket.until_ms is not None else newest_ms)
     looked_up = {each[0] for each in answers}
-    if known.after_ms is None:
+    if bracket.after_ms is None:
         # Times are rounded to seconds, so that the consumers of a partition share the answers.
         rungs = (*((now_ms - age_ms) // _S * _S for age_ms in LADDER_MS), BEGINNING_MS)
         oldest_ms = answers[0][0] if answers else newest_ms + 1
         return next((rung for rung in rungs if rung < min(until_ms + 1, oldest_ms) and rung > 0), None)
-    if known.until_ms is None and newest_ms > known.after_ms and newest_ms // _S * _S not in looked_up:
+    if bracket.until_ms is None and newest_ms > bracket.after_ms and newest_ms // _S * _S not in looked_up:
         return newest_ms // _S * _S
-    narrow_ms = max(NARROW_MS, NARROW_SHARE * (now_ms - known.after_ms))
+    narrow_ms = max(NARROW_MS, NARROW_SHARE * (now_ms - bracket.after_ms))
     position = _existing(answers, position)
     index = bisect_right(answers, position, key=lambda each: each[1])
-    gaps = [(known.after_ms, until_ms)]
+    gaps = [(bracket.after_ms, until_ms)]
     uncertain = compacted_to is not None and index < len(answers)
     if uncertain and not _certain(answers, index, position, compacted_to or 0):
         # Search before the first and after the last time whose answer is the record known to exist.
         past = bisect_right(answers, answers[index][1], key=lambda each: each[1])
-        gaps = [(known.after_ms, answers[index][0]), (answers[past - 1][0], until_ms)]
+        gaps = [(bracket.after_ms, answers[index][0]), (answers[past - 1][0], until_ms)]
     for low_ms, high_ms in gaps:
         middle_ms = (low_ms + high_ms) // 2
         if now_ms - low_ms > 4 * (now_ms - high_ms):

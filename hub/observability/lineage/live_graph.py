@@ -53,19 +53,18 @@ class ConnectorFlow:
 def lineage_of(
     views: Iterable[ViewLine],
     rows: Sequence[LagRow],
-    kept: Mapping[str, ViewStorage],
+    view_storages: Mapping[str, ViewStorage],
     mirrored: MirrorStatuses | None = None,
     now_ms: int = 0,
     flows: Sequence[ConnectorFlow] = (),
 ) -> Lineage:
-    """Return the graph of this moment. ``rows``: all measured readers. ``kept``: storage by view. A sink
-    among
-    ``flows`` takes the place of its consumer group."""
+    """Return the graph of this moment. ``rows``: all measured readers. ``view_storages``: storage by view. A
+    sink among ``flows`` takes the place of its consumer group."""
     sinks = {flow.group for flow in flows if not flow.source}
     reads = {(row.name, row.topic): row for row in rows if row.kind == "group" and row.name in sinks}
     measured = [row for row in rows if row.kind != "group" or row.name not in sinks]
     graph = _Builder()
-    graph.add_views(views, kept, {row.name: row for row in measured if row.kind == "applier"})
+    graph.add_views(views, view_storages, {row.name: row for row in measured if row.kind == "applier"})
     graph.add_groups(row for row in measured if row.kind == "group")
     graph.add_connectors(flows, reads)
     if mirrored is not None:
@@ -94,7 +93,7 @@ class _Builder:
     def add_views(
         self,
         views: Iterable[ViewLine],
-        kept: Mapping[str, ViewStorage],
+        view_storages: Mapping[str, ViewStorage],
         appliers: Mapping[str, LagRow],
     ) -> None:
         for view in views:
@@ -102,7 +101,7 @@ class _Builder:
             for source in view.sources:
                 lag = (source.state.value, source.cause, source.records, source.seconds, source.error_s)
                 self.join(LineageEdge(self.put("topic", source.topic), id, False, *lag))
-            home = kept.get(view.name)
+            home = view_storages.get(view.name)
             if home is None:
                 continue
             changelog = self.put("topic", home.changelog, view.owner)

@@ -38,20 +38,20 @@ class Problem:
     view: str = ""
 
 
-def needs_attention(overview: Overview, known: AlertSnapshot | None = None) -> tuple[Problem, ...]:
-    """Return all problems, worst first, then oldest. ``known`` None: alerts are off. The lag of a view is
+def needs_attention(overview: Overview, snapshot: AlertSnapshot | None = None) -> tuple[Problem, ...]:
+    """Return all problems, worst first, then oldest. ``snapshot`` None: alerts are off. The lag of a view is
     omitted where an alert about that view fires."""
-    alerts = () if known is None else tuple(_alerts(known))
+    alerts = () if snapshot is None else tuple(_alerts(snapshot))
     alerted = {each.view for each in alerts if each.view}
     problems = [*alerts, *_views(overview.views, alerted), *_connect(overview.connect)]
     return tuple(sorted(problems, key=_order))
 
 
-def _alerts(known: AlertSnapshot) -> Iterator[Problem]:
-    if known.error is not None:
-        yield Problem(Level.unknown, "alerts", "", "UNKNOWN", known.error, None, "/alerts")
+def _alerts(snapshot: AlertSnapshot) -> Iterator[Problem]:
+    if snapshot.error is not None:
+        yield Problem(Level.unknown, "alerts", "", "UNKNOWN", snapshot.error, None, "/alerts")
         return
-    for each in known.listing.open:
+    for each in snapshot.listing.open:
         if each.alert.firing and each.silence is None:
             yield _of_alert(each.alert, each.severity)
 

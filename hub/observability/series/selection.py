@@ -39,12 +39,12 @@ def select(
     if most > 0 and sum(sizes.values()) <= most:
         return Selection(frozenset(sizes))
 
-    def rank(found: SeriesObject) -> tuple[bool, bool, float, SeriesObject]:
-        if found.kind not in _LAST:
-            return False, False, 0.0, found
-        topic = found.reader[2] if found.kind == SeriesKind.reader else found.name
-        rate = rates.get(topic, 0.0) * (STAYS if found in before else 1.0)
-        return True, not is_declared(topic), -rate, found
+    def rank(series_object: SeriesObject) -> tuple[bool, bool, float, SeriesObject]:
+        if series_object.kind not in _LAST:
+            return False, False, 0.0, series_object
+        topic = series_object.reader[2] if series_object.kind == SeriesKind.reader else series_object.name
+        rate = rates.get(topic, 0.0) * (STAYS if series_object in before else 1.0)
+        return True, not is_declared(topic), -rate, series_object
 
     fine, coarse, left_out, used = set(), set(), 0, 0
     for found in sorted(sizes, key=rank):

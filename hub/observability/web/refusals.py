@@ -25,7 +25,7 @@ def refusal(
     error: HubError,
     scope: MutableMapping[str, Any],
     headers: Mapping[str, Sequence[str]],
-    known: AuthenticatedCaller,
+    authenticated_caller: AuthenticatedCaller,
     rules: AccessRules | None,
 ) -> Response:
     """Return the response in the format that the caller expects: the sign-in page, a page, a part of one,
@@ -49,9 +49,9 @@ def refusal(
         if wants_page and scope["method"] == "GET":
             if status == 401 and "authorization" not in headers:
                 return RedirectResponse(sign_in(path, query), 303, {"Cache-Control": "no-store"})
-            return page_of(error, status, known, rules, more)
+            return page_of(error, status, authenticated_caller, rules, more)
         if wants_page and by_browser:  # a form
-            return page_of(error, status, known, rules, more)
+            return page_of(error, status, authenticated_caller, rules, more)
     body: dict[str, Any] = {
         "error_code": error.code,
         "message": error.message,
@@ -70,11 +70,11 @@ def refusal(
 def page_of(
     error: HubError,
     status: int,
-    known: AuthenticatedCaller,
+    authenticated_caller: AuthenticatedCaller,
     rules: AccessRules | None,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    asks = None if rules is None else rules.caller(known.who, way=known.way)
+    asks = None if rules is None else rules.caller(authenticated_caller.who, way=authenticated_caller.way)
     before = CALLER.set(asks)
     try:
         response = html("frame/refused.html", status, error=error, status=status)

@@ -190,10 +190,10 @@ class WrittenState:
         checkpoint = self.checkpoints.get((link, *place))
         return self.table(link, place) if checkpoint is not None and checkpoint.goes_back(there) else None
 
-    def _known(self, key: tuple[str, str, int], found: Checkpoint) -> OffsetMap | None:
+    def _known(self, key: tuple[str, str, int], checkpoint: Checkpoint) -> OffsetMap | None:
         """Return the table so far, if the checkpoint has the same start."""
         before, table = self._tables.get(key, (None, None))
-        return table if before is not None and _beginning(before) == _beginning(found) else None
+        return table if before is not None and _beginning(before) == _beginning(checkpoint) else None
 
 
 def _beginning(mark: Checkpoint) -> tuple[object, ...]:

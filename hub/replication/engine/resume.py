@@ -184,25 +184,25 @@ class Resumption:
         for each in self.shard.live():
             each.largest = limits.get(each.tp.topic, self.shard.settings.limits.largest_bytes)
 
-    def _resume(self, each: PartitionState, found: Checkpoint | None) -> bool:
+    def _resume(self, each: PartitionState, checkpoint: Checkpoint | None) -> bool:
         """Restore the partition from its checkpoint; return whether there is one (also when it forbids to
         continue).
         """
-        if found is None:
+        if checkpoint is None:
             return False
         now = self._rules.get(each.tp.topic, AS_THEY_ARE)
-        then = in_force(self._periods.get((each.tp.topic, found.topic_id, each.tp.partition), ()))
+        then = in_force(self._periods.get((each.tp.topic, checkpoint.topic_id, each.tp.partition), ()))
         decided = decide_resume(
-            found, each.topic_id, each.target_topic_id, self.shard.shard.number, now, then
+            checkpoint, each.topic_id, each.target_topic_id, self.shard.shard.number, now, then
         )
         if isinstance(decided, Conflict):
             each.stop(decided)
             return True
-        each.committed = found
-        each.generation = found.generation
-        each.source_start, each.target_start = found.source_start, found.target_start
+        each.committed = checkpoint
+        each.generation = checkpoint.generation
+        each.source_start, each.target_start = checkpoint.source_start, checkpoint.target_start
         each.step_back()
-        each.period = self._period(each, found.source_next, now) if decided.new_rules else None
+        each.period = self._period(each, checkpoint.source_next, now) if decided.new_rules else None
         return True
 
     def _period(self, each: PartitionState, first: int, rules: FilterVersion) -> FilterPeriod:

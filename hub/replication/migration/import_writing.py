@@ -23,18 +23,18 @@ from hub.times import epoch_ms
 _RUNS_A_RECORD = 10_000
 
 
-def write_import(found: MirrorMakerImport, link: Link, source: ClusterHandle, target: ClusterHandle) -> None:
+def write_import(result: MirrorMakerImport, link: Link, source: ClusterHandle, target: ClusterHandle) -> None:
     """Write maps and checkpoints, then groups. Raises Conflict (HUB-1971) when a checkpoint was written
     since the inspection.
     """
     both = {each.name: each for each in (target, source)}
     make_own([(name, step) for name, each in both.items() for step in own_topics(each)], both)
     by_shard: dict[int, list[ImportedPartition]] = {}
-    for each in found.ready:
+    for each in result.ready:
         by_shard.setdefault(shard_of(*each.place, link.mirror.shards), []).append(each)
     for number, places in sorted(by_shard.items()):
         write_shard(number, places, link, source, target)
-    _write_groups(found.groups, link, target)
+    _write_groups(result.groups, link, target)
 
 
 def write_shard(

@@ -130,12 +130,12 @@ class Importer:
                     code="HUB-1630",
                 )
             group_topic = ""
-        found: dict[TopicPartition, list[OffsetSync]] = {}
+        offset_syncs: dict[TopicPartition, list[OffsetSync]] = {}
         groups: dict[tuple[str, TopicPartition], GroupCheckpoint] = {}
 
         def take_sync(record: Record) -> None:
             if (sync := sync_of(record)) is not None:
-                found.setdefault(sync.place, []).append(sync)
+                offset_syncs.setdefault(sync.place, []).append(sync)
 
         def take_group(record: Record) -> None:
             if (mark := checkpoint_of(record)) is not None:
@@ -148,7 +148,7 @@ class Importer:
             where.name,
             name,
             group_topic,
-            {place: usable(each) for place, each in found.items()},
+            {place: usable(each) for place, each in offset_syncs.items()},
             tuple(groups[key] for key in sorted(groups)),
         )
 
@@ -253,12 +253,12 @@ class Importer:
         self,
         place: TopicPartition,
         state: MirrorMakerState,
-        known: Mapping[TopicPartition, Checkpoint],
+        checkpoints: Mapping[TopicPartition, Checkpoint],
         newest: int | None,
         compacted: bool,
     ) -> ImportedPartition:
-        if place in known:
-            mark = known[place]
+        if place in checkpoints:
+            mark = checkpoints[place]
             went_on = Alignment(
                 mark.source_next, source_from=mark.source_start, target_from=mark.target_start
             )
@@ -287,23 +287,23 @@ class Importer:
         return ImportedPartition(place, "ready", found, there.end)
 
     def _behind(
-        self, place: TopicPartition, found: Alignment, here: PartitionLog, there: PartitionLog
+        self, place: TopicPartition, alignment: Alignment, here: PartitionLog, there: PartitionLog
     ) -> tuple[str, str] | None:
         """Refuse if a group reads before the mapped range: it would be moved past records that
         the copy has.
         """
         firsts = here.first_from(here.begin), there.first_from(there.begin)
-        starts = found.source_from, found.target_from
-        if not found.runs or any(
+        starts = alignment.source_from, alignment.target_from
+        if not alignment.runs or any(
             first is not None and first[0] >= at for first, at in zip(firsts, starts, strict=True)
         ):
             return None  # mapped from the first record of one side on: nothing is skipped
         for group, offset in self._positions(place.topic).get(place, {}).items():
-            if offset < found.source_from:
+            if offset < alignment.source_from:
                 return (
                     (
                         f'group "{group}" is at {offset} at the source, the comparison begins at '
-                        f"{found.source_from}"
+                        f"{alignment.source_from}"
                     ),
                     "compare more: a larger --newest, or none",
                 )

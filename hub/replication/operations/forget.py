@@ -85,12 +85,12 @@ def _map_tombstones(link: str, progress: WrittenState, meant: Meant) -> Iterator
 
 
 def _checkpoint_tombstones(
-    link: str, progress: WrittenState, known: Sequence[TopicPartition], own: range, meant: Meant
+    link: str, progress: WrittenState, topic_partitions: Sequence[TopicPartition], own: range, meant: Meant
 ) -> Iterator[NewRecord]:
     """Tombstones by key in any partition: with another number of shards a record may be in another one."""
-    keys = [f"checkpoint|{link}|{tp.topic}|{tp.partition}".encode() for tp in known]
+    keys = [f"checkpoint|{link}|{tp.topic}|{tp.partition}".encode() for tp in topic_partitions]
     keys += [gap.key for gap in progress.gaps.values() if gap.link == link and meant(gap.topic)]
-    keys += [ImportedCopy(link, *tp, "", 0).key for tp in known]
+    keys += [ImportedCopy(link, *tp, "", 0).key for tp in topic_partitions]
     keys += [each.key for each in progress.rules_of(link) if meant(each.topic)]
     for key in keys:
         for number in own:

@@ -31,16 +31,16 @@ _ATTEMPTS = 3
 
 def never_mirrored(
     topics: Mapping[str, CarriedTopic],
-    known: Collection[TopicPartition],
+    topic_partitions: Collection[TopicPartition],
     with_records: Collection[TopicPartition],
 ) -> list[TopicPartition]:
-    """Return the partitions to record: those of ``topics`` without a checkpoint (``known``) and without a
-    record at the target.
+    """Return the partitions to record: those of ``topics`` without a checkpoint (``topic_partitions``) and
+    without a record at the target.
     """
     every = (
         TopicPartition(name, number) for name, each in topics.items() for number in range(each.partitions)
     )
-    return sorted(tp for tp in every if tp not in known and tp not in with_records)
+    return sorted(tp for tp in every if tp not in topic_partitions and tp not in with_records)
 
 
 def first_offsets(

@@ -178,9 +178,9 @@ def _colliding(topic: str) -> TreeRefusal:
     )
 
 
-def _not_yet(found: Iterable[Step], shared: set[Step]) -> Iterator[Step]:
+def _not_yet(steps: Iterable[Step], shared: set[Step]) -> Iterator[Step]:
     """Yield the steps that no earlier topic has: several topics may refer to one schema."""
-    for step in found:
+    for step in steps:
         alone = replace(step, topic="")
         if alone not in shared:
             shared.add(alone)

@@ -53,18 +53,18 @@ def protecting(
     at: str,
     topics: Iterable[str],
     there: frozenset[Acl] | None,
-    known: ProtectedCopies,
+    protected_copies: ProtectedCopies,
     mirror_users: frozenset[str] | None,
 ) -> ProtectionChange:
     """Return the change that protects exactly these copies. ``there``: the target's rules now, None: it has
     no authorizer. ``mirror_users``: principals of the mirror itself, None: unknown, then nobody is denied.
     """
     if there is None:
-        return ProtectionChange(AclChange(at), known, known)
+        return ProtectionChange(AclChange(at), protected_copies, protected_copies)
     wanted, notes = denials(topics, there, mirror_users)
-    add, remove = wanted - there, (known.rules - wanted) & there
-    before = ProtectedCopies(known.link, known.rules | add)
-    after = ProtectedCopies(known.link, (known.rules & wanted) | add)
+    add, remove = wanted - there, (protected_copies.rules - wanted) & there
+    before = ProtectedCopies(protected_copies.link, protected_copies.rules | add)
+    after = ProtectedCopies(protected_copies.link, (protected_copies.rules & wanted) | add)
     return ProtectionChange(AclChange(at, add, remove, notes), before, after)
 
 

@@ -215,19 +215,19 @@ def _granted(rules: Iterable[Acl], topics: tuple[str, ...], principals: Mapping[
                     yield replace(mapped, operation=operation)
 
 
-def _includes(known: Acl, wanted: Acl) -> bool:
+def _includes(acl: Acl, wanted: Acl) -> bool:
     """Return whether one ALLOW rule grants everything that another does."""
     return (
-        known.resource == wanted.resource
-        and known.principal in (wanted.principal, EVERYBODY)
-        and known.host in (wanted.host, "*")
+        acl.resource == wanted.resource
+        and acl.principal in (wanted.principal, EVERYBODY)
+        and acl.host in (wanted.host, "*")
         and (
-            known.operation in (wanted.operation, "ALL")
-            or (wanted.operation == "DESCRIBE" and known.operation == "WRITE")
+            acl.operation in (wanted.operation, "ALL")
+            or (wanted.operation == "DESCRIBE" and acl.operation == "WRITE")
         )
-        and (known.pattern, known.name) != ("LITERAL", "")
-        and known.covers(wanted.name)
-        and (wanted.pattern == "LITERAL" or known.pattern == "PREFIXED" or known.name == "*")
+        and (acl.pattern, acl.name) != ("LITERAL", "")
+        and acl.covers(wanted.name)
+        and (wanted.pattern == "LITERAL" or acl.pattern == "PREFIXED" or acl.name == "*")
     )
 
 

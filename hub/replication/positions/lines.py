@@ -111,9 +111,9 @@ def _replaced(
     return TranslatedLine(replaced, tuple(translated_positions))
 
 
-def shown(found: TranslatedPosition) -> str:
+def shown(translated_position: TranslatedPosition) -> str:
     """Return the translated offset as text; "?" when it is unknown, which no reader takes for an offset."""
-    return "?" if found.translated is None else str(found.translated)
+    return "?" if translated_position.translated is None else str(translated_position.translated)
 
 
 def _wrong(number: int, text: str, why: str) -> CallerError:

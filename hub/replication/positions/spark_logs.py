@@ -185,11 +185,11 @@ def kafka_offsets(line: str) -> dict[TopicPartition, int] | None:
     return found or None
 
 
-def _inexact(found: TranslatedPosition, where: str) -> Conflict:
-    place = found.place
+def _inexact(translated_position: TranslatedPosition, where: str) -> Conflict:
+    place = translated_position.place
     return Conflict(
-        f'"{where}": topic "{place.topic}" partition {place.partition} offset {found.offset:,} has no exact '
-        f"translation: {found.why}",
+        f'"{where}": topic "{place.topic}" partition {place.partition} offset {translated_position.offset:,} '
+        f"has no exact translation: {translated_position.why}",
         hint="wait until the mirror has copied it (hub mirror status), then translate again; a query over "
         "topics that are not mirrored cannot move",
         code="HUB-1975",

@@ -68,34 +68,36 @@ class MapsOfMirror(Protocol):
 
 
 def translate(
-    place: TopicPartition, offset: int, known: PartitionMap | None, *, back: bool = False
+    place: TopicPartition, offset: int, partition_map: PartitionMap | None, *, back: bool = False
 ) -> TranslatedPosition:
     """Return a position of the source at the target; with ``back``, one of the target at the source."""
-    if known is None:
+    if partition_map is None:
         return unknown(place, offset, "the mirror has copied nothing of this partition")
-    if known.incomplete:
-        return unknown(place, offset, known.incomplete)
-    whole = known.joint if known.joint is not None else known.table
+    if partition_map.incomplete:
+        return unknown(place, offset, partition_map.incomplete)
+    whole = partition_map.joint if partition_map.joint is not None else partition_map.table
     translation = whole.reverse(offset) if back else whole.translate(offset)
-    return _judged(place, offset, translation, known, back)
+    return _judged(place, offset, translation, partition_map, back)
 
 
 def _judged(
-    place: TopicPartition, offset: int, found: Translation, known: PartitionMap, back: bool
+    place: TopicPartition, offset: int, translation: Translation, partition_map: PartitionMap, back: bool
 ) -> TranslatedPosition:
-    match found.kind:
+    match translation.kind:
         case "exact":
-            return TranslatedPosition(place, offset, "exact", found.offset)
+            return TranslatedPosition(place, offset, "exact", translation.offset)
         case "hole":
-            return TranslatedPosition(place, offset, "next", found.offset, why=_of_hole(offset, known, back))
+            return TranslatedPosition(
+                place, offset, "next", translation.offset, why=_of_hole(offset, partition_map, back)
+            )
         case "bounded":
-            why = f"the two sides differ in order here: {found.distance:,} records are read again"
-            return TranslatedPosition(place, offset, "bounded", found.offset, found.distance, why)
+            why = f"the two sides differ in order here: {translation.distance:,} records are read again"
+            return TranslatedPosition(place, offset, "bounded", translation.offset, translation.distance, why)
         case "pending":
-            end = offset - found.distance
+            end = offset - translation.distance
             return unknown(place, offset, f"past the end of the map: it reaches to {end:,} for now")
         case "clamped_low":
-            start = offset + found.distance
+            start = offset + translation.distance
             return unknown(place, offset, f"before the map: its first record is at {start:,}")
 
 
@@ -103,9 +105,9 @@ def unknown(place: TopicPartition, offset: int, why: str) -> TranslatedPosition:
     return TranslatedPosition(place, offset, "unknown", why=why)
 
 
-def _of_hole(offset: int, known: PartitionMap, back: bool) -> str:
+def _of_hole(offset: int, partition_map: PartitionMap, back: bool) -> str:
     """Return the reason that no record is at the position: a hole, or a gap that the target lacks."""
-    gap = None if back else next((each for each in known.gaps if _within(each, offset)), None)
+    gap = None if back else next((each for each in partition_map.gaps if _within(each, offset)), None)
     if gap is None:
         return "no record is at this offset there: the next one"
     end = "the end of that log" if gap.end < 0 else f"{gap.end:,}"
@@ -116,18 +118,18 @@ def _within(gap: Gap, offset: int) -> bool:
     return gap.first <= offset and (gap.end < 0 or offset < gap.end)
 
 
-def summary(found: Iterable[TranslatedPosition]) -> dict[str, int]:
+def summary(translated_positions: Iterable[TranslatedPosition]) -> dict[str, int]:
     """Return the number of positions by precision.
 
     >>> summary([unknown(TopicPartition("t", 0), 1, "")])
     {'exact': 0, 'next': 0, 'bounded': 0, 'unknown': 1}
     """
     counts: dict[str, int] = {"exact": 0, "next": 0, "bounded": 0, "unknown": 0}
-    for each in found:
+    for each in translated_positions:
         counts[each.precision] += 1
     return counts
 
 
-def first_inexact(found: Iterable[TranslatedPosition]) -> TranslatedPosition | None:
+def first_inexact(translated_positions: Iterable[TranslatedPosition]) -> TranslatedPosition | None:
     """Return the first position that a reader cannot continue at exactly; None: there is none."""
-    return next((each for each in found if not each.is_exact), None)
+    return next((each for each in translated_positions if not each.is_exact), None)

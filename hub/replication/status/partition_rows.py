@@ -44,17 +44,19 @@ def rules_rows(progress: WrittenState, link: str, place: TopicPartition) -> list
     ]
 
 
-def verified_row(known: VerifiedRange | None, mark: Checkpoint | None, now_ms: int) -> dict[str, Any] | None:
+def verified_row(
+    verified_range: VerifiedRange | None, mark: Checkpoint | None, now_ms: int
+) -> dict[str, Any] | None:
     """Return how far both sides were compared; None: not yet, or it was another copy."""
-    if known is None or mark is None or known.copy != copy_of(mark):
+    if verified_range is None or mark is None or verified_range.copy != copy_of(mark):
         return None
     return {
-        "to": known.to,
-        "compared": known.compared,
-        "skipped": known.skipped,
-        "differs_at": known.differs_at,
-        "why": known.why,
-        "ago_s": round(max(0, now_ms - known.at_ms) / 1000, 1),
+        "to": verified_range.to,
+        "compared": verified_range.compared,
+        "skipped": verified_range.skipped,
+        "differs_at": verified_range.differs_at,
+        "why": verified_range.why,
+        "ago_s": round(max(0, now_ms - verified_range.at_ms) / 1000, 1),
     }
 
 

@@ -63,7 +63,7 @@ def due_moves(
     worker: str,
     claims: Mapping[str, Mapping[str, LinkDefinition]],
     leases: Iterable[Lease],
-    held: Iterable[Shard],
+    shards: Iterable[Shard],
     ending: Container[Shard],
     wanted: Mapping[Shard, ShardAssignment],
     now_ms: int,
@@ -71,10 +71,10 @@ def due_moves(
 ) -> Moves:
     """Return which shards a worker takes, releases and renews now.
 
-    ``claims``: the definitions of all live workers, its own too. ``held``: the shards of its threads, also of
-    those that are ``ending``: what it holds is known here better than from its last heartbeat.
+    ``claims``: the definitions of all live workers, its own too. ``shards``: the shards of its threads, also
+    of those that are ``ending``: what it holds is known here better than from its last heartbeat.
     """
-    mine = set(held)
+    mine = set(shards)
     others = [lease for lease in leases if lease.worker != worker]
     own = [Lease(shard, worker, now_ms + ttl_ms) for shard in mine]
     due = moves_by_crew(worker, crews(claims), wanted, [*others, *own], now_ms)

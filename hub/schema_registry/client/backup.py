@@ -113,13 +113,13 @@ def state_in(content: Iterable[bytes], where: str) -> RegistryState:
     return state_of(registry)
 
 
-def _as_json(kept: BackupRecord) -> dict[str, Any]:
-    made: dict[str, Any] = {"timestamp_ms": kept.timestamp_ms}
-    made |= {**_bytes("key", kept.key), **_bytes("value", kept.value)}
-    if kept.headers:
+def _as_json(backup_record: BackupRecord) -> dict[str, Any]:
+    made: dict[str, Any] = {"timestamp_ms": backup_record.timestamp_ms}
+    made |= {**_bytes("key", backup_record.key), **_bytes("value", backup_record.value)}
+    if backup_record.headers:
         made["headers"] = [
             [name, None if value is None else base64.b64encode(value).decode()]
-            for name, value in kept.headers
+            for name, value in backup_record.headers
         ]
     return made
 
@@ -181,7 +181,7 @@ def read_all(cluster: Log, progress: Progress = _silent, topic: str = SCHEMAS_TO
 
 
 def restore(
-    kept: Sequence[BackupRecord],
+    backup_records: Sequence[BackupRecord],
     cluster: Log,
     *,
     replication_factor: int = 1,
@@ -213,16 +213,19 @@ def restore(
                 code="HUB-1911",
             )
         writer.append(
-            [NewRecord(topic, each.key, each.value, each.headers, each.timestamp_ms, 0) for each in kept]
+            [
+                NewRecord(topic, each.key, each.value, each.headers, each.timestamp_ms, 0)
+                for each in backup_records
+            ]
         )
     finally:
         writer.close()
     cluster.writer(_WRITER).close()  # waits until the committed records can be read
-    _verify(kept, read_all(cluster, progress, topic), topic)
+    _verify(backup_records, read_all(cluster, progress, topic), topic)
 
 
-def _verify(kept: Sequence[BackupRecord], found: Sequence[BackupRecord], topic: str) -> None:
-    for index, (each, there) in enumerate(zip(kept, found, strict=False), 1):
+def _verify(backup_records: Sequence[BackupRecord], found: Sequence[BackupRecord], topic: str) -> None:
+    for index, (each, there) in enumerate(zip(backup_records, found, strict=False), 1):
         # librdkafka takes a timestamp of 0 for "now", so that it is written as 1
         if replace(each, timestamp_ms=max(1, each.timestamp_ms)) != there:
             raise HubFault(
@@ -230,8 +233,8 @@ def _verify(kept: Sequence[BackupRecord], found: Sequence[BackupRecord], topic: 
                 hint="did somebody write to it meanwhile? Delete the topic and restore again",
             )
     # A running registry may have appended records; compaction leaves a topic's last segment alone.
-    if len(found) < len(kept):
+    if len(found) < len(backup_records):
         raise HubFault(
-            f'topic "{topic}": {len(kept)} records were written and {len(found)} are read back',
+            f'topic "{topic}": {len(backup_records)} records were written and {len(found)} are read back',
             hint="delete the topic and restore again",
         )

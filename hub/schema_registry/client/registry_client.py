@@ -99,16 +99,20 @@ class RegistryClient(RegistryHttp):
             self._source(answer, {}, 0), rule_set=answer.get("ruleSet"), metadata=answer.get("metadata")
         )
 
-    def _source(self, answer: Any, known: dict[tuple[str, int], SchemaSource], depth: int) -> SchemaSource:
+    def _source(
+        self, answer: Any, schema_sources: dict[tuple[str, int], SchemaSource], depth: int
+    ) -> SchemaSource:
         if depth > _DEEPEST:
             raise CallerError(f"the schema's references nest deeper than {_DEEPEST}")
         named = []
         for each in answer.get("references") or ():
             place = (str(each["subject"]), int(each["version"]))
-            if place not in known:
+            if place not in schema_sources:
                 path = f"/subjects/{quoted(place[0])}/versions/{place[1]}"
-                known[place] = self._source(self._ask("GET", path, deleted="true"), known, depth + 1)
-            named.append((str(each["name"]), known[place]))
+                schema_sources[place] = self._source(
+                    self._ask("GET", path, deleted="true"), schema_sources, depth + 1
+                )
+            named.append((str(each["name"]), schema_sources[place]))
         return SchemaSource.of(str(answer.get("schemaType") or "AVRO"), str(answer["schema"]), tuple(named))
 
     def subjects_of(self, schema_id: int) -> frozenset[str]:

@@ -138,9 +138,9 @@ def delete_kek(state: DekRegistryState, name: str, *, permanent: bool) -> Sequen
     return _deleted([old], name, permanent=permanent)
 
 
-def delete_deks(found: Iterable[Dek], subject: str, *, permanent: bool) -> Sequence[KeyFact]:
+def delete_deks(deks: Iterable[Dek], subject: str, *, permanent: bool) -> Sequence[KeyFact]:
     """Delete DEKs of a subject. Raises RequestRefused 40470, 40471."""
-    every = list(found)
+    every = list(deks)
     if not every:
         raise key_not_found(subject)
     return _deleted(every, subject, permanent=permanent)
@@ -161,9 +161,9 @@ def undelete_kek(state: DekRegistryState, name: str) -> Sequence[KeyFact]:
     return _restored([state.kek(name, deleted=True)])
 
 
-def undelete_deks(state: DekRegistryState, kek: str, found: Iterable[Dek], subject: str) -> Sequence[KeyFact]:
+def undelete_deks(state: DekRegistryState, kek: str, deks: Iterable[Dek], subject: str) -> Sequence[KeyFact]:
     """Restore deleted DEKs. Raises RequestRefused 40470, and 40472 while the KEK is deleted."""
-    every = list(found)
+    every = list(deks)
     if not every:
         raise key_not_found(subject)
     if state.kek(kek, deleted=True).deleted:

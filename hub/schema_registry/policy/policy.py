@@ -357,9 +357,11 @@ def _folded(nodes: Sequence[PolicyNode]) -> dict[str, PolicySetting]:
     return settings
 
 
-def _apply_setting(held: PolicySetting | None, node: PolicyNode, key: str, value: Value) -> PolicySetting:
+def _apply_setting(
+    policy_setting: PolicySetting | None, node: PolicyNode, key: str, value: Value
+) -> PolicySetting:
     """Apply a node's value, made as strict as all earlier values that may only be tightened."""
-    floors, steps = (held.floors, held.steps) if held is not None else ((), ())
+    floors, steps = (policy_setting.floors, policy_setting.steps) if policy_setting is not None else ((), ())
     result, by, place = value, node.name, node.place(key)
     for name, floor in floors:
         strict = joined(key, result, floor)
@@ -367,7 +369,7 @@ def _apply_setting(held: PolicySetting | None, node: PolicyNode, key: str, value
             continue
         by, result = (name if strict == floor else f"{by} + {name}"), strict
     note = f"with {by}: {text_of(key, result)}" if result != value else ""
-    if by != node.name and held is not None and by == held.set_by:
-        place = held.place
+    if by != node.name and policy_setting is not None and by == policy_setting.set_by:
+        place = policy_setting.place
     kept = floors if node.lets(key) == "any" else (*floors, (node.name, value))
     return PolicySetting(key, result, by, place, (*steps, PolicyStep(node.name, value, result, note)), kept)

@@ -135,8 +135,8 @@ def _known(registry: RegistryQueries, command: RegisterSchema, new: SchemaStored
     )
 
 
-def _late_enough(registry: RegistryQueries, command: RegisterSchema, known: SchemaStored) -> bool:
-    return command.version != -1 or known.version == registry.numbers(known.subject)[-1]
+def _late_enough(registry: RegistryQueries, command: RegisterSchema, stored_schema: SchemaStored) -> bool:
+    return command.version != -1 or stored_schema.version == registry.numbers(stored_schema.subject)[-1]
 
 
 def _compatible(registry: RegistryQueries, command: RegisterSchema) -> None:

@@ -336,13 +336,13 @@ class BoundedRead:
             self.found.append(message)
 
 
-def _merged(found: Sequence[Message], limit: int, *, newest: bool) -> tuple[list[Message], list[Message]]:
+def _merged(messages: Sequence[Message], limit: int, *, newest: bool) -> tuple[list[Message], list[Message]]:
     """Merge by timestamp; return (the first ``limit`` messages, the rest). Within a partition, the order of
     offsets is kept.
     """
     sign = -1 if newest else 1
     queues: dict[int, list[Message]] = {}
-    for each in sorted(found, key=lambda each: -sign * each.offset):
+    for each in sorted(messages, key=lambda each: -sign * each.offset):
         queues.setdefault(each.partition, []).append(each)
     heads = [(sign * queue[-1].timestamp_ms, number) for number, queue in queues.items()]
     heapq.heapify(heads)

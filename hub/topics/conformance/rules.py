@@ -101,10 +101,10 @@ def judge(
     return conformance_violation
 
 
-def _judge_value(value: bytes, known: KnownSchema, schema_id: int) -> ConformanceViolation | None:
-    if known.check is not None:
+def _judge_value(value: bytes, known_schema: KnownSchema, schema_id: int) -> ConformanceViolation | None:
+    if known_schema.check is not None:
         try:
-            end = known.check(value, 5)
+            end = known_schema.check(value, 5)
         except TooDeep as error:
             return ConformanceViolation("too_deep", str(error))
         except BrokenValue as error:
@@ -113,10 +113,10 @@ def _judge_value(value: bytes, known: KnownSchema, schema_id: int) -> Conformanc
             return ConformanceViolation(
                 "rest", f"schema id {schema_id}: {len(value) - end} bytes are left at byte {end}"
             )
-    if known.rules is None:
+    if known_schema.rules is None:
         return None
     try:
-        broken = known.rules(value, 5)
+        broken = known_schema.rules(value, 5)
     except RuleRefused as error:  # the rule exceeded its limits, so its result is unknown
         broken = error.message
     except BrokenValue as error:

@@ -25,18 +25,18 @@ from hub.topics.dead_letters.model import (
 )
 
 
-def stands_for(done: TrackedDeadLetter, found: TrackedDeadLetter) -> bool:
-    """Return True if the replay of ``done`` also covers ``found``: same event, and either the same view or an
-    event that no view can have accepted.
+def stands_for(done: TrackedDeadLetter, dead_letter: TrackedDeadLetter) -> bool:
+    """Return True if the replay of ``done`` also covers ``dead_letter``: same event, and either the same
+    view or an event that no view can have accepted.
     """
-    one, other = done.letter, found.letter
+    one, other = done.letter, dead_letter.letter
     if done.state != "replayed" or one.event != other.event:
         return False
     return (one.everywhere and other.everywhere) or (one.kind, one.by) == (other.kind, other.by)
 
 
 def repair(
-    found: TrackedDeadLetter,
+    dead_letter: TrackedDeadLetter,
     topic_id: str,
     key: bytes | None,
     value: bytes | None,
@@ -45,32 +45,33 @@ def repair(
     why: str | None = None,
 ) -> DeadLetterAction:
     """Build the action for a repaired event. Raises Conflict if the record is closed."""
-    _check_open(found, "repaired")
-    return DeadLetterAction(found.letter.at, topic_id, "repaired", by, at_ms, why, True, value, key)
+    _check_open(dead_letter, "repaired")
+    return DeadLetterAction(dead_letter.letter.at, topic_id, "repaired", by, at_ms, why, True, value, key)
 
 
 def dismiss(
-    found: TrackedDeadLetter, topic_id: str, by: str, at_ms: int, why: str | None
+    dead_letter: TrackedDeadLetter, topic_id: str, by: str, at_ms: int, why: str | None
 ) -> DeadLetterAction:
     """Build the action that closes the record without a replay. The record stays in its topic. Raises
     Conflict if it was replayed.
     """
-    if found.state == "replayed":
-        raise Conflict(f"dead-letter record {found.letter.at} was replayed already", code="HUB-1918")
-    entry = found.entry
+    if dead_letter.state == "replayed":
+        raise Conflict(f"dead-letter record {dead_letter.letter.at} was replayed already", code="HUB-1918")
+    entry = dead_letter.entry
     if entry is None:
-        return DeadLetterAction(found.letter.at, topic_id, "dismissed", by, at_ms, why)
+        return DeadLetterAction(dead_letter.letter.at, topic_id, "dismissed", by, at_ms, why)
     return replace(entry, state="dismissed", by=by, at_ms=at_ms, why=why)
 
 
-def reopen(found: TrackedDeadLetter, by: str, at_ms: int) -> DeadLetterAction:
+def reopen(dead_letter: TrackedDeadLetter, by: str, at_ms: int) -> DeadLetterAction:
     """Build the action that undoes a dismissal. Raises Conflict if the record is not dismissed."""
-    if found.state != "dismissed" or found.entry is None:
+    if dead_letter.state != "dismissed" or dead_letter.entry is None:
         raise Conflict(
-            f"dead-letter record {found.letter.at} is {found.state}, not dismissed", code="HUB-1918"
+            f"dead-letter record {dead_letter.letter.at} is {dead_letter.state}, not dismissed",
+            code="HUB-1918",
         )
-    state: State = "repaired" if found.entry.has_value else "open"
-    return replace(found.entry, state=state, by=by, at_ms=at_ms, why=None)
+    state: State = "repaired" if dead_letter.entry.has_value else "open"
+    return replace(dead_letter.entry, state=state, by=by, at_ms=at_ms, why=None)
 
 
 def replay(
@@ -139,10 +140,12 @@ def no_origin(letter: DeadLetter) -> CallerError:
     )
 
 
-def with_replay(found: TrackedDeadLetter, topic_id: str, done: TrackedDeadLetter) -> DeadLetterAction:
+def with_replay(dead_letter: TrackedDeadLetter, topic_id: str, done: TrackedDeadLetter) -> DeadLetterAction:
     """Build the action for a record whose event was already replayed through another one (``stands_for``)."""
     assert done.entry is not None
-    return replace(done.entry, at=found.letter.at, topic_id=topic_id, why=f"replayed with {done.letter.at}")
+    return replace(
+        done.entry, at=dead_letter.letter.at, topic_id=topic_id, why=f"replayed with {done.letter.at}"
+    )
 
 
 def views_of(event: NewRecord) -> list[str] | None:
@@ -151,13 +154,13 @@ def views_of(event: NewRecord) -> list[str] | None:
     return None if header is None else [name for name in header.decode().split(",") if name]
 
 
-def _check_open(found: TrackedDeadLetter, doing: str) -> None:
-    if found.state in ("replayed", "dismissed"):
-        at = found.letter.at
+def _check_open(dead_letter: TrackedDeadLetter, doing: str) -> None:
+    if dead_letter.state in ("replayed", "dismissed"):
+        at = dead_letter.letter.at
         raise Conflict(
-            f"dead-letter record {at} is {found.state} already, it cannot be {doing}",
+            f"dead-letter record {at} is {dead_letter.state} already, it cannot be {doing}",
             hint="hub dlq show has its author and time"
-            + (f"; hub dlq dismiss --undo {at.named}" if found.state == "dismissed" else ""),
+            + (f"; hub dlq dismiss --undo {at.named}" if dead_letter.state == "dismissed" else ""),
             code="HUB-1918",
         )
 
@@ -166,19 +169,19 @@ def _check_open(found: TrackedDeadLetter, doing: str) -> None:
 
 
 def check_replayable(
-    found: TrackedDeadLetter, as_is: bool, original: Callable[[RecordPlace], Record | None]
+    dead_letter: TrackedDeadLetter, as_is: bool, original: Callable[[RecordPlace], Record | None]
 ) -> None:
     """Check that a replay helps: raises CallerError for a late event, and for one that its view would reject
     or count again. ``original`` reads the event at a position, None if it is gone.
     """
-    letter = found.letter
+    letter = dead_letter.letter
     if letter.kind == "late":
         raise CallerError(
             f"{letter.at} is a late event: it is still in its topic, and would be late again for the view",
             hint=f"hub view replay-late {letter.by} shows a solution",
             code="HUB-1331",
         )
-    if letter.kind != "view" or letter.everywhere or found.is_repaired:
+    if letter.kind != "view" or letter.everywhere or dead_letter.is_repaired:
         return
     if not as_is:
         raise CallerError(
@@ -217,17 +220,19 @@ class ReplayPlan:
     rows: list[dict[str, Any]] = field(default_factory=list)
     _closed: set[RecordPlace] = field(default_factory=set)
 
-    def is_done(self, found: TrackedDeadLetter) -> bool:
+    def is_done(self, dead_letter: TrackedDeadLetter) -> bool:
         """Return True if the event was replayed already, by this plan or before; add its row then."""
-        place = found.letter.at
-        done = found if found.state == "replayed" or place in self._closed else None
-        done = done or next((each for each in self._group(found) if stands_for(each, found)), None)
+        place = dead_letter.letter.at
+        done = dead_letter if dead_letter.state == "replayed" or place in self._closed else None
+        done = done or next(
+            (each for each in self._group(dead_letter) if stands_for(each, dead_letter)), None
+        )
         if done is None:
             return False
         self.rows.append({"letter": str(place), "state": "replayed", "done": "before"})
-        if done is not found and done.entry is not None:
+        if done is not dead_letter and done.entry is not None:
             # A recomputed view wrote the record again after the replay.
-            self.steps.append([with_replay(found, self.topic_ids[place.topic], done).record()])
+            self.steps.append([with_replay(dead_letter, self.topic_ids[place.topic], done).record()])
         return True
 
     def add(self, tracked: TrackedDeadLetter, end_offset: int, timestamp_ms: int | None) -> dict[str, Any]:
@@ -255,5 +260,5 @@ class ReplayPlan:
         )
         return self.rows[-1]
 
-    def _group(self, found: TrackedDeadLetter) -> list[TrackedDeadLetter]:
-        return self.groups.setdefault(found.letter.event, [])
+    def _group(self, dead_letter: TrackedDeadLetter) -> list[TrackedDeadLetter]:
+        return self.groups.setdefault(dead_letter.letter.event, [])

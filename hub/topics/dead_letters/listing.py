@@ -31,23 +31,23 @@ def merge_repeated(found: Iterable[TrackedDeadLetter]) -> list[TrackedDeadLetter
     return list(dead_letters.values())
 
 
-def _rank(found: TrackedDeadLetter) -> tuple[bool, int]:
-    return found.state == "replayed", -1 if found.entry is None else found.entry.at_ms
+def _rank(dead_letter: TrackedDeadLetter) -> tuple[bool, int]:
+    return dead_letter.state == "replayed", -1 if dead_letter.entry is None else dead_letter.entry.at_ms
 
 
-def dead_letter_row(found: TrackedDeadLetter) -> dict[str, Any]:
+def dead_letter_row(dead_letter: TrackedDeadLetter) -> dict[str, Any]:
     """Return a list row as a JSON-ready dict; ``written_at_ms`` is epoch milliseconds."""
-    letter = found.letter
+    letter = dead_letter.letter
     return {
         "topic": letter.at.topic,
         "partition": letter.at.partition,
         "offset": letter.at.offset,
-        "state": found.state,
+        "state": dead_letter.state,
         "reason": letter.reason,
         "detail": letter.detail,
         "by": letter.by,
         "from": None if letter.of is None else str(letter.of),
-        "key": text_of(found.key),
+        "key": text_of(dead_letter.key),
         "producer": letter.producer,
         "written_at_ms": letter.written_at_ms,
     }
@@ -120,7 +120,7 @@ class DeadLetterPage:
 
 
 def page(
-    found: Iterable[TrackedDeadLetter],
+    dead_letters: Iterable[TrackedDeadLetter],
     row: Callable[[TrackedDeadLetter], dict[str, Any]],
     limit: int,
     most_bytes: int,
@@ -129,9 +129,10 @@ def page(
     """Return the first rows after the cursor ``after``: at most ``limit`` rows and ``most_bytes`` of JSON,
     but at least one row.
 
-    ``found`` must be in list order. Paging returns each record once, even if actions are taken in between.
+    ``dead_letters`` must be in list order. Paging returns each record once, even if actions are taken in
+    between.
     """
-    behind = [each for each in found if after is None or each.listed_at > after]
+    behind = [each for each in dead_letters if after is None or each.listed_at > after]
     rows: list[dict[str, Any]] = []
     size = 0
     for each in behind[:limit]:
@@ -157,12 +158,12 @@ class TopicDeadLetters:
     oldest_ms: int | None = None
     newest_ms: int | None = None
 
-    def take(self, found: TrackedDeadLetter) -> None:
+    def take(self, dead_letter: TrackedDeadLetter) -> None:
         """Count one record. Reasons, producers, views and ages cover only records that are not closed."""
-        self.states[found.state] += 1
-        if found.state in ("replayed", "dismissed"):
+        self.states[dead_letter.state] += 1
+        if dead_letter.state in ("replayed", "dismissed"):
             return
-        letter = found.letter
+        letter = dead_letter.letter
         self.reasons[letter.reason] += 1
         self.producers[letter.producer] += 1
         self.by[letter.by] += 1

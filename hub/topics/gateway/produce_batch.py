@@ -110,12 +110,12 @@ class ProduceBatch:
         """
         return not self.passing and any(line is not None and line["error_code"] == 200 for line in self.lines)
 
-    def answer(self, found: FoundRequest | None) -> GatewayAnswer:
-        """Build the answer. ``found`` holds the request's records that an earlier try had written."""
+    def answer(self, found_request: FoundRequest | None) -> GatewayAnswer:
+        """Build the answer. ``found_request`` holds the request's records that an earlier try had written."""
         lines = tuple(line for line in self.lines if line is not None)
         single = len(lines) == 1
         status = int(lines[0]["error_code"]) if single else 200
-        repeated = found is not None and len(found.places) >= len(lines)
+        repeated = found_request is not None and len(found_request.places) >= len(lines)
         return GatewayAnswer(status, lines, Positions(self.after), single, repeated)
 
 

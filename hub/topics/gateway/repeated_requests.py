@@ -95,7 +95,9 @@ class RepeatedRequests:
                     raise _still_open(topic, "its records may still be on their way")
         return earlier
 
-    def _search(self, topic: str, known: SearchedRequests | None, now_s: float) -> SearchedRequests:
+    def _search(
+        self, topic: str, searched_requests: SearchedRequests | None, now_s: float
+    ) -> SearchedRequests:
         """Search the last records of the topic for marks, continuing after an earlier search where possible.
         Raises PeerError.
         """
@@ -106,8 +108,12 @@ class RepeatedRequests:
         each = max(1, _MOST_SEARCHED // max(1, len(end)))
         start = Positions({place: max(begin.get(place), offset - each) for place, offset in end})
         before: dict[str, FoundRequest] = {}
-        if known is not None and end.covers(known.upto) and len(known.requests) <= _MOST_SEARCHED:
-            start, before = start.advanced(known.upto), dict(known.requests)
+        if (
+            searched_requests is not None
+            and end.covers(searched_requests.upto)
+            and len(searched_requests.requests) <= _MOST_SEARCHED
+        ):
+            start, before = start.advanced(searched_requests.upto), dict(searched_requests.requests)
         if start.covers(end):
             return SearchedRequests(before, end, now_s, hides)
         records, position = self._marked_records(topic, start, end)

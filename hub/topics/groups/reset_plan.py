@@ -159,13 +159,13 @@ class LogOffsets:
 
 def plan_reset(
     request: ResetRequest,
-    held: Positions,
+    positions: Positions,
     log: LogOffsets,
     members: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> ResetPlan:
-    """Return the plan for the partitions of ``log.ends``. ``held``: the group's positions."""
-    rows = tuple(_row(tp, held.offsets.get(tp), log, request.target) for tp, _ in sorted(log.ends))
+    """Return the plan for the partitions of ``log.ends``. ``positions``: the group's positions."""
+    rows = tuple(_row(tp, positions.offsets.get(tp), log, request.target) for tp, _ in sorted(log.ends))
     return ResetPlan(
         request,
         rows,

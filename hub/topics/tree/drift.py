@@ -81,9 +81,9 @@ def _of_step(step: Step) -> Iterator[SettingDrift]:
             assert_never(step)
 
 
-def _of_refusal(refusal: TreeRefusal, known: SettingDrift | None) -> SettingDrift:
+def _of_refusal(refusal: TreeRefusal, setting_drift: SettingDrift | None) -> SettingDrift:
     way = f"{refusal.reason}; {refusal.hint}"
-    if known is not None:
-        return replace(known, right=refusal.right, way=way)
+    if setting_drift is not None:
+        return replace(setting_drift, right=refusal.right, way=way)
     setting = refusal.setting or "topic"
     return SettingDrift(refusal.topic, setting, refusal.wanted, refusal.found, "", refusal.right, way)

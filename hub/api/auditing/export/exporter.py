@@ -69,11 +69,11 @@ class PositionFile:
         draft.replace(self.path)
 
 
-def start_of(kept: ExportPosition | None, topic_id: str, begin: int) -> tuple[int, int]:
+def start_of(export_position: ExportPosition | None, topic_id: str, begin: int) -> tuple[int, int]:
     """Return the first offset to export, and how many entries retention deleted before they were exported."""
-    if kept is None or kept.topic_id != topic_id:
+    if export_position is None or export_position.topic_id != topic_id:
         return begin, 0
-    return max(begin, kept.offset), max(0, begin - kept.offset)
+    return max(begin, export_position.offset), max(0, begin - export_position.offset)
 
 
 class AuditExporter(threading.Thread):

@@ -88,7 +88,7 @@ class DefinitionChoice:
         return RULES if note is None else int(note.get("rules", 0))
 
     def _candidate(
-        self, known: Version, text: str, topics: Mapping[str, TopicDescription]
+        self, version: Version, text: str, topics: Mapping[str, TopicDescription]
     ) -> CompiledView | None:
         """Compile the file's new text for this version. Return None if this version's state does not fit it.
 
@@ -97,7 +97,7 @@ class DefinitionChoice:
         try:
             view = load_view(self._name.path).of_version(self._name.suffix)
             made = self._compiler.compile(view, topics, rules=self.rules())
-            if made.rules != RULES and made.fingerprint != known.definition.fingerprint:
+            if made.rules != RULES and made.fingerprint != version.definition.fingerprint:
                 made = self._compiler.compile(view, topics)  # its meaning changes in any case
         except HubError as error:
             if error.retriable:
@@ -107,7 +107,7 @@ class DefinitionChoice:
         self.trouble = None
         definition = definition_of(made, text)
         if in_place(view, self._settings):
-            self._versions.submit(self._name.view, ComputationKept(known.number, definition))
+            self._versions.submit(self._name.view, ComputationKept(version.number, definition))
             return made
         # The text may equal the definition of another version, or of this one.
         self._versions.submit(self._name.view, DefinitionChanged(definition, "its file has changed"))
@@ -115,18 +115,18 @@ class DefinitionChoice:
         return made if own is not None and own.definition.fingerprint == made.fingerprint else None
 
     def _recomputable(
-        self, known: Version, stored: View | SqlView, topics: Mapping[str, TopicDescription]
+        self, version: Version, stored: View | SqlView, topics: Mapping[str, TopicDescription]
     ) -> CompiledView:
         """Compile a version that has no state to keep, or that replaces its rows one by one."""
         made = self._compiler.compile(stored, topics, rules=self.rules())
-        if made.fingerprint != known.definition.fingerprint:  # written by the rules of an earlier version
-            definition = definition_of(made, known.definition.text)
-            self._versions.submit(self._name.view, ComputationKept(known.number, definition))
+        if made.fingerprint != version.definition.fingerprint:  # written by the rules of an earlier version
+            definition = definition_of(made, version.definition.text)
+            self._versions.submit(self._name.view, ComputationKept(version.number, definition))
         return made
 
     def _current(
         self,
-        known: Version,
+        version: Version,
         stored: View | SqlView,
         topics: Mapping[str, TopicDescription],
         note: Mapping[str, Any],
@@ -142,7 +142,7 @@ class DefinitionChoice:
             return None
         if made.fingerprint == note["fingerprint"]:
             return made
-        definition = definition_of(made, known.definition.text)
+        definition = definition_of(made, version.definition.text)
         changed = DefinitionChanged(definition, "what it reads has changed", by_file=False)
         self._versions.submit(self._name.view, changed)
         return None

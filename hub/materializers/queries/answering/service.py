@@ -182,19 +182,21 @@ class QueryService:
         no_rows_yet(self.store, name, self.newest)
 
 
-async def _until_news(found: CommonSnapshot, watcher: Watcher, generation: int, deadline: float) -> None:
-    """Wait for an apply after ``generation`` that may bring the views to a common snapshot. ``found``: why
+async def _until_news(snapshot: CommonSnapshot, watcher: Watcher, generation: int, deadline: float) -> None:
+    """Wait for an apply after ``generation`` that may bring the views to a common snapshot. ``snapshot``: why
     there is none.
 
     Raises PeerError with that reason after the deadline, CallerError when there can never be one.
     """
-    if found.name is None:
-        raise no_common_snapshot(str(found.why))
+    if snapshot.name is None:
+        raise no_common_snapshot(str(snapshot.why))
     await watcher.wait(generation, min(max(0.0, deadline - time.monotonic()), _CUT_LOOK_S))
     if time.monotonic() >= deadline:
-        detail = f": {found.detail}" if found.detail and all(map(sees_view, _views(found.views))) else ""
+        detail = (
+            f": {snapshot.detail}" if snapshot.detail and all(map(sees_view, _views(snapshot.views))) else ""
+        )
         raise PeerError(
-            f"cut: {found.why}{detail}",
+            f"cut: {snapshot.why}{detail}",
             hint="ask again, with a longer timeout_ms, or without cut; hub view ls shows the group",
             code="HUB-3060",
         )

@@ -59,15 +59,15 @@ def change_body(change: RowChange, key: str, shape: Visibility, show: Show) -> d
     }
 
 
-def _events(found: Causes | None, show: Show) -> dict[str, Any] | None:
-    if found is None:
+def _events(causes: Causes | None, show: Show) -> dict[str, Any] | None:
+    if causes is None:
         return None
-    begin, end = found.range.begin, found.range.end
+    begin, end = causes.range.begin, causes.range.end
     return {
-        "precision": found.precision,
-        "meaning": _PRECISION[found.precision],
-        "count": found.count,
+        "precision": causes.precision,
+        "meaning": _PRECISION[causes.precision],
+        "count": causes.count,
         "after": None if begin is None else str(begin),
         "up_to": None if end is None else str(end),
-        "events": [dict(show(each)) for each in found.events],
+        "events": [dict(show(each)) for each in causes.events],
     }

@@ -84,8 +84,8 @@ class EventReader:
         return _state_of(place, found_messages)
 
 
-def _state_of(place: EventPlace, found: FoundMessages) -> EventShown:
-    message = next((each for each in found.messages if each.offset == place.offset), None)
+def _state_of(place: EventPlace, found_messages: FoundMessages) -> EventShown:
+    message = next((each for each in found_messages.messages if each.offset == place.offset), None)
     if message is not None:
         value: Any = None if message.value.form == "null" else message.value.text
         if message.value.form == "json" and not message.value.cut:
@@ -95,11 +95,13 @@ def _state_of(place: EventPlace, found: FoundMessages) -> EventShown:
             return EventShown(place, "hidden", why)
         key = None if message.key.form == "null" else message.key.text
         return EventShown(place, "shown", "", message.timestamp_ms, key, value)
-    scanned = found.scanned[0] if found.scanned else None
-    if scanned is None or found.unreadable:
-        return EventShown(place, "unknown", "; ".join(found.unreadable) or "the log did not tell it in time")
+    scanned = found_messages.scanned[0] if found_messages.scanned else None
+    if scanned is None or found_messages.unreadable:
+        return EventShown(
+            place, "unknown", "; ".join(found_messages.unreadable) or "the log did not tell it in time"
+        )
     if scanned.begin > place.offset:
         return EventShown(place, "gone", f"removed by age or size: the log begins at offset {scanned.begin}")
-    if scanned.next <= place.offset and not found.messages:
+    if scanned.next <= place.offset and not found_messages.messages:
         return EventShown(place, "unknown", "the log did not tell it in time")
     return EventShown(place, "gone", "the log has no such event for you: compacted away, or filtered")

@@ -215,33 +215,33 @@ class HistoryWriter:
     def record(
         self,
         connection: Connection,
-        known: ViewTable,
+        view_table: ViewTable,
         batch: ViewBatch,
         stored_key: Callable[[str], str],
         now_ms: int,
     ) -> None:
         """Add the versions and marks of a batch. Call before its rows are written: it compares with them."""
-        active = None if known.history_ms is None else self.active(connection, known.name)
+        active = None if view_table.history_ms is None else self.active(connection, view_table.name)
         if active is None:
             return
         keys = [stored_key(each.key) for each in batch.changes]
-        current = self._current(connection, known.table, list(dict.fromkeys(keys)))
+        current = self._current(connection, view_table.table, list(dict.fromkeys(keys)))
         fresh = new_versions(batch.changes, current, keys)
-        self._insert(connection, active, [_values(known, key, each, now_ms) for key, each in fresh])
+        self._insert(connection, active, [_values(view_table, key, each, now_ms) for key, each in fresh])
         self._mark(connection, active, batch)
 
-    def expire(self, connection: Connection, known: ViewTable, below: int, now_ms: int) -> None:
+    def expire(self, connection: Connection, view_table: ViewTable, below: int, now_ms: int) -> None:
         """Add the deletes of rows that a later generation does not have. Call before they are deleted."""
-        active = None if known.history_ms is None else self.active(connection, known.name)
+        active = None if view_table.history_ms is None else self.active(connection, view_table.name)
         if active is None:
             return
-        rows = known.table
+        rows = view_table.table
         query = select(rows.c.key).where(rows.c._version < below, rows.c._deleted.is_(False))
         gone = [
             RowVersion(key, below, NO_PLACE, NO_PLACE, None, at_ms=now_ms)
             for key in connection.execute(query).scalars()
         ]
-        self._insert(connection, active, [_values(known, each.key, each, now_ms) for each in gone])
+        self._insert(connection, active, [_values(view_table, each.key, each, now_ms) for each in gone])
 
     def _current(self, connection: Connection, rows: Table, keys: Sequence[str]) -> dict[str, int]:
         found: dict[str, int] = {}
@@ -349,10 +349,10 @@ class HistoryWriter:
         connection.execute(update(histories).where(lower).values(pruned_ms=cutoff_ms))
 
 
-def _values(known: ViewTable, key: str, change: RowVersion, now_ms: int) -> tuple[Any, ...]:
+def _values(view_table: ViewTable, key: str, change: RowVersion, now_ms: int) -> tuple[Any, ...]:
     """Return values in the order of a history table's columns."""
     at_ms = now_ms if change.at_ms is None else change.at_ms
-    return (*known.values(key, change, now_ms), at_ms)
+    return (*view_table.values(key, change, now_ms), at_ms)
 
 
 def _read(found: Mapping[Any, Any]) -> HistoryTable:

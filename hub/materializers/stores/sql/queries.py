@@ -194,16 +194,16 @@ def first_changes(
     return ChangedRows(row_versions, Positions(at), sources)
 
 
-def row_by_key(own: OwnTables, known: ViewTable, view: str, postgres: bool) -> Select[Any]:
-    """Return the statement that reads the key ``wanted`` of ``view``, served from the table ``known``.
+def row_by_key(own: OwnTables, view_table: ViewTable, view: str, postgres: bool) -> Select[Any]:
+    """Return the statement that reads the key ``wanted`` of ``view``, served from the table ``view_table``.
 
     The statement returns a row in any case: MARKS columns that identify the table and its definition, the
     covered positions, then the table's own columns, or nulls. In Postgres ``wanted`` is a list of keys, with
     one row for each in its order; only the first row has the shared columns, because a round trip costs more
     than a row.
     """
-    positions, views, row = own.positions, own.views, known.table
-    of_view = positions.c.view == known.name
+    positions, views, row = own.positions, own.views, view_table.table
+    of_view = positions.c.view == view_table.name
     texts = [cast(column, Text) for column in (positions.c.partition, positions.c.next_offset)]
     place = positions.c.topic + ":" + texts[0] + ":" + texts[1]
     joined = func.string_agg if postgres else func.group_concat
@@ -214,9 +214,9 @@ def row_by_key(own: OwnTables, known: ViewTable, view: str, postgres: bool) -> S
     shared = (
         one(positions.c.next_offset, positions.c.view == f"{view}@", positions.c.kind == "served"),
         one(positions.c.next_offset, of_view, positions.c.kind == "swept"),
-        one(views.c.topic_id, views.c.view == known.name),
-        one(cast(views.c.schema, Text), views.c.view == known.name),
-        one(cast(views.c.indexes, Text), views.c.view == known.name),
+        one(views.c.topic_id, views.c.view == view_table.name),
+        one(cast(views.c.schema, Text), views.c.view == view_table.name),
+        one(cast(views.c.indexes, Text), views.c.view == view_table.name),
         one(joined(place, ","), of_view, positions.c.kind == "source"),
     )
     if postgres:

@@ -34,13 +34,13 @@ def compared_table(connection: Connection, catalog: Catalog, name: str) -> Compa
 
 
 def live_rows(
-    connection: Connection, known: ViewTable, *, by_key: bool = False
+    connection: Connection, view_table: ViewTable, *, by_key: bool = False
 ) -> Callable[[], Iterator[KeptRow]]:
     """Return the function that streams the live rows of a table while the transaction is open."""
-    table = known.table
+    table = view_table.table
 
     def rows() -> Iterator[KeptRow]:
-        query = select(*known.stored_columns()).where(table.c._deleted.is_(False))
+        query = select(*view_table.stored_columns()).where(table.c._deleted.is_(False))
         if by_key:
             query = query.order_by(table.c.key)
         streamed = connection.execution_options(yield_per=_CHUNK).execute(query)

@@ -134,10 +134,10 @@ def _formats(text: str) -> Iterator[str]:
         yield "email"
     elif _DATE.fullmatch(text) and _moment(text) is not None:
         yield "date"
-    elif (found := _TIME.fullmatch(text)) and _moment(text) is not None:
-        digits = len((found[3] or ".").rstrip("0")) - 1
+    elif (match := _TIME.fullmatch(text)) and _moment(text) is not None:
+        digits = len((match[3] or ".").rstrip("0")) - 1
         if digits <= 6:
-            yield ("timestamp" if found[4] else "local-timestamp") + ("-micros" if digits > 3 else "-millis")
+            yield ("timestamp" if match[4] else "local-timestamp") + ("-micros" if digits > 3 else "-millis")
             if _RFC3339.fullmatch(text):
                 yield "date-time"
     elif _INTEGER.fullmatch(text) and -_LONGEST <= int(text) < _LONGEST:

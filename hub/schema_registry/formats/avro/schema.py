@@ -224,24 +224,24 @@ def avro_schema(root: AvroNode) -> Schema:
         return make_avsc_object(_for_apache(root, set()), Names())
 
 
-def _for_apache(node: AvroNode, known: set[AvroNode]) -> Any:
+def _for_apache(node: AvroNode, avro_nodes: set[AvroNode]) -> Any:
     """Return the parts that decide compatibility: full names, no logical types or docs.
 
     Names without a namespace get one: the library would resolve them in the enclosing namespace.
     """
     if node.kind == "union":
-        return [_for_apache(branch, known) for branch in node.inner]
+        return [_for_apache(branch, avro_nodes) for branch in node.inner]
     if node.kind in ("array", "map"):
         return {
             "type": node.kind,
-            "items" if node.kind == "array" else "values": _for_apache(node.item, known),
+            "items" if node.kind == "array" else "values": _for_apache(node.item, avro_nodes),
         }
     if not node.name:
         return node.kind
     name = _in_a_namespace(node.name)
-    if node in known:
+    if node in avro_nodes:
         return name
-    known.add(node)
+    avro_nodes.add(node)
     reduced = {key: node.spec[key] for key in ("symbols", "size", "default") if key in node.spec}
     reduced |= {"type": node.kind, "name": name}
     if "aliases" in node.spec:
@@ -249,7 +249,7 @@ def _for_apache(node: AvroNode, known: set[AvroNode]) -> Any:
     if node.kind == "record":
         reduced["fields"] = [
             {key: each.spec[key] for key in ("name", "default", "order", "aliases") if key in each.spec}
-            | {"type": _for_apache(each.type, known)}
+            | {"type": _for_apache(each.type, avro_nodes)}
             for each in node.fields
         ]
     return reduced

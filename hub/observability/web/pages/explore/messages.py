@@ -88,29 +88,29 @@ def placed(offsets: Mapping[int, int] | None) -> str | None:
 
 
 def messages_part(
-    wanted: MessageQuery, found: FoundMessages, bounds: BrowseBounds, now_ms: int
+    wanted: MessageQuery, found_messages: FoundMessages, bounds: BrowseBounds, now_ms: int
 ) -> MessagesPart:
     """Return the values of the page's part."""
     return MessagesPart(
         wanted.topic,
-        found.messages,
-        found.scanned,
-        found.complete,
-        found.ended_by,
-        _summary(wanted, found, bounds, now_ms),
-        placed(found.older),
-        placed(found.newer),
-        found.unreadable,
+        found_messages.messages,
+        found_messages.scanned,
+        found_messages.complete,
+        found_messages.ended_by,
+        _summary(wanted, found_messages, bounds, now_ms),
+        placed(found_messages.older),
+        placed(found_messages.newer),
+        found_messages.unreadable,
         wanted.forwards,
     )
 
 
-def _summary(wanted: MessageQuery, found: FoundMessages, bounds: BrowseBounds, now_ms: int) -> str:
-    looked = f"Looked at {count(found.records)} message{'s' * (found.records != 1)}"
-    held = sum(each.end - each.begin for each in found.scanned)
+def _summary(wanted: MessageQuery, found_messages: FoundMessages, bounds: BrowseBounds, now_ms: int) -> str:
+    looked = f"Looked at {count(found_messages.records)} message{'s' * (found_messages.records != 1)}"
+    held = sum(each.end - each.begin for each in found_messages.scanned)
     if held:
-        looked += f" ({_ranges(found.scanned)})"
-    times = [each.timestamp_ms for each in found.messages]
+        looked += f" ({_ranges(found_messages.scanned)})"
+    times = [each.timestamp_ms for each in found_messages.messages]
     if times and not wanted.words:
         looked += f", from {moment(min(times), now_ms)} to {moment(max(times), now_ms)} UTC"
     ends = {
@@ -121,10 +121,10 @@ def _summary(wanted: MessageQuery, found: FoundMessages, bounds: BrowseBounds, n
         "silence": "Kafka gave nothing for a while: ask again",
         "unreadable": "stopped at what cannot be read",
     }
-    if found.complete:
+    if found_messages.complete:
         way = "to the end" if wanted.forwards else "back to the beginning of the log"
         return f"{looked}: complete, {way}."
-    return f"{looked}; {ends.get(found.ended_by, 'there are more')}."
+    return f"{looked}; {ends.get(found_messages.ended_by, 'there are more')}."
 
 
 def _ranges(scanned: Sequence[ScannedOffsets]) -> str:

@@ -68,33 +68,33 @@ class AlertsPage:
 
 
 def alerts_page(
-    known: AlertSnapshot | None, wanted: AlertsFilter, number: int = 1, past: int = 1
+    snapshot: AlertSnapshot | None, wanted: AlertsFilter, number: int = 1, past: int = 1
 ) -> AlertsPage:
     """Return the page from the alert manager's snapshot; None: alerts are off. ``number`` and ``past``:
     pages of the lists."""
-    if known is None:
+    if snapshot is None:
         return AlertsPage(wanted, on=False)
-    every, rules = known.listing, rules_of(known)
+    every, rules = snapshot.listing, rules_of(snapshot)
     rows, over = _fitting(every.open, wanted), _fitting(every.past, wanted)
     pager, past_pager = paged(len(rows), number, PAGE), paged(len(over), past, PAGE)
     return AlertsPage(
         wanted,
         True,
-        known.error,
-        known.problems,
-        known.firing,
+        snapshot.error,
+        snapshot.problems,
+        snapshot.firing,
         every.pending,
         every.silenced,
-        rows_of(rows[pager.first : pager.last], known.unheard),
+        rows_of(rows[pager.first : pager.last], snapshot.unheard),
         pager,
         rows_of(over[past_pager.first : past_pager.last]),
         past_pager,
         rules,
-        silences_of(known),
-        known.channels,
+        silences_of(snapshot),
+        snapshot.channels,
         sorted({*every.owners[:_CHOICES], wanted.owner} - {""}),
         [row["alert"] for row in rules],
-        known.whole,
+        snapshot.whole,
     )
 
 

@@ -80,17 +80,17 @@ class RegionsPage:
     mirrors: tuple[RegionLink, ...]
 
 
-def regions_page(known: MirrorFacts, now_ms: int) -> RegionsPage:
+def regions_page(mirror_facts: MirrorFacts, now_ms: int) -> RegionsPage:
     """Return the page's values."""
-    why = _not_current(known, now_ms)
-    named = {str(each[end]) for each in known.mirrors for end in ("source", "target") if end in each}
-    names = sorted(named | known.clusters.keys())
+    why = _not_current(mirror_facts, now_ms)
+    named = {str(each[end]) for each in mirror_facts.mirrors for end in ("source", "target") if end in each}
+    names = sorted(named | mirror_facts.clusters.keys())
     return RegionsPage(
-        known.declared,
-        known.asked_at_ms,
-        known.error,
-        tuple(_region(name, known, why) for name in names),
-        tuple(region_link(each, why) for each in known.mirrors if "source" in each),
+        mirror_facts.declared,
+        mirror_facts.asked_at_ms,
+        mirror_facts.error,
+        tuple(_region(name, mirror_facts, why) for name in names),
+        tuple(region_link(each, why) for each in mirror_facts.mirrors if "source" in each),
     )
 
 
@@ -132,13 +132,13 @@ def worst_tone(links: Iterable[RegionLink]) -> str:
     return min((each.tone for each in links), key=_WORST.index)
 
 
-def _not_current(known: MirrorFacts, now_ms: int) -> str:
+def _not_current(mirror_facts: MirrorFacts, now_ms: int) -> str:
     """Return why the statuses do not hold now; "": they do."""
-    if known.error is not None:
-        return known.error
-    if known.asked_at_ms is None:
+    if mirror_facts.error is not None:
+        return mirror_facts.error
+    if mirror_facts.asked_at_ms is None:
         return "the clusters are being asked"
-    age_ms = now_ms - known.asked_at_ms
+    age_ms = now_ms - mirror_facts.asked_at_ms
     return "" if age_ms <= MIRRORS_STALE_MS else f"the clusters last reported {age_ms // 1000} s ago"
 
 
@@ -146,19 +146,22 @@ def _carried(status: Status) -> list[Mapping[str, Any]]:
     return [row for row in status.get("partitions", ()) if row["state"] not in ("left", "paused")]
 
 
-def _region(name: str, known: MirrorFacts, why: str) -> Region:
+def _region(name: str, mirror_facts: MirrorFacts, why: str) -> Region:
     """Return what is heard of a cluster: by the mirrors to it, which were read there, and those from it."""
     acting = {
-        str(home): str(at) for each in known.mirrors for home, at in each.get("acting", {}).items() if not why
+        str(home): str(at)
+        for each in mirror_facts.mirrors
+        for home, at in each.get("acting", {}).items()
+        if not why
     }
-    state, reason = ("unknown", why) if why else _reported_state(name, known.mirrors)
+    state, reason = ("unknown", why) if why else _reported_state(name, mirror_facts.mirrors)
     served_by = acting.get(name, "")
     return Region(
         name,
-        known.clusters.get(name, ""),
+        mirror_facts.clusters.get(name, ""),
         state,
         reason,
-        name in known.here,
+        name in mirror_facts.here,
         served_by if served_by != name else "",
     )
 
