@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, cast
 
+import orjson
 import pytest
 
 from hub.errors import Conflict, NotFound
@@ -203,3 +204,11 @@ def test_a_cluster_that_was_down_is_told_how_it_ended(monkeypatch: pytest.Monkey
     assert nyc.wrote == [undone.record()] and lon.wrote == []
     boards["nyc"] = boards["lon"]
     assert not made.remind("nyc")
+
+
+def test_a_change_without_an_export_is_written_without_the_field() -> None:
+    """A release that does not know the field stops at it."""
+    change = OwnershipChange("1", "failback", "nyc-lon", "nyc", "lon", "nyc", 2)
+    assert "export" not in orjson.loads(change.record().value or b"")
+    exported = orjson.loads(replace(change, export="/tmp/lost").record().value or b"")
+    assert exported["export"] == "/tmp/lost" and "home" not in exported and "topics" not in exported
