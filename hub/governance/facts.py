@@ -142,7 +142,8 @@ def _sinks(project: Path, unread: list[str]) -> Mapping[str, list[Way]]:
     for name, entry in sinks.items():
         copied = entry.topic.name if entry.topic is not None else ""
         way = Way("sink", name, "", selected_fields(entry), to_topic=copied)
-        found.setdefault(entry.source, []).append(way)
+        for topic in entry.topics:
+            found.setdefault(topic, []).append(way)
     return found
 
 

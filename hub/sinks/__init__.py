@@ -19,9 +19,12 @@ earlier worker of the same sink.
     selection.py   [edge]  ``where`` and ``fields`` over a page of records, in SQLite in memory
     owner.py       [shell] the grants of the owner as whom a sink acts
     sink.py        [shell] one sink: read, select, deliver, commit
+    assembler.py   [shell] one sink with ``assemble``: rows of a source transaction as one event
+    commits.py     [shell] positions, dead-letter records and records in one transaction
     trial.py       [shell] checks before a sink runs, and the newest event that it takes
     worker.py      [shell] all sinks of a file, each in a thread; the file and pauses followed
     note.py        [edge]  state of all sinks in a file of the home folder, as rows and as metrics
     observe.py     [shell] sinks in alerts, on their page and in the lineage
+    assembling/            source transactions: their boundaries, rows and events
     targets/               the five kinds of targets
 """

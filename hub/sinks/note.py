@@ -24,7 +24,9 @@ from hub.sinks.sinks_file import SINKS_FILE, SinkEntry, load_sinks
 FILE, PAUSED_FILE = "sinks.json", "sinks-paused.json"
 STALE_MS = 30_000
 _MOST_BYTES = 1 << 24
-SinkState = Literal["STARTING", "DELIVERING", "RETRYING", "FAILING", "PAUSED", "REPLACED", "UNKNOWN"]
+SinkState = Literal[
+    "STARTING", "DELIVERING", "WAITING", "RETRYING", "FAILING", "PAUSED", "REPLACED", "UNKNOWN"
+]
 BAD: tuple[SinkState, ...] = ("RETRYING", "FAILING", "REPLACED")
 UNHEARD = "no worker reports: hub up, or hub sink run"
 
@@ -56,6 +58,7 @@ class SinkRow:
         entry = self.entry
         declared = {
             "from": None if entry is None else entry.source,
+            "tables": None if entry is None or entry.assemble is None else entry.topics[1:],
             "kind": None if entry is None else entry.kind,
             "to": None if entry is None else entry.place,
             "owner": None if entry is None else entry.owner or None,

@@ -78,6 +78,7 @@ def line_of(row: SinkRow) -> SinkLine:
         target=entry.place,
         owner=entry.owner,
         where=entry.where or "",
+        tables=tuple(entry.topics[1:]),
     )
 
 
@@ -88,7 +89,7 @@ def flows_of(rows: Iterable[SinkRow], topics: Sequence[str]) -> list[ConnectorFl
             row.note.sink,
             False,
             f"{row.entry.kind} {row.entry.place}",
-            (row.entry.source,) if row.entry.source in topics else (),
+            tuple(each for each in row.entry.topics if each in topics),
             row.entry.owner,
             reader=group_of(row.note.sink),
         )

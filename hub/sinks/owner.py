@@ -38,7 +38,8 @@ class Owners:
         rules = self.access.rules
         caller = None if rules is None else self._caller(name, entry, rules)
         CALLER.set(caller)
-        require(Action.read, Resource(Kind.topic, entry.source))
+        for topic in entry.topics:
+            require(Action.read, Resource(Kind.topic, topic))
         if entry.topic is not None:
             require(Action.write, Resource(Kind.topic, entry.topic.name))
         if caller is not None and caller.is_masked:
@@ -61,12 +62,12 @@ class Owners:
         )
 
     def _require_open(self, name: str, entry: SinkEntry) -> None:
-        view = entry.source.removeprefix(VIEWS) if entry.of_view else ""
-        source = {"view": view} if view else {"topic": entry.source}
-        for row in self.explain({"user": entry.owner, **source}):
-            if row["what"] != "grant" and row["seen"] not in ("shown", "all"):
-                raise MaskRefused(
-                    f'sink "{name}": "{row["what"]}" of {entry.source} is masked for its owner '
-                    f'"{entry.owner}" ({row["seen"]})',
-                    hint="send a view without that field, or let access.yaml show it to the owner",
-                )
+        for topic in entry.topics:
+            source = {"view": topic.removeprefix(VIEWS)} if entry.of_view else {"topic": topic}
+            for row in self.explain({"user": entry.owner, **source}):
+                if row["what"] != "grant" and row["seen"] not in ("shown", "all"):
+                    raise MaskRefused(
+                        f'sink "{name}": "{row["what"]}" of {topic} is masked for its owner '
+                        f'"{entry.owner}" ({row["seen"]})',
+                        hint="send a view without that field, or let access.yaml show it to the owner",
+                    )

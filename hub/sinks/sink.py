@@ -1,7 +1,6 @@
 """[shell] One sink: read a page, select, deliver, commit; after a failure again from the position.
 
-A round opens everything and runs until something fails. The writer has the sink's name, so opening it ends
-the open transaction of an earlier worker and refuses that worker's next commit.
+A round opens everything and runs until something fails.
 """
 
 from __future__ import annotations
@@ -13,34 +12,33 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from hub.config import Settings
-from hub.errors import Conflict, HubError, HubFault, NotFound
+from hub.errors import HubError, HubFault, NotFound
 from hub.kafka import KafkaCluster
-from hub.kafka.writer import KafkaWriter
 from hub.log import Reader, WriterFenced
-from hub.materializers.engine.plans.topics import ensure_dead_letter_topic, largest_records
 from hub.materializers.queries.parser import SqlError
 from hub.materializers.queries.topic_rows import TopicTables
-from hub.record import NewRecord, Positions, Record, TopicPartition
+from hub.record import Positions, Record, TopicPartition
 from hub.runtime import Backoff
 from hub.schema_registry.client.port import SchemaRegistry
-from hub.sinks.events import Delivered, Refused, SinkBatch, group_of
+from hub.sinks.commits import Commits, check_same_topic, lost_offsets
+from hub.sinks.events import Delivered, Refused, SinkBatch
 from hub.sinks.note import SinkNote, SinkStatus
 from hub.sinks.owner import Owners
 from hub.sinks.selection import Selected, Selection, sql_refused
 from hub.sinks.sinks_file import SinkEntry
 from hub.sinks.targets.target import ReportRetry, Target
 from hub.times import epoch_ms
-from hub.topics.dead_letters.model import DLQ_SUFFIX, dead_letter
 
 log = logging.getLogger(__name__)
 
 PAGE, WEBHOOK_PAGE = 2_000, 250
 # Transactions that follow each other at once wait for the brokers, so positions alone are committed once a
 # second.
-_POLL_S, _COMMIT_S, _CHECK_S, _REPLACED_S = 0.5, 1.0, 30.0, 60.0
-_QUEUE_KB = 8_192
+POLL_S, COMMIT_S, CHECK_S, _REPLACED_S = 0.5, 1.0, 30.0, 60.0
+QUEUE_KB = 8_192
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +54,13 @@ class SinkParts:
     open_target: Callable[[str, SinkEntry, Selection, ReportRetry], Target]
 
 
+class Round(Protocol):
+    """A round of a sink, once everything is open."""
+
+    def run(self, stop: threading.Event) -> None:
+        """Deliver until ``stop`` is set, or what is open must be opened again. Raises HubError."""
+
+
 @dataclass
 class Sink:
     """One sink. ``run`` in a thread of its own; ``status`` is read by others."""
@@ -63,6 +68,7 @@ class Sink:
     name: str
     entry: SinkEntry
     parts: SinkParts
+    open_round: Callable[[Sink, contextlib.ExitStack], Round]
     status: SinkStatus = field(init=False)
     _logged_problem: str = ""
 
@@ -76,7 +82,7 @@ class Sink:
             began_s = time.monotonic()
             try:
                 with contextlib.ExitStack() as stack:
-                    _Round(self, stack).run(stop)
+                    self.open_round(self, stack).run(stop)
             except WriterFenced:
                 self.report_problem(
                     "REPLACED", "another worker delivers this sink; it is tried again in a minute"
@@ -118,7 +124,7 @@ class Sink:
         self.status.put(state="DELIVERING", trouble="")
 
 
-class _Round:
+class SinkRound:
     """One round of a sink, once everything is open."""
 
     def __init__(self, sink: Sink, stack: contextlib.ExitStack) -> None:
@@ -133,48 +139,31 @@ class _Round:
                 hint="create it (hub topic apply, or the view), or correct `from` in sinks.yaml",
                 code="HUB-1823",
             )
-        self.group = group_of(sink.name)
-        self.writer = KafkaWriter(cluster, self.group)
-        stack.callback(self.writer.close)
+        self.commits = Commits(sink.name, cluster, self.parts.settings)
+        stack.callback(self.commits.close)
         tables = TopicTables(cluster, self.parts.registry)
         self.selection = Selection(entry, tables)
         stack.callback(self.selection.close)
         _ = self.selection.columns  # wrong SQL is reported before the first record
         self.target = self.parts.open_target(sink.name, entry, self.selection, sink.report_retry)
         stack.callback(self.target.close)
-        self._has_dead_letters = False
-        self.committed, at = self._positions()
-        self._commit(Delivered(at), ())
-        self.reader: Reader = cluster.follower(queue_kb=_QUEUE_KB)
+        at = begin_positions(sink, self.commits, self.target)
+        self.commits.commit(Delivered(at), ())
+        self.reader: Reader = cluster.follower(queue_kb=QUEUE_KB)
         stack.callback(self.reader.close)
         self.reader.assign(at)
         self.at = at
         # Of each page and partition: place, offset and time of the first record, until it is delivered.
         self._read: deque[tuple[TopicPartition, int, int]] = deque()
 
-    def _positions(self) -> tuple[Positions, Positions]:
-        """Return the positions of the group, and those where reading begins."""
-        source, cluster = self.sink.entry.source, self.parts.cluster
-        group = cluster.group_positions(self.group).of_topics([source])
-        begins, ends = cluster.beginning_offsets([source]), cluster.end_offsets([source])
-        start = ends if self.sink.entry.start == "now" else begins
-        # Partitions that were added to a topic that is read already are read from their first record.
-        fresh = begins if len(group) else start
-        first = Positions({place: group.offsets.get(place, fresh.get(place)) for place, _ in ends})
-        held = self.target.positions(first)
-        check_same_topic(self.sink.name, held, ends)
-        if lost := lost_offsets(held, begins):
-            log.error("sink %s: %d offsets are gone before they were delivered", self.sink.name, lost)
-        return group, Positions({place: max(at, begins.get(place)) for place, at in held})
-
     def run(self, stop: threading.Event) -> None:
         """Deliver until ``stop`` is set, or the topic has more partitions. Raises HubError."""
         limit = WEBHOOK_PAGE if self.sink.entry.webhook is not None else PAGE
         self.sink.working()
         committed_s = time.monotonic()
-        delivered = Delivered(self.committed)
+        delivered = Delivered(self.commits.committed)
         while not stop.is_set():
-            records = self.reader.poll(limit, _POLL_S)
+            records = self.reader.poll(limit, POLL_S)
             after = self.reader.position()
             selected = self._selected(records)
             refused = list(selected.refused)
@@ -185,13 +174,13 @@ class _Round:
             self.at = after
             now_s = time.monotonic()
             refused += delivered.refused
-            if delivered.records or refused or now_s - committed_s > _COMMIT_S:
-                self._commit(delivered, refused)
+            if delivered.records or refused or now_s - committed_s > COMMIT_S:
+                self.commits.commit(delivered, refused)
                 committed_s = now_s
             self._report(delivered, refused)
-            if now_s - self._acted_s > _CHECK_S and not self._checked():
+            if now_s - self._acted_s > CHECK_S and not self._checked():
                 break
-        self._commit(Delivered(delivered.positions), ())
+        self.commits.commit(Delivered(delivered.positions), ())
 
     @property
     def _target_holds_positions(self) -> bool:
@@ -200,21 +189,9 @@ class _Round:
 
     def _bury(self, refused: Sequence[Refused]) -> None:
         """Append dead-letter records now, before the target moves its position past them."""
-        self._ensure_dead_letters()
-        self.writer.append(self._dead_letters(refused))
+        self.commits.bury(refused)
         status = self.sink.status
         status.put(refused=status.note.refused + len(refused))
-
-    def _dead_letters(self, refused: Sequence[Refused]) -> list[NewRecord]:
-        reader = f"sink {self.sink.name}"
-        return [dead_letter(each.record, each.reason[:1_000], reader) for each in refused]
-
-    def _ensure_dead_letters(self) -> None:
-        if not self._has_dead_letters:
-            source, cluster = self.sink.entry.source, self.parts.cluster
-            largest = largest_records(cluster, [source])[source]
-            ensure_dead_letter_topic(cluster, source + DLQ_SUFFIX, largest, self.parts.settings)
-            self._has_dead_letters = True
 
     def _selected(self, records: Sequence[Record]) -> Selected:
         partitions: set[int] = set()
@@ -233,17 +210,6 @@ class _Round:
         source = self.sink.entry.source
         return self.parts.cluster.partition_counts([source]).get(source) == self.partitions
 
-    def _commit(self, delivered: Delivered, refused: Sequence[Refused]) -> None:
-        """Append dead-letter records, the target's records and the positions in one transaction."""
-        dead = self._dead_letters(refused)
-        if dead:
-            self._ensure_dead_letters()
-        if not dead and not delivered.records and delivered.positions == self.committed:
-            return
-        groups = {self.group: delivered.positions}
-        self.writer.append_with_groups([*dead, *delivered.records], groups, lambda: None)
-        self.committed = delivered.positions
-
     def _report(self, delivered: Delivered, refused: Sequence[Refused]) -> None:
         status = self.sink.status
         read, positions = self._read, delivered.positions
@@ -260,20 +226,17 @@ class _Round:
             )
 
 
-def check_same_topic(sink: str, held: Positions, ends: Positions) -> None:
-    """Raise Conflict (HUB-1827) if a position is after the end of its partition: the topic was deleted and
-    created again, and its new records would be taken for delivered ones.
-    """
-    for place, at in held:
-        if at > ends.get(place):
-            raise Conflict(
-                f'sink "{sink}": its position {at} in {place.topic} partition {place.partition} is after the '
-                f"end {ends.get(place)}: the topic was created again, or cut",
-                hint="give the sink another name: it then begins as a new one",
-                code="HUB-1827",
-            )
-
-
-def lost_offsets(held: Positions, begins: Positions) -> int:
-    """Return how many offsets retention removed before they were delivered."""
-    return sum(max(0, begins.get(place) - at) for place, at in held)
+def begin_positions(sink: Sink, commits: Commits, target: Target) -> Positions:
+    """Return the positions where reading of the sink's topics begins. Raises Conflict (HUB-1827)."""
+    topics, cluster = sink.entry.topics, sink.parts.cluster
+    group = commits.held(topics)
+    begins, ends = cluster.beginning_offsets(topics), cluster.end_offsets(topics)
+    start = ends if sink.entry.start == "now" else begins
+    # Partitions that were added to a topic that is read already are read from their first record.
+    fresh = begins if len(group) else start
+    first = Positions({place: group.offsets.get(place, fresh.get(place)) for place, _ in ends})
+    held = target.positions(first)
+    check_same_topic(sink.name, held, ends)
+    if lost := lost_offsets(held, begins):
+        log.error("sink %s: %d offsets are gone before they were delivered", sink.name, lost)
+    return Positions({place: max(at, begins.get(place)) for place, at in held})

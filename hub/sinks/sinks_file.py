@@ -26,6 +26,7 @@ from pydantic_core import PydanticCustomError
 
 from hub.errors import ConfigError, NotFound, did_you_mean
 from hub.security import SECRET_IN_FILE, VARIABLE, Secret, is_reference
+from hub.sinks.assembling.entry import Assemble
 from hub.topics.tree.tree_file import duration_ms
 from hub.yaml import load_parts
 
@@ -146,7 +147,12 @@ class SearchTarget(_Model):
 class SinkEntry(_Model):
     """A sink: its source, its condition, and one target."""
 
-    source: _Topic = Field(alias="from", description="a topic, or a view as `views.NAME`")
+    source: _Topic = Field(
+        alias="from", description="a topic, or a view as `views.NAME`; with `assemble`, the transaction topic"
+    )
+    assemble: Assemble | None = Field(
+        None, description="tables whose rows of one source transaction become one event of a topic"
+    )
     where: str | None = Field(
         None,
         min_length=1,
@@ -182,7 +188,19 @@ class SinkEntry(_Model):
             raise ValueError(f"topic \"{self.source}\" is the hub's own or Kafka's: sinks read users' topics")
         if self.topic is not None and self.topic.name.startswith(("_", VIEWS)):
             raise ValueError(f'topic "{self.topic.name}" is the hub\'s own: sinks do not write it')
+        if self.assemble is not None and (self.topic is None or self.where or self.fields):
+            raise ValueError(
+                "`assemble` has the target `topic`, without where and fields: another sink reads that topic"
+            )
+        if self.assemble is not None and len(set(self.topics)) < len(self.topics):
+            raise ValueError("`from` is the transaction topic, not the topic of a table")
         return self
+
+    @property
+    def topics(self) -> list[str]:
+        """Return the topics that the sink reads."""
+        tables = self.assemble.tables.values() if self.assemble is not None else ()
+        return [self.source, *(each.topic for each in tables)]
 
     @property
     def kind(self) -> str:
@@ -252,7 +270,8 @@ def find_circle(sinks: Mapping[str, SinkEntry]) -> list[str]:
     onward: dict[str, list[str]] = {}
     for entry in sinks.values():
         if entry.topic is not None:
-            onward.setdefault(entry.source, []).append(entry.topic.name)
+            for source in entry.topics:
+                onward.setdefault(source, []).append(entry.topic.name)
     done: set[str] = set()
     for start in onward:
         paths = [[start]]

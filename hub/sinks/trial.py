@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from hub.errors import ConfigError, NotFound
+from hub.errors import CallerError, ConfigError, NotFound
 from hub.log import up_to
 from hub.materializers.queries.parser import SqlError
-from hub.materializers.queries.relations import OutputColumn
 from hub.materializers.queries.topic_rows import TopicTables
 from hub.record import Positions, Record
+from hub.sinks.assembler import check_assembly
+from hub.sinks.assembling.domain_event import event_schema
 from hub.sinks.events import SinkEvent
 from hub.sinks.selection import Selection, sql_refused
 from hub.sinks.sink import SinkParts
@@ -22,7 +23,7 @@ _SAMPLED, _SILENT_S = 200, 15.0
 
 def check(
     parts: SinkParts, name: str, entry: SinkEntry, environ: Mapping[str, str] = os.environ
-) -> Sequence[OutputColumn]:
+) -> Sequence[str]:
     """Return the columns of a sink's rows, once its SQL, variables and target are found usable.
 
     Raises ConfigError, NotFound (HUB-1823), PeerError.
@@ -46,9 +47,13 @@ def check(
             hint="add it to topics.yaml and run hub topic apply",
             code="HUB-1823",
         )
+    if entry.assemble is not None:
+        check_assembly(parts.cluster, name, entry)
+        schema = event_schema(entry.topic.name if entry.topic is not None else "", entry.assemble)
+        return [each["name"] for each in schema["fields"]]
     selection = Selection(entry, TopicTables(parts.cluster, parts.registry))
     try:
-        return selection.columns
+        return [each.name for each in selection.columns]
     except SqlError as error:
         raise sql_refused(error) from None
     finally:
@@ -58,8 +63,15 @@ def check(
 def newest_event(parts: SinkParts, entry: SinkEntry) -> SinkEvent:
     """Return the newest event among the last 200 records of each partition that the sink takes.
 
-    Raises NotFound (HUB-1823) if it takes none of them, ConfigError, PeerError.
+    Raises NotFound (HUB-1823) if it takes none of them, CallerError (HUB-1830) for a sink that assembles,
+    ConfigError, PeerError.
     """
+    if entry.assemble is not None:
+        raise CallerError(
+            "a sink with `assemble` makes an event of a whole transaction, not of one record",
+            hint=f"hub sink validate checks it, and its events are in {entry.place}",
+            code="HUB-1830",
+        )
     cluster, source = parts.cluster, entry.source
     ends = cluster.end_offsets([source])
     begins = cluster.beginning_offsets([source])

@@ -23,10 +23,11 @@ from hub.kafka import own_cluster
 from hub.record import Positions, lag_records
 from hub.schema_registry.client.registry_client import RegistryClient
 from hub.schema_registry.encryption.serving import use_remote_keys
+from hub.sinks.assembler import AssemblyRound
 from hub.sinks.note import SinkNote, paused_sinks, write_notes
 from hub.sinks.owner import Owners
 from hub.sinks.selection import Selection
-from hub.sinks.sink import Sink, SinkParts
+from hub.sinks.sink import Sink, SinkParts, SinkRound
 from hub.sinks.sinks_file import SINKS_FILE, SinkEntry, load_sinks
 from hub.sinks.targets.database import Database
 from hub.sinks.targets.files import Files
@@ -98,7 +99,14 @@ def target_of(
             compress=entry.files.compress,
         )
     assert entry.topic is not None
-    return OtherTopic(entry.topic.name, parts.cluster, parts.registry, copies=not entry.fields)
+    return OtherTopic(
+        entry.topic.name, parts.cluster, parts.registry, copies=not entry.fields and entry.assemble is None
+    )
+
+
+def sink_of(name: str, entry: SinkEntry, parts: SinkParts) -> Sink:
+    """Return the sink of an entry; it runs nothing yet."""
+    return Sink(name, entry, parts, SinkRound if entry.assemble is None else AssemblyRound)
 
 
 @dataclass
@@ -152,7 +160,7 @@ class SinkWorker:
         busy = {each.sink.name for each in self._ending}
         for name in starting:
             if name not in busy:
-                self.running[name] = start_sink(Sink(name, wanted[name], self.parts))
+                self.running[name] = start_sink(sink_of(name, wanted[name], self.parts))
         self._measure()
         write_notes(settings.home, epoch_ms(), self.notes(paused))
 
@@ -214,7 +222,7 @@ class SinkWorker:
         if time.monotonic() - self._ends_s < _ENDS_S:
             return
         self._ends_s = time.monotonic()
-        topics = sorted({each.sink.entry.source for each in self.running.values()})
+        topics = sorted({topic for each in self.running.values() for topic in each.sink.entry.topics})
         try:
             there = [*self.parts.cluster.described(topics)] if topics else []
             self._ends = self.parts.cluster.end_offsets(there) if there else Positions()

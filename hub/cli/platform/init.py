@@ -24,6 +24,7 @@ PROJECTS = {
     "pyspark": "views written in PySpark: functions that return data frames",
     "real-time": "views that answer within milliseconds",
     "fan-out": "one log sent by content to a webhook, a database, files and another topic",
+    "domain-events": "rows of one database transaction as one event: an order with its lines",
     "flights": "a tree of topics with a schema each, and two views",
     "empty": "an empty tree of topics, nothing else",
 }

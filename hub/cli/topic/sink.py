@@ -204,4 +204,4 @@ def _checked(parts: SinkParts, name: str, entry: SinkEntry) -> Mapping[str, Any]
         columns = check(parts, name, entry)
     except HubError as error:
         return {"sink": name, "result": f"{error}"}
-    return {"sink": name, "result": "ok", "columns": ", ".join(each.name for each in columns)}
+    return {"sink": name, "result": "ok", "columns": ", ".join(columns)}

@@ -60,7 +60,7 @@ def test_each_example_makes_a_project_that_loads(example: str, tmp_path: Path) -
     assert run("init", "mine", "--from", example) == 0
     project = tmp_path / "mine"
     assert bool(load(project / "topics.yaml").topics) == (example != "empty")
-    assert bool(list(load_views(project))) == (example not in ("empty", "fan-out"))
+    assert bool(list(load_views(project))) == (example not in ("empty", "fan-out", "domain-events"))
     assert ".hub/" in (project / ".gitignore").read_text()
     assert run("--project", str(project), "config", "show") == 0  # its hub.yaml is read
 

@@ -23,12 +23,12 @@ from hub.materializers.queries.parser import SqlError
 from hub.observability.lineage.live_graph import lineage_of
 from hub.observability.web.pages.monitor.sinks import sinks_page
 from hub.record import Positions, Record, TopicPartition
+from hub.sinks.commits import check_same_topic, lost_offsets
 from hub.sinks.events import SinkBatch, SinkEvent, event_text, halves, lanes_of, positions_before
 from hub.sinks.note import SinkNote, families, known_rows, pause_sink, write_notes
 from hub.sinks.observe import ProjectSinks, flows_of, observe_sinks
 from hub.sinks.owner import Owners
 from hub.sinks.selection import statement_of
-from hub.sinks.sink import check_same_topic, lost_offsets
 from hub.sinks.sinks_file import SinkEntry, find_circle, load_sinks
 from hub.sinks.targets.addresses import check_address, is_refused
 from hub.sinks.targets.files import newest

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 # Sinks that need a person come first.
-_ORDER = ("FAILING", "REPLACED", "RETRYING", "UNKNOWN", "STARTING", "PAUSED", "DELIVERING")
+_ORDER = ("FAILING", "REPLACED", "RETRYING", "UNKNOWN", "WAITING", "STARTING", "PAUSED", "DELIVERING")
 SHOWN_AS = {
     "DELIVERING": "OK",
+    "WAITING": "BEHIND",
     "RETRYING": "STALLED",
     "FAILING": "STALLED",
     "REPLACED": "STOPPED",
@@ -21,9 +22,9 @@ SHOWN_AS = {
 
 @dataclass(frozen=True, slots=True)
 class SinkLine:
-    """A sink of sinks.yaml and its state. ``source`` "": its entry is wrong. ``lag_s``: age of the oldest
-    record that is read and not delivered; ``delivered`` and ``refused``: events since the worker started.
-    None: unknown.
+    """A sink of sinks.yaml and its state. ``source`` "": its entry is wrong. ``tables``: topics whose rows it
+    assembles. ``lag_s``: age of the oldest record that is read and not delivered; ``delivered`` and
+    ``refused``: events since the worker started. None: unknown.
     """
 
     name: str
@@ -34,6 +35,7 @@ class SinkLine:
     target: str = ""
     owner: str = ""
     where: str = ""
+    tables: tuple[str, ...] = ()
     lag_s: float | None = None
     lag_records: int | None = None
     delivered: int | None = None
