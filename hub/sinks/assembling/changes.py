@@ -5,6 +5,7 @@ Formats: https://debezium.io/documentation/reference/stable/connectors/postgresq
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,10 +23,13 @@ class NotOfDebezium(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """Begin or end of a transaction. ``counts``: rows by table, of an end; None: a begin."""
+    """Begin or end of a transaction. ``id``: what its rows have, too. ``name``: the id as it is written here.
+    ``counts``: rows by table, of an end; None: a begin.
+    """
 
     record: Record
     id: str
+    name: str
     counts: Mapping[str, int] | None
     at_ms: int
 
@@ -68,7 +72,9 @@ def boundary_of(record: Record, value: Any) -> Boundary:
             counts = {str(name): int(count) for name, count in listed}
         except (KeyError, TypeError, ValueError):
             raise NotOfDebezium("its END has no data_collections with event_count") from None
-    return Boundary(record, id, counts, at_ms if isinstance(at_ms, int) else record.timestamp_ms)
+    return Boundary(
+        record, transaction_id(id), id, counts, at_ms if isinstance(at_ms, int) else record.timestamp_ms
+    )
 
 
 def change_of(record: Record, value: Any) -> RowChange | SnapshotRow:
@@ -82,7 +88,7 @@ def change_of(record: Record, value: Any) -> RowChange | SnapshotRow:
             return SnapshotRow(record)
         raise NotOfDebezium(NO_TRANSACTION)
     try:
-        id, order = str(transaction["id"]), int(transaction["total_order"])
+        id, order = transaction_id(str(transaction["id"])), int(transaction["total_order"])
     except (KeyError, TypeError, ValueError):
         raise NotOfDebezium("its block `transaction` has no id and total_order") from None
     before, after = (body.get(name) for name in ("before", "after"))
@@ -96,6 +102,17 @@ def change_of(record: Record, value: Any) -> RowChange | SnapshotRow:
         row if isinstance(row, Mapping) else {},
         before if isinstance(before, Mapping) else {},
     )
+
+
+def transaction_id(name: str) -> str:
+    """Return what all records of a transaction have in common in its id. On Postgres, Debezium writes the
+    transaction's number and the LSN of the single record.
+
+    >>> transaction_id("764:26441160"), transaction_id("5.6.641")
+    ('764', '5.6.641')
+    """
+    found = re.fullmatch(r"(\d+):\d+", name)
+    return name if found is None else found[1]
 
 
 def _body(value: Any) -> Mapping[str, Any]:

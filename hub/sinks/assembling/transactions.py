@@ -35,8 +35,8 @@ class Stray:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """A closed transaction. ``rows``: its changes, in their order. ``boundary``: its END, or the BEGIN that
-    has none. ``reason``: why it is no event; "": it is complete.
+    """A closed transaction. ``boundary``: its END, or the BEGIN that has none. ``id``: as it is there.
+    ``rows``: its changes, in their order. ``reason``: why it is no event; "": it is complete.
     """
 
     id: str
@@ -246,7 +246,7 @@ class Transactions:
             if len(self._order) == 1:
                 return None
             reason = f"transaction {head.id} has no END, and the next one has begun: the connector lost it"
-            return Closed(head.id, boundary.at_ms, boundary.record, reason=reason)
+            return Closed(boundary.name, boundary.at_ms, boundary.record, reason=reason)
         lacking = self._lacking(head)
         if lacking and not self._is_lost(head, lacking, settled, now_s):
             return None
@@ -256,7 +256,7 @@ class Transactions:
         elif head.too_large:
             reason = f"transaction {head.id} is larger than most_rows or most_mb: {self._found(head)}"
         rows = () if reason else tuple(head.rows[order] for order in sorted(head.rows))
-        return Closed(head.id, boundary.at_ms, boundary.record, rows, reason)
+        return Closed(boundary.name, boundary.at_ms, boundary.record, rows, reason)
 
     def _lacking(self, head: _Open) -> set[str]:
         """Return the topics of which rows are missing."""
