@@ -125,9 +125,10 @@ class Shop:
 
     def events(self) -> list[tuple[Any, ...]]:
         """Return the events as ``expected()`` has them, in the order of the log."""
-        if PLACED not in self.cluster.topics():
-            return []
-        return [self.event(each) for each in records_of(self.cluster, PLACED)]
+        return [self.event(each) for each in self.captured(PLACED)]
+
+    def captured(self, topic: str) -> list[Record]:
+        return records_of(self.cluster, topic) if topic in self.cluster.topics() else []
 
     def event(self, record: Record) -> tuple[Any, ...]:
         value = record.value or b""
@@ -206,6 +207,8 @@ def test_orders_with_their_lines_are_one_event_each_while_everything_is_killed(s
     shop.until(lambda: shop.sink()["state"] == "FAILING", 60.0)
     assert "does not exist" in shop.sink()["trouble"]  # no topic of the tables yet: it is tried again
     shop.hub("connector", "apply")
+    # What commits after the snapshot is streamed, with its transaction.
+    shop.until(lambda: bool(shop.captured("shop.public.orders")), 180.0)
     shop.place(30)
     shop.until(lambda: len(shop.events()) > 5, 120.0)
     for kill in (kill_sink, kill_connect, kill_sink, kill_postgres, kill_sink):
