@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BaseModel, Field, StringConstraints, model_validator
 
 from hub.materializers.types.avro_types import AvroType
 from hub.materializers.types.ddl import UnknownType, of_ddl
@@ -31,10 +31,8 @@ def _column_type(text: str) -> str:
     return text
 
 
-class AssemblyModel(BaseModel):
+class AssemblyModel(BaseModel, extra="forbid", frozen=True):
     """A part of `assemble`; unknown keys are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Table(AssemblyModel):
