@@ -191,7 +191,7 @@ class AssemblyRound:
             raise ConfigError(
                 f'sink "{self.sink.name}": {record.topic} {record.partition}:{record.offset} is a change of '
                 f'table "{change.collection}", not of "{self.collections[record.topic]}"',
-                hint=f"write `table: {change.collection}` beside the topic, or correct the topic",
+                hint=f"write `table: {change.collection}` next to `topic`, or correct the topic",
                 code="HUB-1830",
             )
         else:

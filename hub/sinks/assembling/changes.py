@@ -61,7 +61,7 @@ def boundary_of(record: Record, value: Any) -> Boundary:
     body = _body(value)
     status, id = body.get("status"), body.get("id")
     if status not in ("BEGIN", "END") or not isinstance(id, str):
-        raise NotOfDebezium("it is no BEGIN or END of a transaction of Debezium")
+        raise NotOfDebezium("the record is not a BEGIN or END of a transaction by Debezium")
     at_ms = body.get("ts_ms")
     counts = None
     if status == "END":
@@ -82,7 +82,7 @@ def change_of(record: Record, value: Any) -> RowChange | SnapshotRow:
     body = _body(value)
     op, source, transaction = body.get("op"), body.get("source"), body.get("transaction")
     if not isinstance(op, str) or not isinstance(source, Mapping):
-        raise NotOfDebezium("it is no change event of Debezium: it has no op and source")
+        raise NotOfDebezium("the record is not a change event of Debezium: it has no op and source")
     if transaction is None:
         if op == "r":
             return SnapshotRow(record)
@@ -119,7 +119,7 @@ def _body(value: Any) -> Mapping[str, Any]:
     """Return the event, which Connect's JSON with a schema has under ``payload``."""
     inner = value.get("payload", value) if isinstance(value, Mapping) else None
     if not isinstance(inner, Mapping):
-        raise NotOfDebezium("it is no JSON object")
+        raise NotOfDebezium("the value is not a JSON object")
     return inner
 
 

@@ -27,7 +27,7 @@ class Unassembled(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class NetChange:
-    """What a transaction did to a row: created, updated or deleted. ``row``: as it left it, or deleted it."""
+    """Effect of a transaction on a row. ``row``: the values after it; of a deletion, before it."""
 
     op: Change
     row: Mapping[str, Any]

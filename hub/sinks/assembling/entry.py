@@ -27,7 +27,7 @@ def _column_type(text: str) -> str:
     except UnknownType as error:
         raise ValueError(str(error)) from None
     if isinstance(found, Mapping) and found.get("type") == "record":
-        raise ValueError(f"`{text}`: a column of a table is no struct; write string for JSON")
+        raise ValueError(f"`{text}`: a column cannot be a struct; write string for JSON")
     return text
 
 
@@ -115,14 +115,14 @@ class Assemble(AssemblyModel):
     def _names_fit(self) -> Self:
         root = self.root
         if root.key not in root.columns:
-            raise ValueError(f"root: `key` is {root.key}, which is no column of its schema")
+            raise ValueError(f"root: its schema lacks the column {root.key} of `key`")
         for name, part in self.parts.items():
             if name in root.columns:
                 raise ValueError(f"parts: {name} is the name of a column of the root, too")
             if lacking := [column for column in part.on if column not in part.columns]:
-                raise ValueError(f"parts: {name}: `on` names {lacking[0]}, which is no column of its schema")
+                raise ValueError(f"parts: {name}: its schema lacks the column {lacking[0]} of `on`")
             if lacking := [column for column in part.on.values() if column not in root.columns]:
-                raise ValueError(f"parts: {name}: `on` names {lacking[0]}, which is no column of the root")
+                raise ValueError(f"parts: {name}: the root lacks the column {lacking[0]} of `on`")
         if len({each.topic for each in self.tables.values()}) <= len(self.parts):
             raise ValueError("two tables have one topic")
         return self

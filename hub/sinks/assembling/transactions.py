@@ -35,8 +35,8 @@ class Stray:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """A closed transaction. ``boundary``: its END, or the BEGIN that has none. ``id``: as it is there.
-    ``rows``: its changes, in their order. ``reason``: why it is no event; "": it is complete.
+    """A closed transaction. ``boundary``: its END, or its BEGIN if the END is missing. ``id``: the id in that
+    record. ``rows``: its changes, in their order. ``reason``: why it makes no event; "": it is complete.
     """
 
     id: str
@@ -48,7 +48,7 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What a transaction lacks, for how long, and the time of its first record."""
+    """Missing part of a transaction, for how long it is missing, and the time of the first record."""
 
     what: str
     since_s: float
@@ -114,7 +114,7 @@ class Transactions:
         self._rows = self._bytes = 0
         self._full = False
 
-    # ---- what was read
+    # ---- records taken
 
     def take_boundary(self, boundary: Boundary, now_s: float) -> None:
         """Take a BEGIN or an END. The end of a transaction whose BEGIN is gone begins it, too."""
