@@ -55,6 +55,7 @@ LOGGED: Final[Mapping[str, LoggedCommand]] = {
     **_planned(LoggedAction.schema_change, "schema apply"),
     **_planned(LoggedAction.connector_change, "connector apply"),
     **_planned(LoggedAction.access_change, "access apply"),
+    "topic repair": LoggedCommand(LoggedAction.topic_change, "topic", "topic", plans=True),
     "group reset": LoggedCommand(LoggedAction.group_change, "group", "group", plans=True),
     **_on(LoggedAction.mirror_change, "mirror", "mirror apply", named="names"),
     **_on(

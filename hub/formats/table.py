@@ -87,6 +87,7 @@ FORMATS: tuple[Format, ...] = (
     Format("alerts", "_hub.alerts", "topics", ("server",)),
     Format("access-log", "_hub.access_log", "topics", ("server",)),
     Format("erasures", "_hub.erasures", "topics", ("server",)),
+    Format("generations", "_hub.generations, _hub.generation.<topic>.<n>", "topics"),
     Format("access-requests", "_hub.access_requests", "topics", ("server",)),
     Format("outbox", "_hub.outbox", "topics", ("outbox",)),
     Format("mirror-control", "_hub.mirror.control, _hub.mirror.status", "topics", ("mirror",)),

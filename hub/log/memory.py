@@ -203,11 +203,13 @@ class MemoryWriter:
         return after
 
     def append_if(self, records: Sequence[NewRecord], check: Callable[[Positions], None]) -> Positions:
-        """Append one record with a partition."""
-        (new,) = records
-        assert new.partition is not None
-        place = TopicPartition(new.topic, new.partition)
-        check(Positions({place: len(self.cluster._log(new.topic)[new.partition]) + 1}))
+        """Append records with partitions."""
+        after = dict[TopicPartition, int]()
+        for new in records:
+            assert new.partition is not None
+            place = TopicPartition(new.topic, new.partition)
+            after[place] = after.get(place, len(self.cluster._log(new.topic)[new.partition])) + 1
+        check(Positions(after))
         return self.append(records)
 
     def close(self) -> None: ...

@@ -16,7 +16,9 @@ from hub.cli.topic.apply import apply, plan
 from hub.cli.topic.conformance import conformance
 from hub.cli.topic.describe import describe
 from hub.cli.topic.drift import drift
+from hub.cli.topic.generations import consume, generations
 from hub.cli.topic.import_tree import import_topics
+from hub.cli.topic.repair import repair
 from hub.cli.topic.tree_file import FileOption, connect, load_tree, objectives_of
 from hub.errors import CallerError
 
@@ -180,3 +182,6 @@ app.command("import")(import_topics)
 app.command("ls")(list_topics)
 app.command()(publish)
 app.command()(conformance)
+app.command()(repair)
+app.command()(generations)
+app.command()(consume)

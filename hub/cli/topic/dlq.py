@@ -4,7 +4,6 @@ counted, shown, repaired, replayed, dismissed."""
 from __future__ import annotations
 
 import getpass
-import importlib.util
 from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,6 +22,7 @@ from hub.cli.topic.dlq_rows import (
     show_replayed,
     topic_row,
 )
+from hub.cli.topic.python_script import script_function
 from hub.errors import CallerError, NotFound
 
 if TYPE_CHECKING:
@@ -349,21 +349,7 @@ def _change(assignments: list[str], json_file: Path | None, script: Path | None)
 
 def _scripted(script: Path) -> Change:
     """Load ``repair(event, record)`` from the user's file. Its errors name the dead-letter record."""
-    spec = importlib.util.spec_from_file_location("hub_dlq_repair", script)
-    if spec is None or spec.loader is None or not script.exists():
-        raise NotFound(
-            f'script "{script}" does not exist', hint="a Python file with: def repair(event, record)"
-        )
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:  # whatever a file of somebody's own raises
-        raise CallerError(f'script "{script}" fails: {type(error).__name__}: {error}') from error
-    function = getattr(module, "repair", None)
-    if not callable(function):
-        raise CallerError(
-            f'script "{script}" has no function repair', hint="def repair(event, record): return event"
-        )
+    function = script_function(script, "repair")
 
     def change(value: Any, letter: Any) -> Any:
         try:

@@ -8,6 +8,7 @@ the events, ``actions.py`` decides what is written, and ``queue.py`` appends it 
 - ``actions.py`` [core] allowed actions, and the plan of many replays.
 - ``listing.py`` [core] merge, page, count and show dead-letter records.
 - ``repair.py`` [core] decode one rejected event and edit it.
+- ``encoder.py`` [core] encode repaired events with the schemas of their topics.
 - ``event_builder.py`` [core] build and check events that return to their topics.
 - ``reader.py`` [shell] bounded reads.
 - ``queue.py`` [shell] list, repair, replay and dismiss, with exactly-once replay.

@@ -5,29 +5,23 @@ The cluster and the registry are asked through their ports; each fact is looked 
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from hub.caller import sees_schema
-from hub.errors import CallerError, HubError, NotFound
+from hub.errors import CallerError, NotFound
 from hub.log import Cluster, TopicDescription
 from hub.record import NewRecord, Record
 from hub.schema_registry.client.port import SchemaRegistry
 from hub.schema_registry.codecs.wire_format import frame
-from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.contracts.rules import RuleRefused
-from hub.schema_registry.contracts.runner import RUNNER
-from hub.schema_registry.encryption.sealing import SEALER
-from hub.schema_registry.formats import exact_json
 from hub.topics.conformance.rules import judge, size_of
-from hub.topics.conformance.schema_ids import SchemaIdCache
 from hub.topics.dead_letters.actions import no_origin
+from hub.topics.dead_letters.encoder import RepairedEventEncoder
 from hub.topics.dead_letters.listing import text_of
 from hub.topics.dead_letters.model import DeadLetter, TrackedDeadLetter
-from hub.topics.dead_letters.repair import changed, dumped, in_doubles, sight
+from hub.topics.dead_letters.repair import changed, dumped, sight
 from hub.topics.tree.key_fields import at_path
 
 _DEFAULT_LARGEST = 1_048_588
@@ -74,12 +68,8 @@ class EventBuilder:
         return self.cluster.topics()
 
     @cached_property
-    def subjects(self) -> frozenset[str]:
-        return frozenset(self.registry.subjects())
-
-    @cached_property
-    def schemas(self) -> SchemaIdCache:
-        return SchemaIdCache(self.registry)
+    def encoder(self) -> RepairedEventEncoder:
+        return RepairedEventEncoder(self.registry)
 
     def target(self, letter: DeadLetter) -> str:
         """Return the topic that the event returns to. Raises CallerError, NotFound."""
@@ -101,14 +91,14 @@ class EventBuilder:
         key = tracked.key if how.key is None else how.key.encode()
         if how.change is None:
             return key, tracked.value if how.schema_id is None else _reframed(tracked, how.schema_id)
-        decoded = sight(tracked.value, self.source, how.schema_id)
+        decoded = sight(tracked.value, self.encoder.source, how.schema_id)
         try:
             value = how.change(decoded.value, letter)
             if value is None:
                 return key, tracked.value
-            if how.schema_id is None and f"{topic}-value" not in self.subjects:
+            if how.schema_id is None and f"{topic}-value" not in self.encoder.subjects:
                 return key, dumped(value)  # the topic has no value schema
-            return key, self._encoded(topic, how.schema_id or decoded.schema_id, value)
+            return key, self.encoder.encoded(topic, how.schema_id or decoded.schema_id, value)
         except RuleRefused as error:
             raise error.of(f"dead-letter record {letter.at}") from None
         except CallerError as error:
@@ -123,8 +113,8 @@ class EventBuilder:
         topic = self.target(letter)
         assert letter.of is not None
         event = Record(topic, letter.of.partition, letter.of.offset, 0, key, value)
-        if f"{topic}-value" in self.subjects:
-            violation = judge(event, self.schemas.of(f"{topic}-value"))
+        if f"{topic}-value" in self.encoder.subjects:
+            violation = judge(event, self.encoder.schemas.of(f"{topic}-value"))
             if violation is not None:
                 raise CallerError(
                     f'dead-letter record {letter.at}: its event does not conform to topic "{topic}": '
@@ -146,41 +136,10 @@ class EventBuilder:
                 code="HUB-1330",
             )
 
-    def source(self, schema_id: int) -> SchemaSource | None:
-        """Return a schema, None if it does not exist or the caller may not see it. Raises PeerError."""
-        try:
-            if not sees_schema(lambda: self.registry.subjects_of(schema_id)):
-                return None
-            return self.registry.source(schema_id)
-        except HubError as error:
-            if error.retriable:
-                raise
-            return None
-
-    def _encoded(self, topic: str, wanted: int | None, value: Any) -> bytes:
-        schema_id, source = self._schema(topic, wanted)
-        plain = in_doubles(value)
-        body = RUNNER.encoder_of(source).body(plain)
-        if source.schema_type == "JSON" and body == exact_json.dumped(plain):
-            body = dumped(value)  # no rule rewrote the value: keep each number exact
-        return SEALER.sealed(topic, frame(schema_id, body), self.registry) or b""
-
-    def _schema(self, topic: str, wanted: int | None) -> tuple[int, SchemaSource]:
-        """Return the schema to encode with: ``wanted`` if it belongs to the topic's subject, else the
-        latest.
-        """
-        subject = f"{topic}-value"
-        if wanted is not None:
-            with contextlib.suppress(NotFound):
-                if subject in self.registry.subjects_of(wanted):
-                    return wanted, self.registry.source(wanted)
-        latest = self.registry.latest(subject)
-        return latest.id, self.registry.source(latest.id)
-
     def _check_key(
         self, letter: DeadLetter, topic: str, declared: str, key: bytes | None, value: bytes
     ) -> None:
-        decoded = sight(value, self.source)
+        decoded = sight(value, self.encoder.source)
         in_event = at_path(decoded.value, declared) if isinstance(decoded.value, Mapping) else None
         if str(in_event) != text_of(key):
             raise CallerError(

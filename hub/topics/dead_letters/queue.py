@@ -143,7 +143,7 @@ class DeadLetters:
     def show(self, place: RecordPlace) -> dict[str, Any]:
         """Return one dead-letter record in detail, decoded as far as possible (``repair.DecodedEvent``)."""
         found = self.letter(place)
-        row = detail_row(found, sight(found.value, self._builder().source))
+        row = detail_row(found, sight(found.value, self._builder().encoder.source))
         if found.letter.of is not None and not found.is_closed:
             row["later"] = self.later([found.letter])[0]
         return row
@@ -235,7 +235,8 @@ class DeadLetters:
             builder.check(dead_letter.letter, key, value)
             topic_id = there[place.topic].topic_id
             entry = actions.repair(dead_letter, topic_id, key, value, by, self.now_ms(), why)
-            before, after = sight(dead_letter.value, builder.source), sight(value, builder.source)
+            source = builder.encoder.source
+            before, after = sight(dead_letter.value, source), sight(value, source)
             row = {
                 "letter": str(place),
                 "state": entry.state,
