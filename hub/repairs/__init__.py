@@ -5,7 +5,7 @@ with keys, headers and timestamps; a header names the position that a record had
 the events that the current generation's archive lacks, and writes the repaired ones into the next
 generation. Then the topic is made again under its own name and filled from that generation::
 
-    copy     archive and next generation, in one transaction with the position; producers go on
+    copy     archive and next generation, in one transaction with the position; producers continue
     hold     the topic refuses new events; the rest is copied, positions of groups are noted
     switch   the topic is deleted and made again
     fill     the next generation's records, in transactions with their positions

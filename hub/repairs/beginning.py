@@ -17,7 +17,7 @@ from hub.topics.tree.confirmed_plans import plan_digest
 
 @dataclass(frozen=True, slots=True)
 class ChangeOrigin:
-    """Who begins a change, with which command, when; ``plan``: digest of the plan."""
+    """Origin of a change: command, person and time. ``plan``: digest of the plan."""
 
     command: str
     by: str

@@ -131,7 +131,7 @@ def require_change(state: TopicGenerations) -> None:
     if state.change is None:
         raise Conflict(
             f'topic "{state.topic}": no repair is under way',
-            hint="hub topic generations shows what was done",
+            hint="hub topic generations lists the repairs of a topic",
             code="HUB-1942",
         )
 

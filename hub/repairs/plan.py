@@ -1,4 +1,4 @@
-"""[shell] Plan of a repair: what it would do with each event of the range; nothing is written."""
+"""[shell] Plan of a repair: read the topic, count the outcomes of its events, write nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SampledOutcome:
 
 @dataclass
 class RepairPlan:
-    """What a repair does. ``digest``: of the topic, the repair and its range. ``counts``: outcomes by kind.
+    """Plan of a repair. ``digest``: of the topic, the repair and its range. ``counts``: outcomes by kind.
     ``samples``: some outcomes of each kind that is not unchanged.
     """
 

@@ -1,4 +1,4 @@
-"""[shell] The steps of a repair. Each step can be repeated, and the journal says which one is next.
+"""[shell] The steps of a repair. Each step can be repeated, and the journal has the next one.
 
 A killed repair has done a step or not: what a step writes is one transaction with its note, and what it does
 to the topic (refuse events, delete, create) is the same the second time.
@@ -79,7 +79,7 @@ class Switch:
     # ---- steps
 
     def _copy(self) -> None:
-        """Copy what there is while producers go on."""
+        """Copy the present events while producers write more."""
         change = self._change()
         copying.make_generations(self.journal, change)
         self.say(f"Copy the events into generation {change.target}")

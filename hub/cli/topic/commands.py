@@ -16,9 +16,9 @@ from hub.cli.topic.apply import apply, plan
 from hub.cli.topic.conformance import conformance
 from hub.cli.topic.describe import describe
 from hub.cli.topic.drift import drift
-from hub.cli.topic.generations import consume, generations
 from hub.cli.topic.import_tree import import_topics
-from hub.cli.topic.repair import repair
+from hub.cli.topic.repairing.generations import consume, generations
+from hub.cli.topic.repairing.repair import repair
 from hub.cli.topic.tree_file import FileOption, connect, load_tree, objectives_of
 from hub.errors import CallerError
 

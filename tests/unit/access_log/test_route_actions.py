@@ -92,7 +92,8 @@ NOT_LOGGED = """
 init; up; down; status; logs; config show; config explain; doctor; demo flights; top; serve; materialize
 check-conformance; apply-changelogs; schema plan; schema check; schema explain; schema diff; schema search
 schema infer; schema backup; schema ls; schema show; schema versions; topic tree; topic plan; topic drift
-group show; topic describe; topic import; topic ls; topic conformance; mirror ls; mirror plan; mirror run
+group show; topic generations; topic consume
+topic describe; topic import; topic ls; topic conformance; mirror ls; mirror plan; mirror run
 mirror status; mirror report verify
 mirror verify; mirror left-behind; outbox relay; outbox status; webhook ls; webhook send; connector init
 connector ls; connector validate; connector plan; connector drift; connector logs; connector plugins

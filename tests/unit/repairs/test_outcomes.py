@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hub.cli.topic.python_script import script_function
-from hub.cli.topic.repair import RequestedRepair
+from hub.cli.topic.repairing.repair import RequestedRepair
 from hub.errors import CallerError, ConfigError, NotFound
 from hub.log import MemoryCluster
 from hub.materializers.queries.topic_rows import TopicTables
@@ -118,7 +118,7 @@ def test_a_function_that_raises_refuses_the_event_and_names_itself() -> None:
 
 
 def test_tombstones_stay_and_unread_batches_are_refused() -> None:
-    unread = record(1, None, ((UNREAD_HEADER, b"it is too large"),))._replace(key=None)
+    unread = Record("t", 0, 1, 1_001, None, None, ((UNREAD_HEADER, b"it is too large"),))
     found = outcomes_of(lambda _event, _at: [], record(0, None), unread)
     assert [each.kind for each in found] == ["unchanged", "refused"]
     assert "too large" in found[1].reason

@@ -97,17 +97,17 @@ class CountedWriter(MemoryWriter):
         for topic in {each.topic for each in records} & self.cluster.descriptions.keys():
             if self.cluster.descriptions[topic].config.get("max.message.bytes") in ("1", "100"):
                 raise CallerError(f"too large for {topic}")
-        return self._operation(lambda: MemoryWriter.append(self, records))
+        return self.operation(lambda: MemoryWriter.append(self, records))
 
     def append_if(self, records: Sequence[NewRecord], check: Callable[[Positions], None]) -> Positions:
-        return self._operation(lambda: MemoryWriter.append_if(self, records, check))
+        return self.operation(lambda: MemoryWriter.append_if(self, records, check))
 
     def append_with_groups(
         self, records: Sequence[NewRecord], groups: Mapping[str, Positions], check: Callable[[], None]
     ) -> Positions:
-        return self._operation(lambda: MemoryWriter.append_with_groups(self, records, groups, check))
+        return self.operation(lambda: MemoryWriter.append_with_groups(self, records, groups, check))
 
-    def _operation(self, work: Callable[[], Positions]) -> Positions:
+    def operation(self, work: Callable[[], Positions]) -> Positions:
         if self.name is None or self.inside:  # of a producer, or a part of an operation
             return work()
         self.inside = True
@@ -157,7 +157,7 @@ def expected(records: Sequence[Record]) -> list[tuple[Any, ...]]:
     for record in records:
         result = outcome(record)
         values = (record.value,) if result.kind == "unchanged" else result.values
-        made += [plain(record._replace(value=value)) for value in values]
+        made += [plain(Record(*record[:5], value, record.headers)) for value in values]
     return made
 
 
@@ -168,7 +168,7 @@ def log_of(cluster: MemoryCluster, topic: str = TOPIC) -> list[Record]:
 def contents(cluster: MemoryCluster, topic: str = TOPIC) -> list[tuple[Any, ...]]:
     """Return the records of a topic without the header of its archive."""
     return [
-        plain(each._replace(headers=tuple(h for h in each.headers if h[0] != SOURCE_HEADER)))
+        plain(Record(*each[:6], tuple(h for h in each.headers if h[0] != SOURCE_HEADER)))
         for each in log_of(cluster, topic)
     ]
 

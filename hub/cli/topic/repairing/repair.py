@@ -17,7 +17,7 @@ from hub.cli.audited import planned
 from hub.cli.context import load_settings
 from hub.cli.terminal.output import Output, OutputOption, note, show_one
 from hub.cli.topic.python_script import script_function
-from hub.cli.topic.repair_rows import plan_rows, report_row, show_plan
+from hub.cli.topic.repairing.repair_rows import plan_rows, report_row, show_plan
 from hub.errors import CallerError, Conflict
 from hub.times import epoch_ms
 
@@ -33,6 +33,35 @@ if TYPE_CHECKING:
     from hub.schema_registry.client.registry_client import RegistryClient
 
 _ONE = "one of --script, --drop, --set"
+ScriptOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE.py:FUNCTION", help="FUNCTION(event, record) returns the event, a list, or None"
+    ),
+]
+DropOption = Annotated[
+    str | None, typer.Option(metavar="CONDITION", help="Drop the events that meet this SQL condition")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="FIELD=SQL", help="Set a field to a SQL expression (repeatable)"),
+]
+WhereOption = Annotated[
+    str | None, typer.Option(metavar="CONDITION", help="With --set: only events that meet this condition")
+]
+FromOption = Annotated[
+    str, typer.Option("--from", metavar="PLACE", help="Begin here: an offset, a time, or how long ago (15m)")
+]
+ToOption = Annotated[str, typer.Option("--to", metavar="PLACE", help="End before this place")]
+PlanOption = Annotated[bool, typer.Option("--plan", help="Show the plan; change nothing")]
+UndoOption = Annotated[bool, typer.Option("--undo", help="Bring back the generation before the current one")]
+ContinueOption = Annotated[bool, typer.Option("--continue", help="Continue an interrupted change")]
+AbortOption = Annotated[
+    bool, typer.Option("--abort", help="End a change that has not made the topic again yet")
+]
+LeaveOption = Annotated[
+    bool, typer.Option("--leave-active", help="Leave the positions of groups that have members")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,40 +121,17 @@ class RequestedRepair:
 
 def repair(
     topic: str,
-    script: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE.py:FUNCTION", help="FUNCTION(event, record) returns the event, a list, or None"
-        ),
-    ] = None,
-    drop: Annotated[
-        str | None, typer.Option(metavar="CONDITION", help="Drop the events that meet this SQL condition")
-    ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="FIELD=SQL", help="Set a field to a SQL expression (repeatable)"),
-    ] = None,
-    where: Annotated[
-        str | None, typer.Option(metavar="CONDITION", help="With --set: only events that meet this condition")
-    ] = None,
-    since: Annotated[
-        str,
-        typer.Option("--from", metavar="PLACE", help="Begin here: an offset, a time, or how long ago (15m)"),
-    ] = "",
-    until: Annotated[str, typer.Option("--to", metavar="PLACE", help="End before this place")] = "",
-    plan_only: Annotated[bool, typer.Option("--plan", help="Show the plan; change nothing")] = False,
-    undo: Annotated[
-        bool, typer.Option("--undo", help="Bring back the generation before the current one")
-    ] = False,
-    resume: Annotated[
-        bool, typer.Option("--continue", help="Continue a change that was interrupted")
-    ] = False,
-    abort: Annotated[
-        bool, typer.Option("--abort", help="End a change that has not made the topic again yet")
-    ] = False,
-    leave_active: Annotated[
-        bool, typer.Option("--leave-active", help="Leave the positions of groups that have members")
-    ] = False,
+    script: ScriptOption = None,
+    drop: DropOption = None,
+    set_: SetOption = None,
+    where: WhereOption = None,
+    since: FromOption = "",
+    until: ToOption = "",
+    plan_only: PlanOption = False,
+    undo: UndoOption = False,
+    resume: ContinueOption = False,
+    abort: AbortOption = False,
+    leave_active: LeaveOption = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask")] = False,
     output: OutputOption = Output.table,
 ) -> None:

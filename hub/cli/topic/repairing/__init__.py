@@ -1,0 +1,1 @@
+"""``hub topic repair``, ``hub topic generations`` and ``hub topic consume``."""
