@@ -67,6 +67,8 @@ from hub.replication.status.mirror_status import summary_of, with_losses
 from hub.replication.status.objectives import RESTING, RULES, observe_mirrors
 from hub.replication.status.partition_rows import SourceEndOffsets
 from hub.replication.status.source_ends import SourceEndsReader
+from hub.sandbox.launch import probed_platform
+from hub.sandbox.platforms import python_of_views
 from hub.schema_registry.client.in_process import InProcessRegistry
 from hub.schema_registry.client.registry_client import RegistryClient
 from hub.schema_registry.server.node import RegistryNode
@@ -196,6 +198,7 @@ def page_sources(
         canary=parts.canary,
         latency=lambda: [row for row in latency.rows() if sees_view(row.view)],
         usage=parts.usage.page,
+        python=lambda: python_of_views(settings.transforms, probed_platform()),
         series=reader_of(
             settings.home, measurers.series, settings.prometheus_url, settings.prometheus_timeout_s
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field, field_validator
 
@@ -13,6 +14,8 @@ SERVING = "serving"
 FILE_OF = {"sqlite": "{}.db", "duckdb": "{}.duckdb"}
 STORE_URLS = ("sqlite:///", "postgresql+psycopg://", "duckdb:///", "iceberg:///")
 ICEBERG = "iceberg"
+# How Python functions of views run.
+Transforms = Literal["trusted", "sandboxed", "off"]
 
 
 def is_parquet(url: str) -> bool:
@@ -97,8 +100,17 @@ class ViewSettings(BaseModel):
         "before the hour is over, because a faulty disk would cause endless rebuilds. 0: no limit",
     )
     view_partitions: int = Field(2, description="state partitions and changelog partitions of a new view")
-    transforms: bool = Field(
-        True, description="whether views may name Python files, which run with the hub's rights"
+    transforms: Transforms = Field(
+        "sandboxed",
+        description="Python functions of views: `sandboxed`: in processes that reach no network, no secrets "
+        "and no files but their own; `trusted`: with the hub's rights; `off`: such views are refused",
+    )
+    python_call_cpu_s: float = Field(
+        60.0,
+        ge=0.0,
+        le=86_400.0,
+        description="processor time that one call of a Python function may use; a call gets up to 10,000 "
+        "rows. 0: no bound",
     )
     materializer_takeover_s: float = Field(
         6.0,
@@ -176,6 +188,14 @@ class ViewSettings(BaseModel):
         gt=0.0,
         description="pause between two comparisons of a view in a store; longer where they cost more",
     )
+
+    @field_validator("transforms", mode="before")
+    @classmethod
+    def _transforms_were_true_or_false(cls, value: Any) -> Any:
+        """Accept the former values true and false. YAML reads a bare ``off`` as false, too."""
+        return {"true": "sandboxed", "1": "sandboxed", "false": "off", "0": "off"}.get(
+            str(value).lower(), value
+        )
 
     @field_validator("stores")
     @classmethod

@@ -26,6 +26,8 @@ from hub.home_key import read_key
 from hub.observability.overview.contact_watch import is_cut_off, message_of, worst
 from hub.outbox.note import read_note
 from hub.outbox.relay_state import relay_state
+from hub.sandbox.launch import probed_platform
+from hub.sandbox.platforms import python_of_views
 from hub.schema_registry.client.registry_client import RegistryClient
 from hub.supervisor import running_hub
 from hub.times import epoch_ms
@@ -58,8 +60,9 @@ Check = Callable[[Settings], Finding]
 
 
 def doctor(output: OutputOption = Output.table) -> None:
-    """Check Java, jars, memory, disk, ports, Kafka and the rights there, server, registry, access.yaml, the
-    identity provider, alerts.yaml, Kafka Connect and the outbox. Exit code 1 when one fails.
+    """Check Java, jars, memory, the sandbox of Python functions, disk, ports, Kafka and the rights there,
+    server, registry, access.yaml, the identity provider, alerts.yaml, Kafka Connect and the outbox.
+    Exit code 1 when one fails.
 
     Example: hub doctor -o json
     """
@@ -117,6 +120,13 @@ def _jars(settings: Settings) -> Finding:
 def _memory(_settings: Settings) -> Finding:
     check_memory()
     return Finding("memory", CheckResult.ok, f"{psutil.virtual_memory().available / 1e9:.1f} GB available")
+
+
+def _python(settings: Settings) -> Finding:
+    found = python_of_views(settings.transforms, probed_platform())
+    fix = "; ".join(each.text for each in found.gaps) or "transforms: sandboxed in hub.yaml"
+    verdict = CheckResult.ok if found.is_complete else CheckResult.warn
+    return Finding("python", verdict, found.text, "" if found.is_complete else fix)
 
 
 def _disk(settings: Settings) -> Finding:
@@ -373,6 +383,7 @@ CHECKS: dict[str, Check] = {
     "java": _java,
     "jars": _jars,
     "memory": _memory,
+    "python": _python,
     "disk": _disk,
     "processes": _processes,
     "ports": _ports,

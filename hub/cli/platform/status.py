@@ -21,6 +21,8 @@ from hub.observability.lag.states import LEVEL, LagState, Level
 from hub.observability.overview.overview import RUNNING
 from hub.outbox.note import read_note as read_outbox_note
 from hub.outbox.relay_state import RelayState, relay_state
+from hub.sandbox.launch import probed_platform
+from hub.sandbox.platforms import Platform, python_of_views
 from hub.sinks.note import BAD, SinkRow, known_rows
 from hub.supervisor import RunningHub, running_hub
 from hub.times import epoch_ms
@@ -76,7 +78,11 @@ def status(
     def look() -> Sequence[Part]:
         hub, now_ms = running_hub(home), epoch_ms()
         relay = relay_state(read_outbox_note(home, now_ms), declared=declared)
-        local = [processes(hub), *outbox(relay, runs=hub is not None)]
+        local = [
+            processes(hub),
+            python(settings.transforms, probed_platform()),
+            *outbox(relay, runs=hub is not None),
+        ]
         wanted = sorted(name for name, topic in tree.topics().items() if topic.lake)
         tables = [*sinks(known_rows(settings.project, home, now_ms))]
         if wanted:
@@ -104,6 +110,12 @@ def processes(hub: RunningHub | None) -> Part:
     return Part(
         "processes", state, f"{len(hub.processes)} run" + ("" if hub.healthy else ", starting"), "hub top"
     )
+
+
+def python(transforms: str, platform: Platform) -> Part:
+    """Return the line of the Python functions of views."""
+    found = python_of_views(transforms, platform)
+    return Part("python", PartState.ok if found.is_complete else PartState.warn, found.text, "hub doctor")
 
 
 def lake(topics: Sequence[str], known: LakeNote | None) -> list[Part]:

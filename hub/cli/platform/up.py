@@ -38,6 +38,8 @@ from hub.embedded.class_archive import has_archive
 from hub.embedded.kafka_node import answers_api_versions
 from hub.errors import ConfigError, HubError, PeerError
 from hub.runtime import install_stop_signals
+from hub.sandbox.launch import probed_platform
+from hub.sandbox.platforms import gaps
 from hub.supervisor import Child, RunningHub, Supervisor, check_unused, end, last_line, running_hub, stop_hub
 from hub.topics.tree.tree import LiveTree
 
@@ -98,8 +100,16 @@ def make_ready(settings: Settings) -> None:
         require_local_formats(settings)
     check_machine(settings)
     warn_of_deprecations(settings.project)
+    warn_of_python(settings)
     check_kafka(settings)
     fetch_jars(settings)
+
+
+def warn_of_python(settings: Settings) -> None:
+    """Print what the sandbox of Python functions does not enforce on this machine."""
+    if settings.transforms == "sandboxed":
+        for gap in gaps(probed_platform()):
+            note(f"! Sandbox of Python functions, rule {gap.rule}: {gap.text}")
 
 
 def check_machine(settings: Settings) -> None:

@@ -108,7 +108,9 @@ def validate(
     wrong: list[ConfigError] = []
     asks = _has_spark(settings) if spark is None else spark
     built = ViewBuilder(settings).built if asks else None
-    project_ = ViewProject(folder, settings.store_urls, lambda view: schemas_of(folder, view), built)
+    project_ = ViewProject(
+        folder, settings.store_urls, lambda view: schemas_of(folder, view), built, settings.transforms
+    )
     views = {folder / "views" / f"{v.name}.yaml": v for v in load_views(folder, lambda _, e: wrong.append(e))}
     checked: dict[Path, CheckedView] = {}
     for file, view in views.items():

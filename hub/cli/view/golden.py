@@ -17,7 +17,7 @@ from hub.cli.view.schemas_source import without_file
 from hub.errors import ConfigError, HubError, NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from hub.config import Settings
     from hub.materializers.definition.entity_view import View
@@ -42,17 +42,6 @@ def _golden_files(
         except ConfigError as error:  # of a view that does not load the error is known already
             wrong.setdefault(path.stem, error)
     return found
-
-
-def _refuse_functions(views: Iterable[View | SqlView]) -> None:
-    """Raise ConfigError (HUB-2153) for the first view with Python code."""
-    barred = next((each for each in views if each.has_python), None)
-    if barred is not None:
-        raise ConfigError(
-            f'view "{barred.name}" has Python code, which is turned off here',
-            hint="they run with your rights; to allow them: HUB_TRANSFORMS=true",
-            code="HUB-2153",
-        )
 
 
 def _show_verdicts(verdicts: Sequence[CaseResult], output: Output) -> None:
@@ -110,6 +99,7 @@ def _views(
     Raises ConfigError or NotFound about the view asked for, and about functions where they are turned off.
     """
     from hub.materializers.definition.load import load_views
+    from hub.materializers.planning.validation import check_python
 
     views = {
         each.name: each for each in load_views(folder, lambda path, error: wrong.update({path.stem: error}))
@@ -118,8 +108,8 @@ def _views(
         raise wrong[asked]
     if asked is not None and asked not in views:
         raise without_file(asked, views, folder)
-    if not settings.transforms:
-        _refuse_functions(views.values())
+    for name, view in views.items():
+        check_python(view, settings.transforms, folder / "views" / f"{name}.yaml")
     return views
 
 

@@ -28,11 +28,15 @@ def plan_view(view: ViewName, output: OutputOption = Output.table) -> None:
 
     Example: hub view plan customer_360
     """
-    from hub.materializers.definition.load import definition_text
+    from hub.materializers.definition.load import definition_text, load_view
+    from hub.materializers.planning.validation import check_python
 
+    settings = load_settings()
+    file = settings.project / "views" / f"{view}.yaml"
+    if file.exists() and settings.transforms == "off":
+        check_python(load_view(file), settings.transforms, file)
     answer = _versions(view)
     served = next(each for each in answer["versions"] if each["state"] == "served")
-    file = load_settings().project / "views" / f"{view}.yaml"
     text = definition_text(file) if file.exists() else None
     coming = next((each for each in answer["versions"] if each["state"] in ("building", "ready")), None)
     diff = [] if text is None else _diff(served["text"], text, view, served["number"])

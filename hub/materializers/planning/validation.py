@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hub.config.views import Transforms
 from hub.errors import ConfigError, did_you_mean, nearest
 from hub.materializers.definition.compiling.compiler import shape
 from hub.materializers.definition.entity_view import View
@@ -20,6 +21,7 @@ from hub.materializers.planning.classified import Classified
 from hub.materializers.planning.classify import classify
 from hub.materializers.planning.delta_inputs import planned
 from hub.materializers.sql_rules.checks import slow_patterns
+from hub.yaml import place
 
 SchemasOf = Callable[[View | SqlView], tuple[Mapping[str, Any], list[str]]]
 Built = Callable[[SqlView, Mapping[str, Any]], SqlView]
@@ -30,13 +32,14 @@ class ViewProject:
     """A project's views as one of them is checked. ``stores``: names of its stores.
 
     ``schemas_of`` returns the schemas of a view's sources by name, and the sources without one. ``built``
-    returns a PySpark view with its SQL; None: its function is not run here.
+    returns a PySpark view with its SQL; None: its function is not run here. ``transforms``: the setting.
     """
 
     folder: Path
     stores: Collection[str]
     schemas_of: SchemasOf
     built: Built | None = None
+    transforms: Transforms = "sandboxed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,7 @@ class CheckedView:
 
 def checked_view(project: ViewProject, file: Path, view: View | SqlView) -> CheckedView:
     """Check a view as far as its file shows. Raises ConfigError."""
+    check_python(view, project.transforms, file)
     _check_stores(project, file, view)
     schemas, unknown = project.schemas_of(view)
     said, warnings, plan = "fine", list[str](), None
@@ -80,6 +84,22 @@ def checked_view(project: ViewProject, file: Path, view: View | SqlView) -> Chec
             f"{said.replace('fine', 'well formed')}; not checked: {unchecked(project.folder, view, unknown)}"
         )
     return CheckedView(said, tuple(warnings), plan)
+
+
+def check_python(view: View | SqlView, transforms: Transforms, file: Path | None = None) -> None:
+    """Raise ConfigError (HUB-2153) for a view with Python where ``transforms`` is ``off``. ``file``: the
+    view's, if there is one."""
+    key = "transforms" if view.transforms is not None else "python"
+    named = view.transforms or (view.python if isinstance(view, SqlView) else None)
+    if named is None or transforms != "off":
+        return
+    raise ConfigError(
+        f'view "{view.name}": Python of views ({named.file}) is turned off here (`transforms: off`)',
+        where=named.file if file is None else place(file, key),
+        hint="write the expression in SQL, or set `transforms: sandboxed` in hub.yaml "
+        "(HUB_TRANSFORMS=sandboxed): the code then reaches no network, no secrets and no other files",
+        code="HUB-2153",
+    )
 
 
 def _check_stores(project: ViewProject, file: Path, view: View | SqlView) -> None:

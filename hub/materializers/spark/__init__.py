@@ -8,6 +8,7 @@ dataframes.py              an entity view's plan on DataFrames
 sql_stream.py sql_rows.py  a SQL view that Spark runs natively
 delta_stream.py delta_engine.py         a SQL view that the incremental engine runs, with DuckDB; its parts are in delta/
 python_udfs.py python_udf_worker.py     a view's Python functions in Spark
+functions/                 the sandbox of these functions, and how Spark starts their workers
 read_ends.py               how far a running query may read
 building/                  the functions of PySpark views: run, and their plans read
 checkpoints/               batches that a checkpoint has

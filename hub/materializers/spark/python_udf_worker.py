@@ -21,41 +21,73 @@ from typing import Any
 
 import pyarrow as pa
 
+from hub.sandbox.cpu_limit import cpu_limit
+from hub.sandbox.refusals import TimeIsUp, rule_of
+from hub.sandbox.rules import Rule
+from hub.sandbox.user_code import UserCode, line_in
+
 # Marks a failure's facts, one line of JSON. Spark returns them within another text.
 FAILED = "HUB-TRANSFORM"
 
 
 @dataclass(frozen=True)
-class UdfCall:
-    """A function and the way to call it. ``kind``: the Arrow type that it must return."""
+class FunctionOfCode:
+    """A function or keyed class of a view's file, by its name. The file runs in the process that calls it."""
 
-    function: Callable[..., Any]
+    code: UserCode
+    name: str
+    keyed: bool
+
+    def loaded(self) -> Callable[..., Any]:
+        """Return the function. Raises whatever the file raises when it is run, NotSandboxed."""
+        found: Callable[..., Any] = self.code.names()[self.name]
+        return KeyedFold(found) if self.keyed else found
+
+
+@dataclass(frozen=True)
+class UdfCall:
+    """A function and the way to call it. ``kind``: the Arrow type that it must return; ``cpu_s``: processor
+    time of a call, 0 for no limit."""
+
+    function: Callable[..., Any] | FunctionOfCode
     name: str
     file: str
     kind: pa.DataType
     by_value: bool
+    cpu_s: float = 0.0
 
     def __call__(self, *columns: pa.Array) -> pa.Array:
         """Return the function's value of each row. Raises RuntimeError with ``FAILED`` in its message,
         whatever the function raised."""
         try:
-            return self._computed(columns)
-        except Exception as error:  # noqa: BLE001 - whatever the author's code raises
+            with cpu_limit(self.cpu_s):
+                return self._computed(columns)
+        except (Exception, TimeIsUp) as error:  # noqa: BLE001 - whatever the author's code raises
             said = "; ".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
+            rule = self._rule(error)
             facts = {
                 "file": self.file,
-                "line": _line(error, self.file),
+                "line": line_in(error, self.file),
                 "function": self.name,
                 "error": said[:500],
-                "values": self._culprit(columns),
+                "rule": rule or "",
+                "values": None if rule in (Rule.time, Rule.memory) else self._culprit(columns),
             }
         raise RuntimeError(f"{FAILED} {json.dumps(facts)}")
 
+    def _rule(self, error: BaseException) -> Rule | None:
+        """Return the rule of the sandbox that the call broke. The time of a call is bounded without one."""
+        sandboxed = isinstance(self.function, FunctionOfCode) and self.function.code.sandboxed
+        return rule_of(error) if sandboxed or isinstance(error, TimeIsUp) else None
+
     def _computed(self, columns: Sequence[pa.Array]) -> pa.Array:
+        function = self.function
+        if isinstance(function, FunctionOfCode):
+            function = function.loaded()
         if self.by_value:
             rows = zip(*(column.to_pylist() for column in columns), strict=True)
-            return pa.array([self.function(*row) for row in rows], self.kind)
-        made = self.function(*columns)
+            return pa.array([function(*row) for row in rows], self.kind)
+        made = function(*columns)
         if isinstance(made, pa.ChunkedArray):
             made = made.combine_chunks()
         if not isinstance(made, pa.Array):
@@ -73,16 +105,6 @@ class UdfCall:
             except Exception:  # noqa: BLE001
                 return repr(tuple(column[0].as_py() for column in one))[:500]
         return None
-
-
-def _line(error: BaseException, file: str) -> int | None:
-    """Return the line of the author's file that is last in an error's traceback."""
-    found, at = None, error.__traceback__
-    while at is not None:
-        if at.tb_frame.f_code.co_filename == file:
-            found = at.tb_lineno
-        at = at.tb_next
-    return found
 
 
 # Most calls of on_timer in one fold of a key.

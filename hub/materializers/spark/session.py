@@ -29,6 +29,7 @@ from hub.materializers.definition.entity_plan import EntityPlan
 from hub.materializers.progress.records import Mode
 from hub.materializers.spark import dataframes, kafka_source
 from hub.materializers.spark.formats.decode import Input, SchemaAnswers, decode, taken_by
+from hub.materializers.spark.functions.policy import policy_conf
 from hub.materializers.spark.session_settings import (
     CODE,
     EXCLUDED_RULES,
@@ -106,7 +107,7 @@ def open_session(
     # In real time, a buffer between two stages is sent after this time even if it is not full. Spark's
     # default is 50.
     conf["spark.shuffle.streaming.networkBufferMaxWaitTimeMs"] = str(max(5, settings.realtime_gather_ms // 2))
-    conf |= {**settings.spark_conf, **kafka_source.of_executors(settings)}
+    conf |= {**settings.spark_conf, **kafka_source.of_executors(settings), **policy_conf(settings)}
     gateway = start_spark_gateway(
         settings, find_java(settings), jars, conf, settings.start_timeout_s, log=log
     )

@@ -12,7 +12,7 @@ from hub.materializers.definition.column_lineage import made_of
 from hub.materializers.definition.load import body_of, definition_text, files_of, load_view, view_of
 from hub.materializers.definition.sql_checks import checked
 from hub.materializers.definition.sql_view import SqlView
-from hub.materializers.spark.building.builder import check_allowed
+from hub.materializers.planning.validation import check_python
 
 HEAD = "view: v\nkey: id\nsources: {p: {topic: t, format: json, schema: {id: bigint, n: bigint}}}\n"
 BUILD = "def build(p):\n    return p\n"
@@ -141,7 +141,7 @@ def test_a_function_that_has_not_run_has_no_columns(tmp_path: Path) -> None:
 
 def test_python_that_is_turned_off_is_refused(tmp_path: Path) -> None:
     view = load(tmp_path)
-    check_allowed(view, allowed=True)
+    check_python(view, "trusted")
     with pytest.raises(ConfigError, match="turned off") as raised:
-        check_allowed(view, allowed=False)
+        check_python(view, "off")
     assert raised.value.code == "HUB-2153"

@@ -18,7 +18,7 @@ from hub.materializers.definition.load import definition_text, files_of, load_vi
 from hub.materializers.definition.python_functions import functions
 from hub.materializers.definition.sql_checks import query_of
 from hub.materializers.definition.sql_view import SqlView
-from hub.materializers.engine.plans.compile import check_functions
+from hub.materializers.planning.validation import check_python
 from hub.materializers.spark.python_udf_worker import KeyedFold, Timers, UdfCall
 from hub.materializers.types.avro_types import AvroType
 
@@ -251,9 +251,10 @@ def test_a_file_that_is_not_there_or_not_allowed(tmp_path: Path, line: str, said
 def test_a_setting_turns_them_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     view = project(tmp_path, "n: count(o.id)")
     with pytest.raises(ConfigError) as raised:
-        check_functions(view, allowed=Settings(transforms=False).transforms)
+        check_python(view, Settings(transforms="off").transforms, tmp_path / "v.yaml")
     assert raised.value.code == "HUB-2153"
-    check_functions(view, allowed=Settings().transforms)
+    assert raised.value.where == f"{tmp_path / 'v.yaml'}:2:13"
+    check_python(view, Settings().transforms)
     monkeypatch.setenv("HUB_TRANSFORMS", "false")
     with pytest.raises(ConfigError, match="turned off"):
         run_tests(None, EXAMPLES / "formats", "")

@@ -23,9 +23,10 @@ from hub.materializers.planning import exact_numbers
 from hub.materializers.planning.classified import Classified
 from hub.materializers.planning.classify import classify
 from hub.materializers.planning.delta_plan import DeltaPlan
+from hub.materializers.planning.validation import check_python
 from hub.materializers.spark import delta_stream, sql_stream
 from hub.materializers.spark import session as spark
-from hub.materializers.spark.building.builder import ViewBuilder, check_allowed
+from hub.materializers.spark.building.builder import ViewBuilder
 from hub.materializers.spark.formats.decode import Input
 from hub.materializers.spark.formats.decryption import Opening
 from hub.materializers.spark.python_udfs import own_session
@@ -86,9 +87,8 @@ class ViewCompiler:
     ) -> CompiledView:
         """Compile a view. ``pinned``: the schemas and topics that it was created with. ``rules``: see
         entity_plan.RULES."""
-        check_functions(view, allowed=self._parts.settings.transforms)
+        check_python(view, self._parts.settings.transforms)
         if isinstance(view, SqlView):
-            check_allowed(view, allowed=self._parts.settings.transforms)
             return self._sql(view, topics, pinned, rules)
         compiled, inputs = self._entity_inputs(view, topics, pinned, rules)
         if view.mode == "realtime":
@@ -193,16 +193,6 @@ class ViewCompiler:
         kms = orjson.dumps([each.model_dump() for each in settings.kms]).decode()
         project = str(settings.project.expanduser().absolute())
         return Opening(settings.registry, kms, project, settings.kafka_timeout_s, settings.erase_key_cache_s)
-
-
-def check_functions(view: View | SqlView, *, allowed: bool) -> None:
-    """Raise ConfigError (HUB-2153) for a view with Python functions where they are turned off."""
-    if view.transforms is not None and not allowed:
-        raise ConfigError(
-            f'view "{view.name}": Python functions ({view.transforms.file}) are turned off here',
-            hint="they run with the hub's rights; to allow them: HUB_TRANSFORMS=true",
-            code="HUB-2153",
-        )
 
 
 def _check_realtime(view: View | SqlView, inputs: Sequence[Input]) -> None:

@@ -2,7 +2,8 @@
 
 It reads a BuildTask from standard input, and writes lines of JSON to standard output: first ``{}`` when Spark
 has started, then the view or the error. It ends when standard input closes, as it does when its parent dies.
-What the user's code prints goes to standard error.
+What the user's code and Spark print goes to standard error. Unless Python of views is trusted, the process
+and its JVM are in the sandbox of ``hub/sandbox/launch.py``.
 """
 
 from __future__ import annotations
@@ -10,10 +11,8 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-import tempfile
 import threading
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import orjson
@@ -41,8 +40,7 @@ def main() -> None:
     os.dup2(2, 1)
     task: BuildTask = pickle.load(sys.stdin.buffer)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    with tempfile.TemporaryDirectory(prefix="hub-build-") as folder:
-        _answer(answers, _outcome(task, Path(folder), answers))
+    _answer(answers, _outcome(task, answers))
     os._exit(0)  # the user's code may have started threads
 
 
@@ -51,10 +49,9 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _outcome(task: BuildTask, folder: Path, answers: BinaryIO) -> dict[str, Any]:
+def _outcome(task: BuildTask, answers: BinaryIO) -> dict[str, Any]:
     settings = Settings.model_construct(**task.settings).model_copy(
         update={
-            "home": folder,
             "spark_master": "local[1]",
             "spark_heap_mb": _HEAP_MB,
             "spark_off_heap_mb": 0,
@@ -62,7 +59,7 @@ def _outcome(task: BuildTask, folder: Path, answers: BinaryIO) -> dict[str, Any]
         }
     )
     try:
-        session, gateway = open_session(settings, Slots(1, 1, 1), task.log)
+        session, gateway = open_session(settings, Slots(1, 1, 1))
         _answer(answers, {})
         try:
             view = view_of(task.view)

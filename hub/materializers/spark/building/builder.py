@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import pickle
 import select
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -23,15 +25,26 @@ from typing import Any
 import orjson
 
 from hub.config import Settings
+from hub.embedded import ensure_jars, find_java
+from hub.embedded.hadoop_defaults import hadoop_defaults
+from hub.embedded.jars import lock_path
 from hub.errors import ConfigError, HubError, PeerError
 from hub.files import write_text
 from hub.materializers.dataframes.declared_build import WRONG
 from hub.materializers.definition.load import body_of, view_of
 from hub.materializers.definition.sql_view import SqlView
+from hub.materializers.planning.validation import check_python
 from hub.materializers.types.avro_types import AvroType
+from hub.sandbox.environment import safe_environment
+from hub.sandbox.launch import launched
 
 log = logging.getLogger(__name__)
 UNAVAILABLE = "HUB-3100"
+# Settings that the process needs. Others, such as passwords, stay here.
+_SETTINGS = (
+    *("project", "transforms", "python_memory_mb", "python_call_cpu_s", "build_timeout_s", "start_timeout_s"),
+    *("realtime_gather_ms", "live_tasks"),
+)
 # Changes when the same files may give another SQL.
 _RULES = 1
 _MOST_KEPT = 200
@@ -43,13 +56,12 @@ _TURN = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class BuildTask:
-    """A view as JSON (``body_of``), the schemas of its sources, the fields of the settings, and the file of
-    Spark's log."""
+    """A view as JSON (``body_of``), the schemas of its sources, and the settings that its process needs. They
+    have no secrets: the view's function can read them."""
 
     view: str
     schemas: Mapping[str, Any]
     settings: Mapping[str, Any]
-    log: Path
 
 
 @dataclass
@@ -66,7 +78,7 @@ class ViewBuilder:
         """
         if view.python is None or view.sql:
             return view
-        check_allowed(view, allowed=self.settings.transforms)
+        check_python(view, self.settings.transforms)
         key = _key_of(view, schemas)
         file = self.settings.home / "pyspark" / f"{key}.json"
         kept = _kept(file)
@@ -101,16 +113,6 @@ class ViewBuilder:
         at, refused = self._refused.get(key, (0.0, None))
         if refused is not None and time.monotonic() < at + _REFUSED_S:
             raise refused
-
-
-def check_allowed(view: SqlView, *, allowed: bool) -> None:
-    """Raise ConfigError (HUB-2153) for a PySpark view where Python of views is turned off."""
-    if view.python is not None and not allowed:
-        raise ConfigError(
-            f'view "{view.name}": Python files ({view.python.file}) are turned off here',
-            hint="they run with the hub's rights; to allow them: HUB_TRANSFORMS=true",
-            code="HUB-2153",
-        )
 
 
 def _key_of(view: SqlView, schemas: Mapping[str, AvroType]) -> str:
@@ -155,16 +157,55 @@ def _keep(file: Path, kept: Mapping[str, Any]) -> None:
 def _answer_of(settings: Settings, view: SqlView, schemas: Mapping[str, AvroType]) -> SqlView:
     """Run the process and return its view. Raises ConfigError, PeerError."""
     settings.home.mkdir(parents=True, exist_ok=True)
-    fields = {name: getattr(settings, name) for name in Settings.model_fields}
-    task = BuildTask(body_of(view), dict(schemas), fields, settings.home.absolute() / "build.log")
-    with task.log.open("ab") as said:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "hub.materializers.spark.building.build_process"],
+    with tempfile.TemporaryDirectory(prefix="hub-build-") as folder:
+        task = BuildTask(body_of(view), dict(schemas), _settings_of_process(settings, Path(folder)))
+        process = _started(settings, task, Path(folder))
+        return _answered(process, task, settings, view)
+
+
+def _settings_of_process(settings: Settings, folder: Path) -> dict[str, Any]:
+    fields = {name: getattr(settings, name) for name in _SETTINGS}
+    java, cache = find_java(settings).path.resolve(), settings.cache.expanduser().absolute()
+    return {**fields, "java": java, "cache": cache, "home": folder}
+
+
+def _started(settings: Settings, task: BuildTask, folder: Path) -> subprocess.Popen[bytes]:
+    """Start the process, in a sandbox unless Python of views is trusted. ``folder``: the one that it may
+    change."""
+    command = [sys.executable, "-P", "-m", "hub.materializers.spark.building.build_process"]
+    environment = dict(os.environ)
+    if settings.transforms != "trusted":
+        java_home = task.settings["java"].parents[1]
+        cache: Path = task.settings["cache"]
+        ensure_jars(settings, ("spark",))  # the process has no network, and cannot write the cache
+        hadoop_defaults(settings)
+        views = settings.project.expanduser().absolute() / "views"
+        readable = [java_home, cache, lock_path(), views, *Path("/etc").glob("java*")]
+        command = launched(command, readable, [folder, cache / "jars" / ".lock"])
+        # The JVM cannot look up the name of its user, and its temporary files are the view's.
+        environment = {
+            **safe_environment(os.environ),
+            "HADOOP_USER_NAME": "hub",
+            "SPARK_USER": "hub",
+            "TMPDIR": str(folder),
+            "JDK_JAVA_OPTIONS": f"-Djava.io.tmpdir={folder} -Duser.home={folder}",
+        }
+    with (settings.home.absolute() / "build.log").open("ab") as said:
+        return subprocess.Popen(
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=said,
+            env=environment,
+            cwd=folder,
             start_new_session=True,
         )
+
+
+def _answered(
+    process: subprocess.Popen[bytes], task: BuildTask, settings: Settings, view: SqlView
+) -> SqlView:
+    """Return the view that the process answers, and end it. Raises ConfigError, PeerError."""
     try:
         answer = _Answers(process)
         answer.send(pickle.dumps(task))

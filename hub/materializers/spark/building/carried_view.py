@@ -23,10 +23,13 @@ from hub.materializers.spark.building.expressions import ExpressionReader, NotCa
 from hub.materializers.spark.building.local_modules import ViewModules
 from hub.materializers.spark.building.refused_calls import RefusedCall, refusing_calls
 from hub.materializers.spark.formats.decode import Input, SchemaAnswers, WriterSchema
-from hub.materializers.spark.python_udfs import register
+from hub.materializers.spark.functions.policy import policy_of
+from hub.materializers.spark.python_udfs import HINT_OF_RULE, register
 from hub.materializers.spark.sql_rows import EVENTS, taken, typed
 from hub.materializers.types.avro_types import AvroType, field_types
 from hub.materializers.types.cdc import wire_schema
+from hub.sandbox.refusals import rule_of
+from hub.sandbox.rules import TEXT_OF_RULE
 
 
 def carried_view(session: SparkSession, view: SqlView, schemas: Mapping[str, AvroType]) -> SqlView:
@@ -41,7 +44,7 @@ def carried_view(session: SparkSession, view: SqlView, schemas: Mapping[str, Avr
     modules = ViewModules(view.python)
     try:
         with refusing_calls() as refused:
-            returned = _returned(view, modules, frames, refused)
+            returned = _returned(view, modules, frames, refused, policy_of(own).sandboxed)
     finally:
         modules.close()
     reader = ExpressionReader(own, [each.name for each in view.functions], modules.line_of)
@@ -77,7 +80,11 @@ def _frame(session: SparkSession, name: str, source: SqlSource, schema: AvroType
 
 
 def _returned(
-    view: SqlView, modules: ViewModules, frames: Mapping[str, DataFrame], refused: list[RefusedCall]
+    view: SqlView,
+    modules: ViewModules,
+    frames: Mapping[str, DataFrame],
+    refused: list[RefusedCall],
+    sandboxed: bool,
 ) -> DataFrame:
     """Run the view's files and call the function. Raises ConfigError."""
     assert view.python is not None
@@ -96,6 +103,10 @@ def _returned(
         file, line = modules.place_of(error.__traceback__)
         said = f"{type(error).__name__}: {str(error)[:500]}"
         hint = "correct the file; it is run where the hub runs, with the packages that the hub has"
+        rule = rule_of(error) if sandboxed else None
+        if rule is not None:
+            said = f"the sandbox stopped {view.python.function}, by its rule `{rule}`: {said}"
+            hint = HINT_OF_RULE.format(TEXT_OF_RULE[rule])
         raise _wrong(view, said, hint, file, line) from None
     if refused:
         raise _wrong(view, refused[0].what, refused[0].hint, view.python.file, line_of(view.python))

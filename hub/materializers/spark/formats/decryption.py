@@ -8,6 +8,7 @@ tried again. Imports little, because each worker imports it at its start.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -40,11 +41,15 @@ def with_clear_values(events: DataFrame, mine: str, opening: Opening) -> DataFra
     value, and ``OPENED.why`` the reason where it could not be decrypted.
     """
 
-    def read(topics: pa.Array, values: pa.Array) -> pa.Array:
-        return opened(topics, values, opening)
+    def read(batches: Iterator[tuple[pa.Array, pa.Array]]) -> Iterator[pa.Array]:
+        return (opened(topics, values, opening) for topics, values in batches)
 
-    # Spark needs types as annotations, not their names.
-    read.__annotations__ = {"topics": pa.Array, "values": pa.Array, "return": pa.Array}
+    # Spark needs types as annotations, not their names. A function of iterators never shares a worker with
+    # functions of views, which may be sandboxed and could then not ask for keys.
+    read.__annotations__ = {
+        "batches": Iterator[tuple[pa.Array, pa.Array]],
+        "return": Iterator[pa.Array],
+    }
     untyped: Any = arrow_udf  # its stubs know fewer types than it accepts
     call = untyped(read, _KIND)(F.col("_topic"), F.expr(f"IF({mine}, value, NULL)"))
     found = events.withColumn(OPENED, call).withColumnRenamed("value", SEALED)

@@ -317,12 +317,13 @@ def _columns(source: SourcePlan, schema: AvroType) -> list[str]:
 def _protobuf(schema: AvroType, reading: ValueReading, columns: list[str], body: Column) -> Column:
     files, message, names = reading.files, reading.message, tuple(columns)
 
-    def read(bodies: pa.Array) -> pa.Array:
-        return protobuf_rows.columns_of(bodies, files, message, names)
+    def read(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
+        return (protobuf_rows.columns_of(bodies, files, message, names) for bodies in batches)
 
     kind = _struct([*columns_ddl(schema, columns), f"{BROKEN}:string"])
-    # Spark needs types as annotations, not their names.
-    read.__annotations__ = {"bodies": pa.Array, "return": pa.Array}
+    # Spark needs types as annotations, not their names. A function of iterators never shares a worker with
+    # functions of views, which may be sandboxed.
+    read.__annotations__ = {"batches": Iterator[pa.Array], "return": Iterator[pa.Array]}
     untyped: Any = arrow_udf  # its stubs know fewer types than it accepts
     made: Column = untyped(read, kind)(body)
     return made

@@ -29,6 +29,7 @@ from hub.observability.web.pages.monitor.sinks import SinkLine
 from hub.observability.web.pages.row_history import HasHistory
 from hub.quotas.usage import UsagePage
 from hub.record import TopicPartition
+from hub.sandbox.platforms import PythonOfViews
 from hub.schema_registry.compat.compatibility import Incompatibility
 from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.describe import Warned
@@ -183,7 +184,8 @@ class PageSources:
     ``describe``: queries Kafka for one topic, within a few seconds. ``mirrors``, ``health``, ``processes``
     (the hub's, on the server's machine), ``canary`` (None: not enabled) and ``latency`` return the last known
     values at once. ``unmeasured``: why missing rows in ``lag`` do not mean that nobody reads ("": readers are
-    being measured for the first time); None: they do. ``lake``: a topic's Iceberg table by its writer's note.
+    being measured for the first time); None: they do. ``python``: how Python of views runs on the server's
+    machine. ``lake``: a topic's Iceberg table by its writer's note.
     """
 
     topics: HasTopics
@@ -214,6 +216,7 @@ class PageSources:
     lake: Callable[[str], LakeTableLine] = lambda _topic: LakeTableLine()
     series: HasSeries | None = None
     history: HasHistory | None = None
+    python: Callable[[], PythonOfViews | None] = lambda: None
     usage: Callable[[], UsagePage] = lambda: UsagePage((), False, True)
     now_ms: Callable[[], int] = wall_clock_ms
 

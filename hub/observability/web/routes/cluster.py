@@ -25,7 +25,7 @@ def cluster_routes(sources: PageSources) -> APIRouter:
     @pages.page("/cluster", "monitor/cluster.html", for_programs=True)
     def cluster_now(request: Request) -> cluster.ClusterPage:
         """Brokers, their disks, partitions without a leader or with too few replicas in sync; the registry,
-        Kafka Connect, canaries and the hub's own processes. null: not known."""
+        Kafka Connect, canaries, the hub's own processes and the sandbox of Python. null: not known."""
         return cluster.cluster_page(
             sources.health(),
             sources.bootstrap,
@@ -33,6 +33,7 @@ def cluster_routes(sources: PageSources) -> APIRouter:
             sources.topics.overview().connect,
             sources.processes(),
             sources.canary(),
+            sources.python(),
             sees_topic,
         )
 

@@ -10,6 +10,7 @@ from typing import Any
 from hub.observability.cluster.connect import Connect
 from hub.observability.cluster.health import MOST_TROUBLES, Broker, Health, Trouble
 from hub.observability.cluster.processes import Process
+from hub.sandbox.platforms import PythonOfViews
 
 MOST_BROKERS = 200
 
@@ -38,12 +39,23 @@ class ConnectLine:
 
 
 @dataclass(frozen=True, slots=True)
+class PythonLine:
+    """State of the sandbox of Python. ``gaps``: rules of the sandbox that the machine does not enforce."""
+
+    transforms: str
+    is_complete: bool
+    text: str
+    gaps: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterPage:
     """Values of the page.
 
     ``state``: as in ``Health``. Counts are None before the first answer; with ``error`` they are of
     ``answered_at_ms``. ``more_brokers`` and ``more_troubles``: number of entries not listed. ``connect``
     None: no worker is configured. ``canary`` None: not enabled.
+    ``python`` None: not known.
     """
 
     state: str
@@ -64,6 +76,7 @@ class ClusterPage:
     connect: ConnectLine | None
     processes: tuple[Process, ...]
     canary: Mapping[str, Any] | None
+    python: PythonLine | None
 
 
 def cluster_page(
@@ -73,6 +86,7 @@ def cluster_page(
     connect: Connect | None,
     processes: Sequence[Process],
     canary: Mapping[str, Any] | None,
+    python: PythonOfViews | None = None,
     sees: Callable[[str], bool] = lambda _topic: True,
 ) -> ClusterPage:
     """Return the page's values. ``sees``: whether a topic's name may be shown; other topics are only
@@ -99,6 +113,16 @@ def cluster_page(
         None if connect is None else _connect(connect),
         tuple(processes),
         canary,
+        None if python is None else _python(python),
+    )
+
+
+def _python(found: PythonOfViews) -> PythonLine:
+    return PythonLine(
+        found.transforms,
+        found.is_complete,
+        found.text,
+        tuple(f"{each.rule}: {each.text}" for each in found.gaps),
     )
 
 
