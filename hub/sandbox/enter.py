@@ -75,9 +75,7 @@ def readable_paths(fences: Fences) -> list[Path]:
 
 def python_paths() -> list[Path]:
     """Return files and folders that Python and its packages need."""
-    import hub
-
-    paths = [*_OF_THE_MACHINE, *site.getsitepackages(), str(Path(hub.__file__).parent)]
+    paths = [*_OF_THE_MACHINE, *site.getsitepackages(), str(Path(__file__).parents[1])]
     paths += [each for name, each in sysconfig.get_paths().items() if name in _PACKAGE_PATHS]
     paths += [os.path.join(sys.base_prefix, "lib"), os.path.join(sys.prefix, "lib")]
     paths += [os.path.join(sys.prefix, "pyvenv.cfg")]
