@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from multiprocessing import get_context
 from pathlib import Path
 
 from hub.config import Settings
@@ -75,7 +76,10 @@ def main() -> None:
         (folder / "views" / "functions.py").write_text(FUNCTIONS)
         (folder / "views" / "bench.yaml").write_text(VIEW)
         for transforms in ("trusted", "sandboxed"):
-            measured(folder, transforms, rows)
+            # A process can connect to one JVM.
+            one = get_context("spawn").Process(target=measured, args=(folder, transforms, rows))
+            one.start()
+            one.join()
 
 
 if __name__ == "__main__":

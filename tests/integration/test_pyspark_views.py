@@ -252,6 +252,6 @@ def test_a_function_that_does_not_return_is_ended_and_a_result_is_kept(
     with pytest.raises(ConfigError, match="another value on every replay") as raised:
         checked(refused, {"p": refused.sources["p"].declared})
     assert raised.value.where == "v.py:7", "the line of the expression"
-    off = quick.model_copy(update={"transforms": False})
+    off = quick.model_copy(update={"transforms": "off"})
     with pytest.raises(ConfigError, match="turned off"):
         built(text, off)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -108,14 +109,12 @@ def validate(
     wrong: list[ConfigError] = []
     asks = _has_spark(settings) if spark is None else spark
     built = ViewBuilder(settings).built if asks else None
-    project_ = ViewProject(
-        folder, settings.store_urls, lambda view: schemas_of(folder, view), built, settings.transforms
-    )
+    within = ViewProject(folder, settings.store_urls, partial(schemas_of, folder), built, settings.transforms)
     views = {folder / "views" / f"{v.name}.yaml": v for v in load_views(folder, lambda _, e: wrong.append(e))}
     checked: dict[Path, CheckedView] = {}
     for file, view in views.items():
         try:
-            checked[file] = checked_view(project_, file, view)
+            checked[file] = checked_view(within, file, view)
         except ConfigError as error:
             wrong.append(error)
     valid = [views[file] for file in checked]
