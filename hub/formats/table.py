@@ -59,6 +59,7 @@ DELTA = Format(
     way_out=_REBUILD,
 )
 OFFSET_MAP = Format("offset-map", "_hub.mirror.map", "itself", ("mirror",), unknown="refused")
+GENERATIONS = Format("generations", "_hub.generations, _hub.generation.<topic>.<n>", "itself")
 BACKUP = Format("backup", "hub-backup.json", "itself", unknown="refused", way_out="make a new backup")
 SCHEMA_BACKUP = Format("schema-backup", "files of hub schema backup", "itself", way_out="make a new backup")
 SAVED_PLAN = Format(
@@ -87,7 +88,7 @@ FORMATS: tuple[Format, ...] = (
     Format("alerts", "_hub.alerts", "topics", ("server",)),
     Format("access-log", "_hub.access_log", "topics", ("server",)),
     Format("erasures", "_hub.erasures", "topics", ("server",)),
-    Format("generations", "_hub.generations, _hub.generation.<topic>.<n>", "topics"),
+    GENERATIONS,
     Format("access-requests", "_hub.access_requests", "topics", ("server",)),
     Format("outbox", "_hub.outbox", "topics", ("outbox",)),
     Format("mirror-control", "_hub.mirror.control, _hub.mirror.status", "topics", ("mirror",)),

@@ -12,7 +12,10 @@ from typing import Any, Final, Literal
 
 import orjson
 
-from hub.formats.fields import known_fields
+from hub.formats.fields import fields_of, known_fields
+from hub.formats.stamps import Stamp
+from hub.formats.table import GENERATIONS
+from hub.formats.verdicts import require_readable
 from hub.record import Headers, Record
 
 STATE_TOPIC: Final = "_hub.generations"
@@ -124,12 +127,14 @@ def progress_key(topic: str, *names: object) -> bytes:
 
 
 def state_text(state: TopicGenerations) -> bytes:
-    return orjson.dumps(state)
+    return orjson.dumps({**fields_of(state), "version": GENERATIONS.version})
 
 
 def state_of(text: bytes) -> TopicGenerations:
-    """Return a state from its JSON."""
+    """Return a state from its JSON. Raises ConfigError (HUB-1150) when a newer release wrote it."""
     body: dict[str, Any] = orjson.loads(text)
+    stamp = Stamp(int(body.get("version", 1)))
+    require_readable(GENERATIONS, stamp, f'topic "{STATE_TOPIC}"')
     generations = tuple(known_fields(Generation, each) for each in body.pop("generations", ()))
     change = body.pop("change", None)
     if change is not None:

@@ -119,7 +119,7 @@ class View:
     served: bool = True
     member: Member | None = None
     unheld: str | None = None
-    said: tuple[str, str | None] = ("starting", None)
+    reported: tuple[str, str | None] = ("starting", None)
     query: Query | None = None
     ends_made: list[Positions] = field(default_factory=list)
     committed: list[Positions] = field(default_factory=list)
@@ -218,7 +218,7 @@ class World:
             view.member = None
         if view.query is not None:
             view.query.over, view.query = True, None
-            view.said = ("failed", "it was planted")
+            view.reported = ("failed", "it was planted")
 
     def begin(self, view: View) -> None:
         """Start a query that reads everything until it is held."""
@@ -233,7 +233,7 @@ class World:
             view.member = Member(
                 view.table, 1, reads, f"views.{view.table}", view.query, reached, views=views
             )
-            view.said = ("live", None)
+            view.reported = ("live", None)
 
     def commit(self, view: View) -> None:
         """Report a commit, which happened earlier."""
@@ -308,7 +308,7 @@ def test_one_that_does_not_run_leaves_the_others_free() -> None:
         or b""
     )
     assert (note["state"], note["why"]) == ("apart", 'view "orders_by_city" is failed: it was planted')
-    stopped.said = ("bulk", None)
+    stopped.reported = ("bulk", None)
     world.cuts.step(101.0)
     assert world.cuts.groups["shop"].note is not None
     assert world.cuts.groups["shop"].note.state == "catching up"

@@ -17,6 +17,7 @@ from hub.log import MemoryCluster
 from hub.materializers.queries.topic_rows import TopicTables
 from hub.record import UNREAD_HEADER, NewRecord, Positions, Record, TopicPartition
 from hub.repairs.changes import ScriptChange
+from hub.repairs.model import Generation, TopicGenerations, state_of, state_text
 from hub.repairs.outcomes import MOST_SPLIT, EventChange, EventRepair, Outcome
 from hub.repairs.plan import plan_repair, require_possible
 from hub.repairs.selection import RepairRange, range_of
@@ -241,3 +242,11 @@ def test_options_are_one_repair(tmp_path: Path) -> None:
     assert sql_assignment("a.b = c = 1") == ("a.b", "c = 1")
     with pytest.raises(CallerError, match="FIELD=EXPRESSION"):
         sql_assignment("a")
+
+
+def test_a_state_is_read_as_it_was_written_and_one_of_a_newer_release_is_refused() -> None:
+    state = TopicGenerations("shop.orders", 2, "id", {"0": 7}, (Generation(1, "", "", 5),))
+    text = state_text(state)
+    assert state_of(text) == state
+    with pytest.raises(ConfigError, match='format "generations" has version 2'):
+        state_of(text.replace(b'"version":1', b'"version":2'))
