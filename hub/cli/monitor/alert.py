@@ -277,6 +277,9 @@ def line(row: dict[str, Any]) -> dict[str, object]:
 def _print(
     body: dict[str, Any], output: Output, filters: dict[str, str], *, past: bool, silences: bool
 ) -> None:
+    if not body.get("on", True):
+        body = {"alerts": [], "past": [], "silences": [], "error": None, "troubles": [], **body}
+        note("this server evaluates no alerts (alerts: false); another server of the hub may")
     if silences:
         rows = body["silences"]
         if output is Output.json:
