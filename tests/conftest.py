@@ -246,8 +246,8 @@ def kafka(settings: Settings) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def hub_server(settings: Settings, kafka: str) -> Iterator[str]:
-    """Base URL of a real server process (registry, topics, views, dashboard) on the shared Kafka. It evaluates
-    no alerts: of all servers of a Kafka one does, and tests of alerts start their own.
+    """Base URL of a real server process (registry, topics, views, dashboard) on the shared Kafka. It
+    evaluates no alerts: of all servers of a Kafka one does, and tests of alerts start their own.
     """
     with running_server(settings.model_copy(update={"alerts": False})) as url:
         yield url
