@@ -1,4 +1,4 @@
-"""Appends on expected versions beside plain ones, and beside librdkafka's own transactions.
+"""Appends on expected versions, compared with plain ones and with librdkafka's own transactions.
 
 Run: ``./run bench appends [--seconds N]`` (a minute). A server over a real Kafka of one broker. Each thread
 writes one event a request: without a version; with the version of a key of its own; with the version of one
@@ -28,6 +28,7 @@ from registry import quantile
 from hub.client import Hub, VersionConflict
 from hub.config import Settings
 from hub.kafka import KafkaCluster
+from hub.log import whole
 from hub.schema_registry.client.registry_client import RegistryClient
 
 TOPIC, PEER = "bench.orders", "bench.peer"
@@ -160,13 +161,7 @@ def main() -> None:
 
 def count_of(cluster: KafkaCluster, key: str) -> int:
     """Return the number of committed events of a key."""
-    reader, end = cluster.reader(), cluster.end_offsets([TOPIC])
-    reader.assign(cluster.beginning_offsets([TOPIC]))
-    found = 0
-    while not reader.position().covers(end):
-        found += sum(record.key == key.encode() for record in reader.poll(1_000, 0.5))
-    reader.close()
-    return found
+    return sum(record.key == key.encode() for record in whole(cluster, TOPIC))
 
 
 if __name__ == "__main__":

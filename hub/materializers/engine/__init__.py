@@ -10,6 +10,6 @@
                               └─▶ failures.py        what was raised → a failure that the life cycle knows
 
 ``stall_watch.py`` with ``stall_clock.py`` detects a stalled batch, ``disks.py`` a full disk,
-``file_watch.py`` changed files. ``report_thread.py`` reports to ``_hub.progress``, and ``parts.py`` has what
-all threads share.
+``file_watch.py`` changed files. ``removal.py`` removes dropped versions, ``report_thread.py`` reports to
+``_hub.progress``, and ``parts.py`` has what all threads share.
 """

@@ -11,23 +11,21 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import shutil
 import threading
 import time
-from collections.abc import Set as AbstractSet
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
 from hub.config import Settings
 from hub.embedded import SparkGateway
-from hub.errors import HubError, NotFound
+from hub.errors import HubError
 from hub.home_key import home_name, make_key
 from hub.kafka import own_cluster
-from hub.materializers.definition.declared import changelog_of, table_of
 from hub.materializers.engine.file_watch import ViewFolder
 from hub.materializers.engine.parts import EngineParts, VersionName
+from hub.materializers.engine.removal import VersionRemover
 from hub.materializers.engine.report_thread import ReportThread, folder_of
 from hub.materializers.engine.standby.lease_thread import LeaseThread
 from hub.materializers.engine.standby.place import own_place
@@ -46,44 +44,6 @@ from hub.materializers.snapshot_groups.coordinator import SnapshotGroups
 from hub.materializers.spark import session as spark
 from hub.schema_registry.client.registry_client import RegistryClient
 from hub.supervisor import describe_exit
-
-# A dropped version is removed after this delay, when its readers have switched to another version.
-_REMOVE_AFTER_S = 10.0
-
-
-@dataclass
-class VersionRemover:
-    """Removes dropped versions after ``_REMOVE_AFTER_S``, once no view reads them."""
-
-    parts: EngineParts
-    due_at_s: dict[str, float] = field(default_factory=dict)
-
-    def step(self, read: AbstractSet[str]) -> None:
-        """Remove what is due. ``read``: topics that views read now. Raises HubError; the next step tries
-        again."""
-        for view, state in self.parts.versions.all().items():
-            for suffix in state.dropping:
-                table, now_s = table_of(view, suffix), time.monotonic()
-                if now_s < self.due_at_s.setdefault(table, now_s + _REMOVE_AFTER_S):
-                    continue
-                # next try, if it fails or another view still reads it
-                self.due_at_s[table] = now_s + _REMOVE_AFTER_S
-                if changelog_of(table) in read:
-                    continue
-                self._remove(view, suffix)
-                del self.due_at_s[table]
-
-    def _remove(self, view: str, suffix: int | None) -> None:
-        table, cluster = table_of(view, suffix), self.parts.cluster
-        topic = changelog_of(table)
-        shutil.rmtree(self.parts.settings.checkpoints / table, ignore_errors=True)
-        if cluster.partition_counts([topic]):
-            cluster.delete_topic(topic)
-        with suppress(NotFound):
-            self.parts.registry.delete(f"{topic}-value")
-        self.parts.versions.removed(view, suffix)
-        log.info("view %s: topic %s, its subject and its checkpoint removed", view, topic)
-
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from hub.errors import HubError, PeerError
-from hub.log import Log, Reader, Writer
+from hub.errors import HubError
+from hub.log import Log, Reader, Writer, up_to
 from hub.materializers.engine.standby.lease import (
     PREFIX,
     Lease,
@@ -29,7 +29,6 @@ from hub.times import epoch_ms
 log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 0.5
-_READ = 1_000
 # While somebody waits, the holder renews its lease so often. One who waits writes more rarely.
 _RENEW_EVERY_S, _WAITING_EVERY_S = 1.5, 10.0
 _FORGOTTEN_AFTER_S = 60.0
@@ -58,7 +57,7 @@ class LeaseThread:
         self._writer: Writer = cluster.writer()
         self._reader: Reader | None = None
         self._lease = Lease()
-        self._others: dict[str, tuple[LeaseRecord, float]] = {}
+        self._others: dict[str, tuple[LeaseClaim, float]] = {}
         self._heard_at_s = time.monotonic()
         self._wrote_at_s = float("-inf")
         self._held = threading.Event()
@@ -89,7 +88,7 @@ class LeaseThread:
 
     @property
     def others_wait(self) -> bool:
-        return any(other.claim == "waiting" for other, _ in self._others.values())
+        return any(claim == "waiting" for claim, _ in self._others.values())
 
     def step(self) -> None:
         """Read what is new, then renew, claim or wait."""
@@ -110,11 +109,8 @@ class LeaseThread:
         if self._reader is None:
             self._reader = self._cluster.reader()
             self._reader.assign(self._cluster.beginning_offsets([PROGRESS_TOPIC]))
-        deadline = time.monotonic() + _READ_S
-        while not self._reader.position().covers(end):
-            if time.monotonic() > deadline:
-                raise PeerError(f'topic "{PROGRESS_TOPIC}" cannot be read to its end', code="HUB-3055")
-            for record in self._reader.poll(_READ, _LOOK_EVERY_S):
+        for records in up_to(end, self._reader, _READ_S):
+            for record in records:
                 self._hear(record)
 
     def _hear(self, record: Record) -> None:
@@ -132,7 +128,7 @@ class LeaseThread:
             return
         now_s = time.monotonic()
         if run != self._run:
-            self._others[run] = heard, now_s
+            self._others[run] = heard.claim, now_s
         before, self._lease = self._lease, self._lease.after(heard)
         if self._lease.run != before.run or run == self._lease.run:
             self._heard_at_s = now_s
@@ -145,7 +141,7 @@ class LeaseThread:
             had_it=self._held.is_set(),
             silent_s=now_s - self._heard_at_s,
             limit_s=self._limit_s,
-            gone=self._ended(lease.place),
+            gone=not self._held.is_set() and self._ended(lease.place),
         )
         match step:
             case LeaseStep.LOST:
