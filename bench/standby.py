@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import httpx2
+import psutil
 from views import Hub, hub, wait
 
 from hub.cli.platform.up import fetch_jars
@@ -96,6 +97,7 @@ def measured(kills: int, *, standby: bool) -> str:
         running.load(EVENTS, KEYS)
         running.start_view()
         wait(lambda: running.progress().get("state") == "live")
+        wait(lambda: running.client.get(f"/views/bench/{KEY}").status_code == 200)
         times = []
         with reading(running) as failures:
             for number in range(kills):
@@ -103,7 +105,9 @@ def measured(kills: int, *, standby: bool) -> str:
                     wait(lambda: ready(running))
                 time.sleep(3.0)
                 times.append(standstill_s(running, EVENTS + number))
-        memory = sum(process.memory_info().rss for process in running.processes().values()) / 1e6
+        parents = [psutil.Process(pid) for pid in running.supervisor.pids().values()]
+        every = {each for parent in parents for each in (parent, *parent.children(recursive=True))}
+        memory = sum(process.memory_info().rss for process in every) / 1e6
     spread = f"{min(times):.1f} to {max(times):.1f} s, median {statistics.median(times):.1f} s"
     return f"{spread}; {len(failures)} reads failed; {memory:,.0f} MB in all processes"
 
