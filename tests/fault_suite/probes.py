@@ -62,7 +62,8 @@ class Probe:
 
 
 class RegistryProbe(Probe):
-    """A new schema is registered at one node and read by its id at the other."""
+    """A schema is registered in one subject, then in another one at the other node, and read by its id at the
+    node that did not register it."""
 
     service = "registry"
 
@@ -72,14 +73,15 @@ class RegistryProbe(Probe):
         self.client = httpx2.Client(timeout=patient(3.0))
         self.ids: dict[int, str] = {}
         """Id → the schema's text that was acknowledged under it."""
+        self.id_of: dict[str, int] = {}
 
     def ask(self) -> bool:
         number = next(self.numbers)
         urls = list(self.world.urls.values())
         at, other = urls if number % 2 else reversed(urls)
-        field = {"name": f"f{number % 50}", "type": "int", "default": 0}
+        field = {"name": f"f{number // 2 % 50}", "type": "int", "default": 0}
         text = json.dumps({"type": "record", "name": "S", "fields": [field]})
-        path = f"/subjects/faults-{number // 50 % 20}/versions"
+        path = f"/subjects/faults-{number % 20}/versions"
         answer = self.client.post(f"{at}{path}", json={"schema": text})
         if answer.status_code != 200:
             self.failure = f"{answer.status_code} {answer.text[:200]}"
@@ -88,6 +90,9 @@ class RegistryProbe(Probe):
         known = self.ids.setdefault(schema_id, text)
         if json.loads(known) != json.loads(text):
             self.world.journal.accuse(f"registry: id {schema_id} stands for two schemas: {known} and {text}")
+        first_id = self.id_of.setdefault(text, schema_id)
+        if first_id != schema_id:
+            self.world.journal.accuse(f"registry: a schema has the ids {first_id} and {schema_id}: {text}")
         back = self.client.get(f"{other}/schemas/ids/{schema_id}")
         if back.status_code == 404:
             self.world.journal.accuse(

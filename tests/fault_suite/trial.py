@@ -186,7 +186,8 @@ class _Trial:
             writer.start()
         for probe in self.probes.values():
             probe.start()
-        self._wait_for(self.probes, time.monotonic(), "at the start", START_S)
+        limit_s = BACK_S if self.order.first_only else START_S
+        self._wait_for(self.probes, time.monotonic(), "at the start", limit_s)
         self.subscriber.start()
         self._subscribed = True
         for reader in self.readers:
