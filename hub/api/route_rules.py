@@ -98,6 +98,7 @@ ROUTES: Final[Mapping[str, Mapping[str, RouteRule]]] = {
     "/api/usage": {"GET": LISTED},
     "/governance": {"GET": _HUB_ADMIN},
     "/api/governance": {"GET": _HUB_ADMIN},
+    "/api/governance/flows": {"GET": _HUB_ADMIN},
     "/access-log": {"GET": _HUB_ADMIN},
     "/api/access/log": {"GET": _HUB_ADMIN},
     "/metrics": {"GET": METRICS},

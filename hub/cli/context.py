@@ -28,7 +28,8 @@ from hub.home_key import make_private
 from hub.security import Sasl, Tls, is_secret
 
 # What is read of a project, by the end of its name.
-_FILES = ("hub", "topics", "policies", "mirrors", "connectors", "access", "alerts", "schemas/schemas")
+_PROJECT_FILES = ("hub", "topics", "policies", "mirrors", "connectors", "access", "alerts", "flows")
+_FILES = (*_PROJECT_FILES, "schemas/schemas")
 _FOLDERS = ("views", "views/tests", "alerts")
 # A folder with one of them is a project.
 _OF_A_PROJECT = ("hub.yaml", "topics.yaml", "schemas", "views")

@@ -32,11 +32,13 @@ Declared = Callable[[View | SqlView, Collection[str]], ViewFacts]
 """Returns the facts of a view's file, with the topics that its patterns may stand for."""
 
 
-def governance_facts(settings: Settings, masks: MaskFacts, declared: Declared) -> GovernanceFacts:
-    """Return the facts of a project. Raises ConfigError for topics.yaml; other files that cannot be read are
-    in ``unread``."""
+def governance_facts(
+    settings: Settings, masks: MaskFacts, declared: Declared, mirrors_file: Path | None = None
+) -> GovernanceFacts:
+    """Return the facts of a project. ``mirrors_file``: None for that of the project. Raises ConfigError for
+    topics.yaml; other files that cannot be read are in ``unread``."""
     project, unread = settings.project.expanduser(), list[str]()
-    mirrors = _mirrors(project, unread)
+    mirrors = _mirrors(mirrors_file or project / MIRRORS_FILE, unread)
     sinks = _sinks(project, unread)
     backups = [Way("backup", run.place) for run in known_runs(settings.home)]
     specs = load(project / TOPICS_FILE).topics if is_there(project / TOPICS_FILE) else ()
@@ -110,12 +112,11 @@ def _known(look: Callable[[], T]) -> T | None:
         return None
 
 
-def _mirrors(project: Path, unread: list[str]) -> MirrorsFile | None:
-    path = project / MIRRORS_FILE
+def _mirrors(path: Path, unread: list[str]) -> MirrorsFile | None:
     try:
         return load_mirrors(path) if is_there(path) else None
     except ConfigError:
-        unread.append(MIRRORS_FILE)
+        unread.append(path.name)
         return None
 
 

@@ -44,12 +44,20 @@ def flows_of(facts: GovernanceFacts, topic: TopicNode) -> list[Flow]:
     return flows
 
 
+def possible_flows(facts: GovernanceFacts, topic: str) -> Iterator[Flow]:
+    """Yield each place that a topic without a schema reaches: any of its fields may get there."""
+    return _followed(facts, _Place(topic, (), (f"topic {topic} without a schema",), False), frozenset())
+
+
 def flows_of_field(facts: GovernanceFacts, topic: str, path: FieldPath, tags: Tags) -> Iterator[Flow]:
-    """Yield each place that a field reaches: views, sinks, mirrors, lake, backups. Each place comes once, by
-    its shortest way, traced ways first."""
-    name = ".".join(path)
-    start = _Place(topic, path, (f"topic {topic} field {name}",))
-    waiting, known = [start], {(topic, path)}
+    """Yield each place that a field reaches: views, sinks and their topics, mirrors, lake, backups. Each
+    place comes once, by its shortest way, traced ways first."""
+    return _followed(facts, _Place(topic, path, (f"topic {topic} field {'.'.join(path)}",)), tags)
+
+
+def _followed(facts: GovernanceFacts, start: _Place, tags: Tags) -> Iterator[Flow]:
+    name, named_tags = ".".join(start.path), tuple(sorted(tags))
+    waiting, known = [start], {(start.topic, start.path)}
     yielded: set[str] = set()
     while waiting:
         at = waiting.pop(0)
@@ -57,15 +65,18 @@ def flows_of_field(facts: GovernanceFacts, topic: str, path: FieldPath, tags: Ta
             text, is_sure = str(way), at.is_traced and way.kind != "backup"  # a run chooses its topics
             if text not in yielded:
                 yielded.add(text)
-                yield Flow(name, tuple(sorted(tags)), text, (*at.steps, text), is_sure)
+                yield Flow.by(way, name, named_tags, at.steps, is_traced=is_sure)
             if way.to_topic:
                 is_same = at.is_traced and way.fields is None
-                waiting += _next(at, way.to_topic, at.path, (text, f"topic {way.to_topic}"), is_same, known)
+                copy = f"topic {way.to_topic}"
+                for step in _next(at, way.to_topic, at.path, (text, copy), is_same, known):
+                    yield Flow(name, named_tags, copy, step.steps, step.is_traced, "topic", way.to_topic)
+                    waiting.append(step)
         for view, column, is_sure in sorted(_columns(facts, at), key=lambda each: not each[2]):
             text = f"view {view.name} column {column}"
             place = f"{CHANGELOG_PREFIX}{view.name}"
             for step in _next(at, place, (column,), (text,), at.is_traced and is_sure, known):
-                yield Flow(name, tuple(sorted(tags)), text, step.steps, step.is_traced)
+                yield Flow(name, named_tags, text, step.steps, step.is_traced, "view", view.name)
                 waiting.append(step)
 
 
@@ -91,7 +102,9 @@ def _ways_out(facts: GovernanceFacts, at: _Place) -> Iterator[Way]:
 
 
 def carries(way: Way, path: FieldPath) -> bool:
-    """Return whether a field leaves on this way as it is."""
+    """Return whether a field leaves on this way as it is. ``path``: () for a field that is not known."""
+    if not path:
+        return True
     name = ".".join(path)
     if any(name == each or name.startswith(f"{each}.") for each in way.masked):
         return False
@@ -111,7 +124,7 @@ def _columns(facts: GovernanceFacts, at: _Place) -> Iterator[tuple[ViewNode, str
 
 
 def _holds(origins: Iterable[Origin], at: _Place) -> bool:
-    return any(each.topic == at.topic and related(at.path, each.path) for each in origins)
+    return any(each.topic == at.topic and (not at.path or related(at.path, each.path)) for each in origins)
 
 
 def tags_of_column(facts: GovernanceFacts, view: ViewNode, column: str, depth: int = 0) -> tuple[Tags, bool]:

@@ -69,13 +69,26 @@ class GovernanceFacts:
 @dataclass(frozen=True, slots=True)
 class Flow:
     """A classified field that reaches a place. ``steps``: from the field to the place. ``is_traced`` False:
-    some column on the way is not traced, so the flow is possible."""
+    some column on the way is not traced, so the flow is possible. ``kind``, ``name`` and ``region`` are the
+    place's. ``leaves``: the field leaves the hub's Kafka and views there."""
 
     field: str
     tags: tuple[str, ...]
     place: str
     steps: tuple[str, ...]
     is_traced: bool = True
+    kind: Literal["view", "topic", "sink", "mirror", "lake", "backup"] = "view"
+    name: str = ""
+    region: str = ""
+    leaves: bool = False
+
+    @classmethod
+    def by(
+        cls, way: Way, field: str, tags: tuple[str, ...], steps: tuple[str, ...], *, is_traced: bool
+    ) -> Flow:
+        """Return the flow of a field on a way out."""
+        place, leaves = f"{way}", not way.to_topic
+        return cls(field, tags, place, (*steps, place), is_traced, way.kind, way.name, way.region, leaves)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hub.access.access_yaml import AccessFile
 from hub.access.decide import ANONYMOUS, Principal, decide
@@ -145,7 +145,7 @@ def _from_here(flow: Flow, here: str) -> Flow:
     """Return the part of a flow from a view on."""
     at = next(n for n, step in enumerate(flow.steps) if step.startswith(here))
     column = flow.steps[at].removeprefix(here)
-    return Flow(column, flow.tags, flow.place, flow.steps[at:], flow.is_traced)
+    return replace(flow, field=column, steps=flow.steps[at:])
 
 
 def _common(flows: Iterable[Flow], readers: Iterable[ClearReader]) -> Iterator[str]:

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from hub.access.access_yaml import AccessFile
 from hub.alerts.config.alerts_yaml import QueryAlert
 from hub.connectors.connectors_file import ConnectorsFile
+from hub.governance.flows_file import FlowsFile
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.sql_view import SqlView
 from hub.materializers.golden.cases import GoldenFile
@@ -39,6 +40,7 @@ FILES: tuple[tuple[str, type[BaseModel], str], ...] = (
     ("mirrors.yaml", MirrorsFile, "[mirrors](mirrors.md)"),
     ("connectors.yaml", ConnectorsFile, "[manage connectors](../how-to/manage-connectors.md)"),
     ("webhooks.yaml", WebhooksFile, "[receive webhooks](../how-to/receive-webhooks.md)"),
+    ("flows.yaml", FlowsFile, "[govern data](../how-to/govern-data.md)"),
     ("sinks.yaml", SinksFile, "[send events out](../how-to/send-events-out.md)"),
     ("policies.yaml", PolicyFile, "[policies](policies.md)"),
     ("access.yaml", AccessFile, "[access](access.md)"),

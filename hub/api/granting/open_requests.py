@@ -26,6 +26,7 @@ from hub.errors import ConfigError
 from hub.files import Stamp, stamp_if_there
 from hub.governance import routes as governance_routes
 from hub.governance.facts import governance_facts
+from hub.governance.flows_file import load_flows
 from hub.kafka import KafkaCluster
 from hub.materializers.definition.load import load_views, view_files
 from hub.materializers.progress.store_watch import StoreWatch
@@ -59,7 +60,9 @@ def open_access(
     sources = live.mask_sources
     app.include_router(
         governance_routes.create_router(
-            lambda: governance_facts(settings, sources.known(), declared_facts), live
+            lambda: governance_facts(settings, sources.known(), declared_facts),
+            live,
+            lambda: load_flows(settings.project.expanduser()),
         )
     )
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hub.cli.context import load_settings
+from hub.cli.governing.flow_gate import refuse_flows
 from hub.cli.mirror.context import (
     EXIT_CHANGES,
     EXIT_REFUSED,
@@ -76,6 +78,7 @@ def plan(names: NamesArgument = None, file: FileOption = None, output: OutputOpt
     world = open_world(file)
     plans = _plans(world, names)
     _show_plans(plans, output)
+    refuse_flows(load_settings(), "mirror", world.path)
     if any(each.made.refusals for each in plans):
         raise typer.Exit(EXIT_REFUSED)
     if any(each.changes for each in plans):
@@ -104,6 +107,7 @@ def apply(
     Example: hub mirror apply
     """
     world = open_world(file)
+    refuse_flows(load_settings(), "mirror", world.path)
     with _one_apply(world, names) as check:
         done = _rules_from_now(world, names) if from_now else []
         failed: dict[str, HubError] = {}

@@ -137,13 +137,13 @@ def _is_in(registry: RemoteRegistry, subject: str) -> bool:
 
 
 def _in_folder(project: Path, subjects: Sequence[str]) -> tuple[SchemaFile, ParsedSchema] | None:
-    from hub.cli.schema.folder import declared_in
     from hub.schema_registry.folder.load import load
     from hub.schema_registry.folder.plan import plan
     from hub.schema_registry.registry.snapshot import RegistryState
+    from hub.topics.tree.tree import declared_schemas
 
     folder = project / "schemas"
-    whole = load(folder, declared_in(project)) if folder.is_dir() else None
+    whole = load(folder, declared_schemas(project)) if folder.is_dir() else None
     subject = next((each for each in subjects if whole is not None and whole.find(each) is not None), None)
     if whole is None or subject is None:
         which = " or ".join(subjects)

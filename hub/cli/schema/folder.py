@@ -3,7 +3,7 @@ a folder of schemas against the registry, a file or a revision."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from hub.errors import CallerError, ConfigError, HubError, NotFound, PeerError
 
 if TYPE_CHECKING:
     from hub.schema_registry.client.remote import RemoteRegistry
-    from hub.schema_registry.folder.files import DeclaredSchema, Folder
+    from hub.schema_registry.folder.files import Folder
     from hub.schema_registry.folder.plan import FolderPlan, Item
     from hub.schema_registry.registry.rulebook import Rulebook
     from hub.schema_registry.registry.snapshot import ParsedSchema, RegistryState
@@ -227,33 +227,15 @@ def _registry(settings: Settings) -> closing[RemoteRegistry]:
 
 def _load(settings: Settings, folder: Path | None) -> Folder:
     from hub.schema_registry.folder.load import load
+    from hub.topics.tree.tree import declared_schemas
 
-    found = load(folder or settings.project / "schemas", declared_in(settings.project))
+    found = load(folder or settings.project / "schemas", declared_schemas(settings.project))
     if not found.files:
         raise NotFound(
             f'folder "{found.where}" has no schemas',
             hint="a schema is a file <subject>.avsc, .json or .proto",
         )
     return found
-
-
-def declared_in(project: Path) -> Mapping[Path, Sequence[DeclaredSchema]]:
-    """Return the subjects and levels that topics.yaml declares for schema files; {} without the file. Raises
-    ConfigError.
-    """
-    from hub.schema_registry.folder.files import DeclaredSchema
-    from hub.topics.tree.tree import load
-    from hub.yaml import is_there
-
-    if not is_there(project / "topics.yaml"):
-        return {}
-    declared_schemas: dict[Path, list[DeclaredSchema]] = {}
-    for topic in load(project / "topics.yaml").topics:
-        if topic.schema is not None:
-            declared_schemas.setdefault(topic.schema.resolve(), []).append(
-                DeclaredSchema(topic.subject, topic.compatibility)
-            )
-    return declared_schemas
 
 
 def _online(settings: Settings, folder: Path | None, registry: RemoteRegistry) -> FolderPlan:
@@ -309,6 +291,7 @@ def _offline_state(
     from hub.schema_registry.folder.load import SUFFIXES, load
     from hub.schema_registry.folder.plan import as_state
     from hub.schema_registry.registry.snapshot import RegistryState
+    from hub.topics.tree.tree import declared_schemas
 
     if against is not None:
         try:
@@ -325,7 +308,7 @@ def _offline_state(
         # assume that topics.yaml declared the same for the file at that revision
         moved = {
             (then / path.relative_to(root.resolve())).resolve(): each
-            for path, each in declared_in(settings.project).items()
+            for path, each in declared_schemas(settings.project).items()
             if path.is_relative_to(root.resolve())
         }
         return as_state(load(then, moved))

@@ -12,6 +12,7 @@ import typer
 
 from hub.cli.audited import planned
 from hub.cli.context import load_settings
+from hub.cli.governing.flow_gate import refuse_flows
 from hub.cli.terminal.output import Output, OutputOption, note, show_one
 from hub.cli.topic.tree_file import (
     EXIT_CHANGES,
@@ -64,8 +65,10 @@ def plan(
     Exit code 0: nothing to do. 2: there are changes. 1: something is refused (or failed).
     Example: hub topic plan --save next.json && hub topic apply next.json
     """
-    made, facts, _, _ = make_plan(load_settings(), file, destroy, allow_lower_durability)
+    settings = load_settings()
+    made, facts, _, _ = make_plan(settings, file, destroy, allow_lower_durability)
     _show_plan(made, output)
+    refuse_flows(settings)
     if made.refusals:
         if save is not None:
             note(f"{save} is not written: a plan with a refusal is not carried out.")
@@ -105,6 +108,7 @@ def apply(
             "a saved plan is carried out as it is: -f, --destroy and --allow-lower-durability belong to"
             " `hub topic plan --save`"
         )
+    refuse_flows(settings)
     locked, _ = connect(settings)
     factor = settings.replication_factor
     with one_apply(locked, "hub topic apply", replication_factor=factor, say=note) as hold:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hub.cli.context import load_settings, open_home
+from hub.cli.governing.flow_gate import refuse_flows
 from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
 from hub.config import Settings
 from hub.errors import HubError, NotFound
@@ -74,6 +75,7 @@ def validate(output: OutputOption = Output.table) -> None:
     rows = [_checked(parts, name, entry) for name, entry in entries.items()]
     rows += [{"sink": name or "all", "result": f"{error}"} for name, error in wrong.items()]
     show(rows, output, ("sink", "result", "columns"))
+    refuse_flows(settings, "sink")
     raise typer.Exit(1 if any(row["result"] != "ok" for row in rows) else 0)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hub.cli.context import load_settings
+from hub.cli.governing.flow_gate import refuse_flows
 from hub.cli.http import get
 from hub.cli.platform.upgrade import warn_of_deprecations
 from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
@@ -117,8 +118,7 @@ def validate(
             checked[file] = checked_view(within, file, view)
         except ConfigError as error:
             wrong.append(error)
-    valid = [views[file] for file in checked]
-    analyzed, refused = _analyzed(folder, settings, valid) if asks else ({}, {})
+    analyzed, refused = _analyzed(folder, settings, [views[f] for f in checked]) if asks else ({}, {})
     wrong += refused.values()
     for file, found in checked.items():
         for warning in found.warnings:
@@ -129,6 +129,7 @@ def validate(
         note(f"Error: {other.message}" + (f" ({other.hint})" if other.hint else ""))
     if wrong:
         raise wrong[0]
+    refuse_flows(settings, "view")
 
 
 def _has_spark(settings: Settings) -> bool:

@@ -12,8 +12,6 @@ from hub.errors import ConfigError, NotFound, did_you_mean
 if TYPE_CHECKING:
     from hub.materializers.definition.entity_view import View
     from hub.materializers.definition.sql_view import SqlView
-    from hub.schema_registry.compat.resolved_schema import SchemaSource
-    from hub.schema_registry.folder.files import Folder, SchemaFile
     from hub.topics.tree.tree import TopicSpec
 
 
@@ -86,36 +84,20 @@ def _of_folder(folder: Path, topic: str) -> Any:
     """The schema that the folder "schemas" has for a topic's values, as columns; None when it has none.
 
     Raises ConfigError for one that cannot be read."""
-    from hub.cli.schema.folder import declared_in
     from hub.materializers.types.source_formats import of_registry
     from hub.schema_registry.folder.load import load
     from hub.schema_registry.formats import InvalidSchema
-    from hub.topics.tree.tree import matches
+    from hub.topics.tree.tree import declared_schemas, matches
 
     root = folder / "schemas"
     if not root.is_dir():
         return None
-    found = load(root, declared_in(folder))
+    found = load(root, declared_schemas(folder))
     for file in found.files:
         if not (file.subject.endswith("-value") and matches(topic, file.subject.removesuffix("-value"))):
             continue
         try:
-            return of_registry(_source_of(found, file, 0))
+            return of_registry(found.source(file))
         except InvalidSchema as error:
             raise ConfigError(error.message, hint=error.hint, where=file.where, code="HUB-1115") from None
     return None
-
-
-def _source_of(folder: Folder, file: SchemaFile, depth: int) -> SchemaSource:
-    """Return a file with the files that it references."""
-    from hub.schema_registry.compat.resolved_schema import SchemaSource
-
-    named = []
-    for each in file.references if depth < _DEEPEST else ():
-        other = folder.find(each.subject)
-        if other is not None:
-            named.append((each.name, _source_of(folder, other, depth + 1)))
-    return SchemaSource.of(file.schema_type, file.text, tuple(named))
-
-
-_DEEPEST = 16

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
+from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.model.levels import LEVELS
 
 SETTINGS_FILE = "schemas.yaml"
+_DEEPEST = 16  # references of references
 
 
 class ReferenceSetting(BaseModel, extra="forbid", frozen=True):
@@ -122,6 +124,16 @@ class Folder:
 
     def find(self, subject: str) -> SchemaFile | None:
         return next((each for each in self.files if each.subject == subject), None)
+
+    def source(self, file: SchemaFile, depth: int = 0) -> SchemaSource:
+        """Return a file's schema with the schemas of the folder that it references."""
+        named = []
+        for each in file.references if depth < _DEEPEST else ():
+            other = self.find(each.subject)
+            if other is not None:
+                named.append((each.name, self.source(other, depth + 1)))
+        source = SchemaSource.of(file.schema_type, file.text, tuple(named))
+        return replace(source, metadata=file.metadata)
 
 
 def place_of(text: str, name: str) -> tuple[int, int]:

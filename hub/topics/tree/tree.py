@@ -17,9 +17,10 @@ from pathlib import Path
 from hub.errors import ConfigError
 from hub.files import Stamp, stamp_if_there
 from hub.schema_registry.encryption.erasable import ErasableFields
+from hub.schema_registry.folder.files import DeclaredSchema
 from hub.schema_registry.model.levels import Level
 from hub.topics.tree.tree_file import LATENCY_SHARE, LONGEST_NAME, AuditMode, TopicNode, TreeFile
-from hub.yaml import kept_to, load_model, place
+from hub.yaml import is_there, kept_to, load_model, place
 
 _ROOT = "(default)"
 FILE_DEFAULTS = "defaults of the file"
@@ -140,6 +141,18 @@ def load(path: Path, replication_factor: int = 1) -> TopicTree:
     """
     with kept_to(path):
         return _load(path, replication_factor)
+
+
+def declared_schemas(project: Path) -> dict[Path, list[DeclaredSchema]]:
+    """Return the subjects and levels that topics.yaml declares for schema files, by resolved path; {} without
+    the file. Raises ConfigError."""
+    path = project / "topics.yaml"
+    declared: dict[Path, list[DeclaredSchema]] = {}
+    for topic in load(path).topics if is_there(path) else ():
+        if topic.schema is not None:
+            one = DeclaredSchema(topic.subject, topic.compatibility)
+            declared.setdefault(topic.schema.resolve(), []).append(one)
+    return declared
 
 
 def _load(path: Path, replication_factor: int) -> TopicTree:

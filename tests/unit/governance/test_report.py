@@ -19,6 +19,7 @@ from hub.caller import Kind, Resource
 from hub.errors import PeerError
 from hub.governance.facts import governance_facts, retention_of, selected_fields
 from hub.governance.flows import flows_of, tags_of_column
+from hub.governance.flows_file import FlowsFile
 from hub.governance.model import UNKNOWN, Flow, GovernanceFacts, TopicNode, ViewNode, Way
 from hub.governance.report import alike_principals, readers_of, report_of
 from hub.governance.routes import create_router
@@ -100,6 +101,7 @@ def test_a_sink_into_a_topic_leads_on() -> None:
         facts = GovernanceFacts({"shop.orders": out, "eu.orders": copy}, {})
         assert places(flows_of(facts, out), "email") == {
             "sink copy": True,
+            "topic eu.orders": is_traced,
             "mirror eu-us (region us)": is_traced,
         }
 
@@ -206,13 +208,18 @@ def test_the_page_escapes_and_shows_flows() -> None:
     facts = replace(FACTS, topics={"shop.orders": odd}, unread=("mirrors.yaml",))
     app = FastAPI()
     live: Any = type("Live", (), {"rules": None})()
-    app.include_router(create_router(lambda: facts, live))
+    rule = {"tags": ["PII"], "never": ["view:top"], "reason": "<b>no</b>"}
+    rules = FlowsFile.model_validate({"rules": {"top-has-none": rule}})
+    app.include_router(create_router(lambda: facts, live, lambda: rules))
     client = TestClient(app)
     text = client.get("/governance").text
     assert "&lt;i&gt;x&lt;/i&gt;" in text and "view customers column mail → view top column mail" in text
     assert "mirrors.yaml cannot be read" in text and "UNKNOWN" in text
     body = client.get("/api/governance?tree=shop&tag=PII").json()
     assert body["rows"][0]["name"] == "shop.orders" and body["unread"] == ["mirrors.yaml"]
+    assert "Flows that a rule refuses" in text and "&lt;b&gt;no&lt;/b&gt;" in text
+    judgement = client.get("/api/governance/flows").json()
+    assert not judgement["is_kept"] and judgement["violations"][0]["flow"]["name"] == "top"
 
 
 def test_facts_come_from_the_files_of_a_project(tmp_path: Any) -> None:
