@@ -107,7 +107,7 @@ alert unsilence; alert rules; access hash; access check; access explain; access 
 access token create; access token ls; access token revoke; access session ls; access session revoke
 access usage; access request
 access requests ls; access requests show; access requests approve; access requests refuse
-access requests withdraw; governance report
+access requests withdraw; governance report; governance check
 access audit ls; access audit tail; access audit verify; access audit export
 erase plan; erase request; erase approve; erase cancel; erase ls; erase show; erase proof
 kek ls; kek show; kek create; kek rotate; kek delete; import ksql; import flink; upgrade
