@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -19,6 +20,8 @@ from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.sql_checks import readable
 from hub.materializers.definition.sql_view import SqlView
 from hub.materializers.types.python_file import MOST_CHARACTERS
+from hub.materializers.types.schema_file import MOST_SCHEMA_CHARACTERS
+from hub.schema_registry.formats import InvalidSchema
 from hub.yaml import kept_to, load_model, place, places
 
 
@@ -42,13 +45,44 @@ def _load_view(path: Path) -> View | SqlView:
             hint=f"name the file {view.view}.yaml: a view is found by its file name",
             where=str(path),
         )
-    view = _with_functions(path, view)
+    view = _with_schema_files(path, _with_functions(path, view))
     if isinstance(view, View):
         return view
     if view.python is not None:
         return _with_build(path, view, view.python)
     readable(path, view)
     return view
+
+
+def _with_schema_files(path: Path, view: View | SqlView) -> View | SqlView:
+    """Return the view with the text of the schema files that its sources name. Raises ConfigError with file,
+    line and what is wrong with the schema."""
+    read: dict[str, Any] = {}
+    for name, source in view.sources.items():
+        if source.schema_file is None or source.format is None:
+            continue
+        file = path.parent.parent / source.schema_file.file
+        where = place(path, "sources", name, "schema_file")
+        try:
+            text = read_text(file)
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(
+                f'its schema file "{file}" cannot be read ({type(error).__name__})',
+                where=where,
+                hint="it is found from the project folder, such as formats/readings.avsc",
+                code="HUB-1115",
+            ) from None
+        if len(text) > MOST_SCHEMA_CHARACTERS:
+            raise ConfigError(
+                f"longer than {MOST_SCHEMA_CHARACTERS} characters", where=str(file), code="HUB-1115"
+            )
+        whole = source.schema_file.model_copy(update={"text": text})
+        read[name] = source.model_copy(update={"schema_file": whole})
+        try:
+            _ = read[name].declared
+        except InvalidSchema as error:
+            raise ConfigError(error.message, where=str(file), hint=error.hint, code="HUB-1115") from None
+    return view.model_copy(update={"sources": {**view.sources, **read}}) if read else view
 
 
 def _with_build(path: Path, view: SqlView, build: PythonBuild) -> SqlView:
@@ -119,16 +153,19 @@ def _with_functions(path: Path, view: View | SqlView) -> View | SqlView:
     return view.model_copy(update={"transforms": view.transforms.model_copy(update={"text": text})})
 
 
+_NAMES_SCHEMA = re.compile(r"""\bschema_file:\s*(?:\{\s*file:\s*)?["']?([\w./-]+\.(?:avsc|proto))""")
 _NAMES_FILE = re.compile(
     r"""^(transforms|python):\s*(?:\{\s*file:\s*)?["']?(?:views/)?([\w./-]+\.py)""", re.MULTILINE
 )
 
 
 def files_of(path: Path) -> tuple[Path, ...]:
-    """Return the files that define a view and exist: its own, its Python files, and what a PySpark view's
-    file imports from their folder."""
-    paths = [path]
-    for kind, name in _NAMES_FILE.findall(read_text(path, errors="replace")):
+    """Return the files that define a view and exist: its own, its Python and schema files, and what a PySpark
+    view's file imports from their folder."""
+    paths, text = [path], read_text(path, errors="replace")
+    schemas = (path.parent.parent / name for name in _NAMES_SCHEMA.findall(text))
+    paths += [file for file in schemas if file.is_file()]
+    for kind, name in _NAMES_FILE.findall(text):
         file = path.parent / name
         if not file.is_file():
             continue

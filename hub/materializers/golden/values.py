@@ -38,6 +38,8 @@ def encoder_of(schema: AvroType) -> Encode:
     match reading.form:
         case "xml" | "raw":
             return _whole
+        case "avro":
+            return JsonEncoder(schema).body
         case "json":
             return orjson.dumps
         case "csv":
@@ -85,12 +87,13 @@ def _message(reading: ValueReading) -> Encode:
     for file in FileDescriptorSet.FromString(reading.files).file:
         pool.Add(file)
     make = message_factory.GetMessageClass(pool.FindMessageTypeByName(reading.message))
+    place = b"\x00" if reading.framed else b""  # of the message in its file
 
     def encode(value: Any) -> bytes:
         message = make()
         try:
             json_format.ParseDict(value, message, descriptor_pool=pool, max_recursion_depth=100)
-            return b"\x00" + message.SerializeToString()
+            return place + message.SerializeToString()
         except (json_format.ParseError, ValueError, TypeError, RecursionError) as error:
             raise Unfit(f"value: {str(error)[:300]}") from None
 

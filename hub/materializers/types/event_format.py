@@ -2,7 +2,7 @@
 
 ::
 
-    value ──▶ transform (SQL over the bytes) ──▶ format: json, csv, xml, raw ──▶ columns
+    value ──▶ transform (SQL over the bytes) ──▶ format: json, csv, xml, raw, avro, protobuf ──▶ columns
                                              └─▶ no format: by the schema id in each event
 """
 
@@ -17,7 +17,8 @@ from hub.errors import nearest
 from hub.materializers.types import cdc
 from hub.materializers.types.avro_types import PROOF, AvroType
 from hub.materializers.types.ddl import TYPE_NAMES, UnknownType, of_ddl
-from hub.materializers.types.source_formats import DeclaredForm, declared
+from hub.materializers.types.schema_file import SUFFIX, EventSchemaFile
+from hub.materializers.types.source_formats import DeclaredForm, declared, of_file
 
 _RESERVED = {"_topic", "_partition", "_offset", "_timestamp", "_key", "_deleted", PROOF, "_broken"}
 _NOT_IN_XML = re.compile(r"\b(?:map|binary)\b", re.IGNORECASE)
@@ -68,7 +69,8 @@ class EventFormat(BaseModel, extra="forbid", frozen=True):
 
     Without ``format``, the registry defines it by the schema id in each event (Avro, JSON Schema, Protobuf).
     With ``format``, events have no schema id, and ``schema`` lists the columns with Spark's types, for CSV in
-    the order of the line; ``raw`` has one column, the whole value. ``transform`` is a SQL expression over the
+    the order of the line; ``raw`` has one column, the whole value. The schema of ``avro`` and ``protobuf`` is
+    in ``schema_file``. ``transform`` is a SQL expression over the
     bytes of an event (``value``, ``key``), whose result is what is read. With ``cdc``, events are changes of
     a table's rows, and the view sees the rows; the ``schema`` of JSON then lists the columns of a row.
     """
@@ -78,6 +80,7 @@ class EventFormat(BaseModel, extra="forbid", frozen=True):
     columns: dict[ColumnName, ColumnType] = Field(default_factory=dict, alias="schema", max_length=2_000)
     csv: Csv | None = None
     xml: Xml | None = None
+    schema_file: EventSchemaFile | None = None
     transform: str | None = Field(None, min_length=1, max_length=10_000)
 
     @field_validator("cdc", mode="before")
@@ -86,6 +89,12 @@ class EventFormat(BaseModel, extra="forbid", frozen=True):
         """``cdc: debezium`` is short for ``cdc: {format: debezium}``."""
         return {"format": given} if isinstance(given, str) else given
 
+    @field_validator("schema_file", mode="before")
+    @classmethod
+    def _short_file(cls, given: object) -> object:
+        """``schema_file: a.avsc`` is short for ``schema_file: {file: a.avsc}``."""
+        return {"file": given} if isinstance(given, str) else given
+
     @model_validator(mode="after")
     def _whole_format(self) -> Self:
         if self.cdc is not None and self.format not in (None, "json"):
@@ -93,23 +102,42 @@ class EventFormat(BaseModel, extra="forbid", frozen=True):
         if self.cdc is not None and self.transform is not None:
             raise ValueError("`transform` and `cdc` cannot be combined: a connector writes its events itself")
         if self.format is None:
-            given = {"schema": self.columns, "csv": self.csv, "xml": self.xml, "transform": self.transform}
+            given = {
+                "schema": self.columns,
+                "csv": self.csv,
+                "xml": self.xml,
+                "schema_file": self.schema_file,
+                "transform": self.transform,
+            }
             for name in (name for name, value in given.items() if value):
                 raise ValueError(
                     f"`{name}` belongs to events without a schema id: "
-                    "write also format: json, csv, xml or raw"
+                    "write also format: json, csv, xml, raw, avro or protobuf"
                 )
             return self
-        if not self.columns:
-            raise ValueError(f"format: {self.format} requires a schema: its columns and their types")
+        self._check_schema(self.format)
         if self.csv is not None and self.format != "csv":
             raise ValueError("`csv` describes lines: it belongs to format: csv")
         if (self.xml is not None) != (self.format == "xml"):
             raise ValueError(
                 "format: xml and the name of its outermost element belong together: xml: {root: NAME}"
             )
-        self._check_columns(self.format)
         return self
+
+    def _check_schema(self, form: DeclaredForm) -> None:
+        if form == "avro" or form == "protobuf":
+            if self.columns or self.schema_file is None or not self.schema_file.file.endswith(SUFFIX[form]):
+                raise ValueError(
+                    f"format: {form} has its columns in a file: schema_file: formats/NAME{SUFFIX[form]}"
+                )
+            if form == "avro" and self.schema_file.message is not None:
+                raise ValueError("`message` names a message of Protobuf: a file of Avro has one record")
+            return
+        if self.schema_file is not None:
+            raise ValueError("`schema_file` belongs to format: avro or protobuf")
+        if not self.columns:
+            raise ValueError(f"format: {form} requires a schema: its columns and their types")
+        self._check_columns(form)
 
     def _check_columns(self, form: DeclaredForm) -> None:
         lower = [name.lower() for name in self.columns]
@@ -138,6 +166,9 @@ class EventFormat(BaseModel, extra="forbid", frozen=True):
             return None
         if self.cdc is not None:
             return cdc.declared_rows(self.columns, self.cdc.times)
+        if self.format == "avro" or self.format == "protobuf":
+            assert self.schema_file is not None
+            return of_file(self.format, self.schema_file, self.transform or "")
         line = self.csv or Csv()
         return declared(
             self.format,

@@ -22,17 +22,20 @@ from typing import Literal
 import orjson
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorSet
 
+from hub.errors import did_you_mean
 from hub.materializers.types.avro_types import AvroType
 from hub.materializers.types.ddl import of_ddl, optional_field
 from hub.materializers.types.json_schema_types import ADMITS_NULL, of_json_schema
 from hub.materializers.types.protobuf_types import message_type, messages_of, plain_file
+from hub.materializers.types.schema_file import BinaryForm, EventSchemaFile
 from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.formats import InvalidSchema
 from hub.schema_registry.formats.json_schema.schema import JsonSchema
 from hub.schema_registry.formats.protobuf.schema import ProtobufSchema
 
-DeclaredForm = Literal["json", "csv", "xml", "raw"]
-Form = Literal[DeclaredForm, "protobuf"]
+TextForm = Literal["json", "csv", "xml", "raw"]
+DeclaredForm = Literal[TextForm, BinaryForm]
+Form = DeclaredForm
 _NOTE = "hub"
 
 
@@ -79,7 +82,7 @@ def _noted(schema: AvroType, reading: ValueReading) -> AvroType:
 
 
 def declared(
-    form: DeclaredForm,
+    form: TextForm,
     columns: Mapping[str, str],
     *,
     separator: str = ",",
@@ -94,6 +97,21 @@ def declared(
     fields = [optional_field(name, of_ddl(text)) for name, text in columns.items()]
     schema = {"type": "record", "name": "event", "fields": fields}
     return _noted(schema, ValueReading(form, False, separator, null, transform=transform, root=root))
+
+
+def of_file(form: BinaryForm, given: EventSchemaFile, transform: str = "") -> AvroType:
+    """Return the schema of events that are written with the schema of a file and have no schema id.
+
+    Raises InvalidSchema when the text cannot be parsed, or describes no record or message."""
+    if form == "protobuf":
+        parsed = SchemaSource.of("PROTOBUF", given.text).parsed()
+        assert isinstance(parsed, ProtobufSchema)
+        return of_protobuf(parsed, given.message, framed=False, transform=transform)
+    SchemaSource.of("AVRO", given.text).parsed()
+    schema = orjson.loads(given.text)
+    if not isinstance(schema, dict) or schema.get("type") != "record":
+        raise InvalidSchema("an event is a record: the schema has another type")
+    return _noted(schema, ValueReading("avro", False, transform=transform))
 
 
 def of_registry(source: SchemaSource) -> AvroType:
@@ -131,20 +149,25 @@ def without_defaults(schema: AvroType) -> AvroType:
     return _noted(plain, replace(reading, files=files.SerializeToString(deterministic=True)))
 
 
-def of_protobuf(schema: ProtobufSchema) -> AvroType:
-    """Return the columns of a .proto file's first message, with the files for its reader. Omits a message
-    inside itself.
+def of_protobuf(
+    schema: ProtobufSchema, message: str | None = None, *, framed: bool = True, transform: str = ""
+) -> AvroType:
+    """Return the columns of a message of a .proto file, with the files for its reader. Omits a message inside
+    itself. ``message``: its full name; None: the file's first.
 
-    Raises InvalidSchema when the file has no message.
+    Raises InvalidSchema when the file has no message, or none of that name.
     """
     if not schema.file.message_type:
         raise InvalidSchema("the schema has no message")
     messages: dict[str, DescriptorProto] = {}
     for file in (*schema.imports, schema.file):
         messages.update(messages_of(file.message_type, file.package))
-    first = schema.file.message_type[0]
     package = schema.file.package
-    name = f"{package}.{first.name}" if package else first.name
+    first = schema.file.message_type[0].name
+    name = message or (f"{package}.{first}" if package else first)
+    if name not in messages:
+        raise InvalidSchema(f"it has no message {name}; {did_you_mean(name, messages, ', '.join(messages))}")
     files = FileDescriptorSet(file=[*schema.imports, plain_file(schema.file)])
-    reading = ValueReading("protobuf", True, files=files.SerializeToString(deterministic=True), message=name)
+    content = files.SerializeToString(deterministic=True)
+    reading = ValueReading("protobuf", framed, files=content, message=name, transform=transform)
     return _noted(message_type(name, messages, ()), reading)

@@ -13,7 +13,9 @@ from event_schemas import PROTO
 from hub.errors import ConfigError
 from hub.materializers.definition.compiling.compiler import shape
 from hub.materializers.definition.entity_view import View
-from hub.materializers.definition.load import body_of, load_view, view_of
+from hub.materializers.definition.load import body_of, files_of, load_view, view_of
+from hub.materializers.engine.plans.fingerprints import entity_fingerprint
+from hub.materializers.spark.formats.decode import Input
 from hub.materializers.types.avro_types import spark_types
 from hub.materializers.types.ddl import UnknownType, columns_ddl, ddl_of, of_ddl
 from hub.materializers.types.json_schema_types import ADMITS_NULL
@@ -218,6 +220,13 @@ def test_a_view_says_what_its_events_are(tmp_path: Path) -> None:
         ("    format: xml\n    schema: {id: 'array<binary>'}\n    xml: {root: a}", 4, "unbase64()"),
         ("    format: raw\n    schema: {id: bigint}", 4, "{text: string} or {bytes: binary}"),
         ("    format: raw\n    schema: {id: string, more: string}", 4, "one column"),
+        ("    format: avro", 4, "schema_file: formats/NAME.avsc"),
+        ("    format: avro\n    schema_file: formats/a.proto", 4, "schema_file: formats/NAME.avsc"),
+        ("    format: avro\n    schema_file: {file: f/a.avsc, message: A}", 4, "names a message of Protobuf"),
+        ("    format: avro\n    schema_file: ../a.avsc", 7, "schema_file"),
+        ("    format: avro\n    schema_file: formats/none.avsc", 7, "found from the project folder"),
+        ("    format: json\n    schema: {id: int}\n    schema_file: a.avsc", 4, "belongs to format: avro"),
+        ("    schema_file: formats/a.avsc", 4, "`schema_file` belongs to events without a schema id"),
         ("    transform: value", 4, "`transform` belongs to events without a schema id"),
         (
             "    cdc: debezium\n    format: xml\n    schema: {id: int}\n    xml: {root: a}",
@@ -341,3 +350,61 @@ def test_a_view_that_began_before_defaults_were_known_goes_on_without_them() -> 
     before = of_registry(SchemaSource.of("PROTOBUF", text.replace(' [default = "EUR"]', "")))
     assert with_default["fields"][0]["default"] == "EUR"
     assert without_defaults(with_default) == before
+
+
+AVSC = '{"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}'
+BINARY = "    format: avro\n    schema_file: formats/r.avsc"
+
+
+def project_of(path: Path, name: str, text: str) -> Path:
+    """Return the folder of views of a project with a schema file."""
+    for folder in ("formats", "views"):
+        (path / folder).mkdir(exist_ok=True)
+    (path / "formats" / name).write_text(text)
+    return path / "views"
+
+
+def test_a_schema_file_is_stored_with_the_view_and_belongs_to_its_definition(tmp_path: Path) -> None:
+    folder = project_of(tmp_path, "r.avsc", AVSC)
+    found = view(folder, BINARY)
+    assert view_of(body_of(found)) == found and "long" in body_of(found)
+    assert spark_types(found.sources["s"].declared) == {"id": "bigint"}
+    assert [each.name for each in files_of(folder / "v.yaml")] == ["v.yaml", "r.avsc"]
+    (tmp_path / "formats" / "r.avsc").unlink()
+    assert view_of(body_of(found)).sources["s"].declared == found.sources["s"].declared
+
+
+PROTOBUF_FILE = "    format: protobuf\n    schema_file: {file: formats/p.proto, message: AA}"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "source", "said"),
+    [
+        ("r.avsc", '"string"', BINARY, "an event is a record"),
+        ("r.avsc", "{", BINARY, "JSON"),
+        ("p.proto", "syntax = 'proto3'; message A {}", PROTOBUF_FILE, "did you mean"),
+        ("p.proto", "message", PROTOBUF_FILE, ""),
+    ],
+)
+def test_a_schema_file_that_cannot_be_used_is_named(
+    tmp_path: Path, name: str, text: str, source: str, said: str
+) -> None:
+    folder = project_of(tmp_path, name, text)
+    with pytest.raises(ConfigError) as raised:
+        view(folder, source)
+    assert name in (raised.value.where or "") and raised.value.code == "HUB-1115"
+    assert said in f"{raised.value.message} {raised.value.hint}"
+
+
+def test_a_changed_schema_file_makes_another_version(tmp_path: Path) -> None:
+    folder = project_of(tmp_path, "r.avsc", AVSC)
+    one = fingerprint(view(folder, BINARY))
+    assert fingerprint(view(folder, BINARY)) == one
+    (tmp_path / "formats" / "r.avsc").write_text(AVSC.replace("[{", '[{"name": "new", "type": "int"}, {'))
+    assert fingerprint(view(folder, BINARY)) != one  # the bytes before `id` are others now
+
+
+def fingerprint(of: View) -> str:
+    schema = of.sources["s"].declared
+    compiled = shape(of, {"s": schema})
+    return entity_fingerprint(compiled, (Input(compiled.sources[0], ("t",), (), schema),))

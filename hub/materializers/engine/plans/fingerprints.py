@@ -119,7 +119,12 @@ def _declared_reading(given: Input) -> list[Any] | None:
     if how is None or how.framed:
         return None
     columns = list(field_types(given.latest)) if how.form == "csv" else []
-    later = [text for text in (how.transform, how.root) if text]
+    binary = ""  # the bytes of a record change with every field, also with one that the view does not read
+    if how.form in ("avro", "protobuf"):
+        binary = digest(
+            orjson.dumps([given.latest["fields"], how.message], option=orjson.OPT_SORT_KEYS).decode()
+        )
+    later = [text for text in (how.transform, how.root, binary) if text]
     return [how.form, how.separator, how.null, columns, *later]
 
 
@@ -128,6 +133,6 @@ def _unset_fields(source: SqlSource) -> set[str]:
     fingerprint."""
     return {
         name
-        for name in ("table", "format", "columns", "csv", "xml", "transform", "cdc")
+        for name in ("table", "format", "columns", "csv", "xml", "schema_file", "transform", "cdc")
         if not getattr(source, name)
     }

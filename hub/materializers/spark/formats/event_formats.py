@@ -1,4 +1,5 @@
-"""[edge] pyspark: events that are not Avro, decoded by Spark's own parsers (Protobuf's in Arrow batches).
+"""[edge] pyspark: events that are not Avro with a schema id, decoded by Spark's own parsers (Protobuf's in
+Arrow batches).
 
 A source's columns are in ``e_<source>``, as with Avro; ``p_<source>`` has the parser's result, and
 ``b_<source>`` what a ``transform`` made of the bytes. The parser's own marker shows that an event does not
@@ -15,15 +16,17 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import orjson
 import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.pandas.functions import arrow_udf
 
 from hub.materializers.definition.entity_plan import SourcePlan
 from hub.materializers.spark.formats import protobuf_rows
 from hub.materializers.spark.formats.protobuf_rows import BROKEN
-from hub.materializers.types.avro_types import AvroType
+from hub.materializers.types.avro_types import PROOF, AvroType, projected
 from hub.materializers.types.ddl import columns_ddl
 from hub.materializers.types.json_defaults import filled_row
 from hub.materializers.types.source_formats import ValueReading, reading_of
@@ -58,6 +61,10 @@ def parsed(source: SourcePlan, schema: AvroType, ours: str) -> Column:
     match reading.form:
         case "protobuf":
             return _protobuf(schema, reading, columns, F.expr(body))
+        case "avro":
+            both = projected(schema, schema, columns)
+            avro_options = {"mode": "PERMISSIVE", "avroSchema": orjson.dumps(both.reader).decode()}
+            return from_avro(F.expr(body), orjson.dumps(both.writer).decode(), avro_options)
         case "csv":
             # All columns: a line's values are identified by position.
             every = columns_ddl(schema, [field["name"] for field in schema["fields"]])
@@ -115,7 +122,7 @@ def event(source: SourcePlan, schema: AvroType) -> str:
 def failed(source: SourcePlan, schema: AvroType) -> str:
     """Return the condition that the parser could not parse one of the source's events."""
     said, reading = parser_of(source), _reading(schema)
-    broken = f"{said}.{BROKEN} IS NOT NULL"
+    broken = f"{said}.{PROOF} IS NULL" if reading.form == "avro" else f"{said}.{BROKEN} IS NOT NULL"
     if reading.transform:
         broken = f"({_bytes_of(source)} IS NULL OR {broken})"
     if reading.form not in _WITHIN:
@@ -141,6 +148,8 @@ def _unread(source: SourcePlan, schema: AvroType, reading: ValueReading) -> str:
     match reading.form:
         case "protobuf":
             return f"{parser_of(source)}.{BROKEN}"
+        case "avro":
+            return literal("its bytes do not fit the schema of its file")
         case "csv":
             names = ", ".join(field["name"] for field in schema["fields"])
             return literal(f"no line of CSV with exactly its columns ({names})")
@@ -177,7 +186,7 @@ def _path(name: str) -> str:
 
 def _reading(schema: AvroType) -> ValueReading:
     found = reading_of(schema)
-    assert found is not None, "Avro is not read here"
+    assert found is not None, "Avro with a schema id is not read here"
     return found
 
 
@@ -315,10 +324,10 @@ def _columns(source: SourcePlan, schema: AvroType) -> list[str]:
 
 
 def _protobuf(schema: AvroType, reading: ValueReading, columns: list[str], body: Column) -> Column:
-    files, message, names = reading.files, reading.message, tuple(columns)
+    files, message, names, framed = reading.files, reading.message, tuple(columns), reading.framed
 
     def read(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
-        return (protobuf_rows.columns_of(bodies, files, message, names) for bodies in batches)
+        return (protobuf_rows.columns_of(each, files, message, names, framed=framed) for each in batches)
 
     kind = _struct([*columns_ddl(schema, columns), f"{BROKEN}:string"])
     # Spark needs types as annotations, not their names. A function of iterators never shares a worker with

@@ -34,14 +34,16 @@ _WRAPPERS = {
 Convert = Callable[[Any], Any]
 
 
-def columns_of(bodies: pa.Array, files: bytes, message: str, columns: Sequence[str]) -> pa.StructArray:
+def columns_of(
+    bodies: pa.Array, files: bytes, message: str, columns: Sequence[str], *, framed: bool = True
+) -> pa.StructArray:
     """Return a struct per value: the given columns of the message, and ``_broken``, why it cannot be read
     (null: it was read).
 
-    ``bodies``: the bytes after the schema id: the message's place in its file, then the message. Null gives
-    null columns. ``files``: a FileDescriptorSet.
+    ``bodies``: if ``framed``, the bytes after the schema id: the message's place in its file, then the
+    message; else the message. Null gives null columns. ``files``: a FileDescriptorSet.
     """
-    reader = _reader(files, message, tuple(columns))
+    reader = _reader(files, message, tuple(columns), framed)
     rows: list[tuple[Any, ...]] = []
     broken: list[str | None] = []
     nothing = (None,) * len(columns)
@@ -55,12 +57,12 @@ def columns_of(bodies: pa.Array, files: bytes, message: str, columns: Sequence[s
 
 
 class _ProtobufReader:
-    def __init__(self, files: bytes, message: str, columns: Sequence[str]) -> None:
+    def __init__(self, files: bytes, message: str, columns: Sequence[str], framed: bool) -> None:
         pool = descriptor_pool.DescriptorPool()
         for file in FileDescriptorSet.FromString(files).file:
             pool.Add(file)
         descriptor = pool.FindMessageTypeByName(message)
-        self._pool, self._name = pool, message
+        self._pool, self._name, self._framed = pool, message, framed
         self._make = message_factory.GetMessageClass(descriptor)
         fields = [descriptor.fields_by_name[name] for name in columns]
         self._read = [(field, *_field(field, pool, (message,))) for field in fields]
@@ -69,7 +71,7 @@ class _ProtobufReader:
     def row(self, value: bytes) -> tuple[tuple[Any, ...] | None, str | None]:
         """Return (the columns, None), or (None, why the value cannot be read)."""
         try:
-            start = _place(value)
+            start = _place(value) if self._framed else 0
             made = self._make()
             made.MergeFromString(value[start:])
             return tuple(_value(made, field, convert) for field, _, convert in self._read), None
@@ -80,8 +82,8 @@ class _ProtobufReader:
 
 
 @lru_cache(maxsize=64)
-def _reader(files: bytes, message: str, columns: tuple[str, ...]) -> _ProtobufReader:
-    return _ProtobufReader(files, message, columns)
+def _reader(files: bytes, message: str, columns: tuple[str, ...], framed: bool) -> _ProtobufReader:
+    return _ProtobufReader(files, message, columns, framed)
 
 
 class _OtherMessage(Exception):
