@@ -109,13 +109,14 @@ def _view(
     alike: Alike,
 ) -> GovernanceRow:
     tagged: dict[FieldPath, tuple[str, ...]] = {}
-    unknown: list[str] = []
+    untraced: list[str] = []
     for column in view.columns:
         tags, is_traced = tags_of_column(facts, view, column)
         if tags:
             tagged[(column,)] = tuple(sorted(tags))
         if not is_traced:
-            unknown.append(f"column {column}: its origin is not traced, so it may hold every field")
+            untraced.append(column)
+    unknown = [f"origin of {', '.join(untraced)}: each may hold every field"] if untraced else []
     here = f"view {view.name} column "
     own = [_from_here(flow, here) for each in flows.values() for flow in each if _passes(flow, here)]
     topics = [facts.topics[each] for each in _topics_of(facts, view) if each in facts.topics]

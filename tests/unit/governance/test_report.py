@@ -186,7 +186,7 @@ def test_a_report_says_what_is_not_known() -> None:
     assert any("not traced" in each for each in orders.unknown)
     view = rows["view customers"]
     assert view.fields == {"mail": ("PII",), "odd": ("PII",)} and view.purpose == "fulfilment"
-    assert any(each.startswith("column odd") for each in view.unknown)
+    assert any(each.startswith("origin of odd") for each in view.unknown)
     assert ("sink hook", "mail") in {(each.place, each.field) for each in view.flows}
     top = rows["view top"]
     assert top.fields == {"mail": ("PII",)} and [each.place for each in top.flows] == ["sink hook"]
