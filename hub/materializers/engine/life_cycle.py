@@ -87,7 +87,7 @@ def advance(life: ViewLife, event: LifeEvent) -> Step:
         return life, ()
     match event:
         case ThreadStarted() | PauseEnded():
-            return _plan(life, quietly=life.phase == "waiting")
+            return _plan(life, quietly=life.phase in ("waiting", "retrying", "failed"))
         case PlanMade():
             return _planned(life, event)
         case PlanBlocked():
@@ -142,8 +142,11 @@ def warms_up(life: ViewLife, standing: Standing) -> bool:
 
 
 def _plan(life: ViewLife, *, quietly: bool = False) -> Step:
+    """Return the step that makes a plan. ``quietly``: the reported state stays, so that a view that fails
+    again and again has failed since the first time."""
     reports: tuple[LifeAction, ...] = () if quietly else (ReportState("starting"),)
-    return replace(life, phase="waiting" if quietly else "starting"), (*reports, MakePlan())
+    phase: Phase = "waiting" if quietly and life.phase == "waiting" else "starting"
+    return replace(life, phase=phase), (*reports, MakePlan())
 
 
 def _plan_again(life: ViewLife) -> Step:

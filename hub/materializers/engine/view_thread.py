@@ -88,6 +88,7 @@ class ViewThread:
         self.life = ViewLife()
         self.undecided = False
         self.reported: tuple[str, str | None] = ("starting", None)
+        self._since_ms = epoch_ms()
 
     # ---- what the process and the snapshot groups see
 
@@ -270,13 +271,14 @@ class ViewThread:
         if entry is not None:
             now = f"now {state}" + (f": {reason}" if reason else "")
             state, reason = "isolated", isolation_message(entry, now)
-        self.reported = (state, reason)
+        if self.reported != (state, reason):
+            self.reported, self._since_ms = (state, reason), epoch_ms()
         view = self._planner.view
         self._parts.progress.report_state(
             ViewState(
                 self.table,
                 state,
-                epoch_ms(),
+                self._since_ms,
                 reason or self._planner.trouble,
                 view.doc if view else "",
                 view.owner if view else "",

@@ -334,7 +334,7 @@ TABLE: dict[str, tuple[ViewLife, LifeEvent, dict[str, object], tuple[LifeAction,
         replace(STARTING, phase="failed", failures=1),
         PauseEnded(),
         {"phase": "starting"},
-        ANEW,
+        (MakePlan(),),  # it has failed until its query runs: the state keeps its age
     ),
     "another process decides": (
         STARTING,
