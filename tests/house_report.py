@@ -154,7 +154,7 @@ def short_options() -> tuple[dict[str, str], dict[str, list[str]]]:
         for option in command.params:
             for letter in option.opts:
                 if len(letter) == 2 and letter.startswith("-"):
-                    meanings[letter].add(max(option.opts, key=len))
+                    meanings[letter].add(next(name for name in option.opts if name.startswith("--")))
     clear = {letter: min(names) for letter, names in sorted(meanings.items())}
     return clear, {letter: sorted(names) for letter, names in meanings.items() if len(names) > 1}
 
