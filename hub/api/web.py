@@ -54,7 +54,7 @@ from hub.observability.web.pages.estate import LakeTableLine, NodeSchemas, PageS
 from hub.observability.web.pages.monitor.completeness import CountedTopics, TopicCountsRow
 from hub.observability.web.pages.monitor.mirrors import MirrorFacts
 from hub.observability.web.routes.all_pages import create_router, nowhere
-from hub.replication.clusters.clusters import ClusterHandle, reach_all, share_address
+from hub.replication.clusters.clusters import ClusterHandle, own_environ, reach_all, share_address
 from hub.replication.clusters.readers import StatusReader
 from hub.replication.config.load_mirrors import load as load_mirrors
 from hub.replication.config.mirrors import MirrorsFile
@@ -235,6 +235,7 @@ class Mirrors:
     path: Path
     timeout_s: float
     own: KafkaCluster
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     _now: MirrorFacts = field(default_factory=MirrorFacts)
     _topics: dict[str, list[str]] = field(default_factory=dict)  # by mirror, as last reported
     _ids: dict[str, str] = field(default_factory=dict)  # Kafka's cluster id, by address
@@ -275,7 +276,7 @@ class Mirrors:
         if not now.declared:
             return
         good = self._trouble(now) is None and now.asked_at_ms is not None
-        yield from families(now.mirrors if good else (), known=None if now.asked_at_ms is None else good)
+        yield from families(_visible(now) if good else (), known=None if now.asked_at_ms is None else good)
 
     def observations(self, tree: Mapping[str, TopicSpec], changes: RuleChanges) -> list[RuleObservations]:
         """Return the observations of the mirror rules, from the last status; empty without a mirrors.yaml."""
@@ -284,7 +285,7 @@ class Mirrors:
             return []
         if now.asked_at_ms is None:
             return [RuleObservations(changes.rule(name), whole=False) for name in RULES]
-        return observe_mirrors(now.mirrors, tree, changes, self._trouble(now))
+        return observe_mirrors(_visible(now), tree, changes, self._trouble(now))
 
     def resting(self) -> frozenset[str]:
         """Return mirrors that are meant to carry nothing, from the last status: paused, outside their
@@ -320,7 +321,7 @@ class Mirrors:
                 reader.close()
             self._readers.clear()
             self._ways_back.clear()
-            self._reached = reach_all(checked(file), os.environ, self.path.parent, self.timeout_s)
+            self._reached = reach_all(checked(file), self.environ, self.path.parent, self.timeout_s)
             self._file = file
         reached = self._reached
         status = self._status(file, reached)
@@ -365,6 +366,7 @@ class Mirrors:
             board, progress = self._readers[link.target].refresh()
         except PeerError as error:
             short = {"mirror": link.name, "state": "unknown", "reason": error.message, "ok": False}
+            short["closed"] = reached[link.target].closed
             ends = {"declared": link.declared, "source": link.source, "target": link.target}
             return {**short, **ends, "topics_known": self._topics.get(link.name, [])}, None
         source_ends = SourceEndOffsets()
@@ -379,10 +381,16 @@ class Mirrors:
         return found, board.control
 
 
+def _visible(facts: MirrorFacts) -> list[Mapping[str, Any]]:
+    """Return the statuses without mirrors to closed regions, which only a server inside of them can watch."""
+    return [each for each in facts.mirrors if not each.get("closed")]
+
+
 def mirrors_of(settings: Settings) -> Mirrors:
     """Return the status reader for the project's mirrors.yaml."""
     own = own_cluster(settings, DESCRIBE_S)
-    return Mirrors(settings.project / "mirrors.yaml", settings.kafka_timeout_s, own)
+    environ = own_environ(settings)
+    return Mirrors(settings.project / "mirrors.yaml", settings.kafka_timeout_s, own, environ)
 
 
 def _saved(project: Path, store: Store) -> Sequence[Mapping[str, Any]]:

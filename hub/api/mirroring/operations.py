@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,11 +18,14 @@ from socket import gethostname
 from typing import Any
 
 from hub.access_log.chain import LogSigner
+from hub.api.masking.flow_gate import refuse_flows
+from hub.api.mirroring.comparison import compare_within
 from hub.config.settings import Settings
-from hub.errors import Conflict, HubError, NotFound
+from hub.errors import Conflict, HubError, NotFound, PeerError
 from hub.home_key import make_key
 from hub.observability.web.pages.mirror_actions import MirrorPlan, MirrorRequest, plan_of
 from hub.record import TopicPartition
+from hub.replication.clusters.closed_cluster import CLOSED
 from hub.replication.clusters.clusters import ClusterHandle, own_environ, reach_all
 from hub.replication.config.load_mirrors import load
 from hub.replication.config.mirrors import MIRRORS_FILE, MirrorsFile
@@ -30,6 +33,7 @@ from hub.replication.operations import pausing
 from hub.replication.operations.by_topic import check_all, states_of
 from hub.replication.operations.change_plan import carry_out, chosen_topics, plan_change
 from hub.replication.operations.divergence.tail_plan import plan_tail
+from hub.replication.operations.link_apply import apply_links, plan_as_json, plan_links
 from hub.replication.operations.mirrored_clusters import MirroredClusters
 from hub.replication.operations.operator import Operator
 from hub.replication.ownership.links import Link, checked, declared_link
@@ -54,15 +58,19 @@ _Steps = Sequence[Mapping[str, str]]
 
 @dataclass
 class MirrorOperations:
-    """Operations of one server on the mirrors of ``folder``. ``_running``: the operation that it carries out
-    now."""
+    """Operations of one server on the mirrors of ``folder``. ``check_flows`` raises ConfigError for flows
+    that flows.yaml refuses. ``_running``: the comparison (True) and the other operation that it carries out
+    now: a long comparison must not hold up a failover."""
 
     folder: Path
     environ: Mapping[str, str]
     timeout_s: float
     home: Path
-    _running: str = ""
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    check_flows: Callable[[], None] = lambda: None
+    _running: dict[bool, str] = field(default_factory=dict)
+    _locks: Mapping[bool, threading.Lock] = field(
+        default_factory=lambda: {True: threading.Lock(), False: threading.Lock()}
+    )
     _opening: threading.Lock = field(default_factory=threading.Lock)
     _file: MirrorsFile | None = None
     _reached: Mapping[str, ClusterHandle] = field(default_factory=dict)
@@ -71,11 +79,20 @@ class MirrorOperations:
     def plan(self, request: MirrorRequest) -> MirrorPlan:
         """Return what a request would do now. Raises NotFound, CallerError, PeerError, and Conflict when it
         would be refused."""
+        with _command_for_inside(request):
+            return self._plan(request)
+
+    def _plan(self, request: MirrorRequest) -> MirrorPlan:
         clusters, link = self._open(request.mirror)
         kind = _CHANGES.get(request.action)
         if kind is not None:
             return _change_plan(clusters, link, kind, request)
         match request.action:
+            case "apply":
+                return self._apply_plan(request, clusters, link)
+            case "verify":
+                does = f"compare {', '.join(request.topics) or 'all topics'} with {link.source}"
+                return plan_of(request, [_step("verify", does, link.target)])
             case "drop":
                 dropped = pausing.plan_drop(clusters, link, request.topics)
                 verb = "forget, and delete the copy" if request.delete_copies else "forget"
@@ -98,16 +115,33 @@ class MirrorOperations:
                 steps += [_step("continue", _progress(each), each.new) for each in due]
                 return plan_of(request, steps)
 
+    def _apply_plan(self, request: MirrorRequest, clusters: MirroredClusters, link: Link) -> MirrorPlan:
+        (made,) = plan_links(clusters.file, [link], clusters.clusters, self.environ)
+        self.check_flows()
+        refused = [f'topic "{each.topic}" is refused: {each.reason}' for each in made.made.refusals]
+        return plan_of(
+            request,
+            [_step("apply", line, link.target) for line in made.changes],
+            notes=[*map(str, made.made.cautions), *refused],
+            plan=plan_as_json(made),
+        )
+
     def act(self, request: MirrorRequest, by: str, wait_s: float) -> Mapping[str, Any]:
         """Carry out a request, and return its result. Raises the errors of ``plan``; Conflict (HUB-1974)
         while this server carries out another one."""
-        with self._alone(request):
+        with self._alone(request), _command_for_inside(request):
             clusters, link = self._open(request.mirror)
             kind = _CHANGES.get(request.action)
             if kind is not None:
                 folder = self.home / "divergence" if request.exports else None
                 return _change(clusters, link, kind, request, wait_s, folder)
             done = {"mirror": link.name, "action": request.action}
+            if request.action == "apply":
+                self.check_flows()
+                applied = apply_links(clusters.file, [link], clusters.clusters, self.environ, log.info)
+                return {**done, **applied.as_json()}
+            if request.action == "verify":
+                return {**done, **compare_within(clusters, link, request, self.environ, wait_s)}
             if request.action == "rehearse":
                 made = rehearse_now(clusters.file, clusters.clusters, link, by, round(wait_s * 1000))
                 return {**done, "rehearsal": rehearsal_row(made, (), made.started_at_ms)}
@@ -166,22 +200,41 @@ class MirrorOperations:
 
     @contextmanager
     def _alone(self, request: MirrorRequest) -> Iterator[None]:
-        if not self._lock.acquire(blocking=False):
+        compares = request.action == "verify"
+        if not self._locks[compares].acquire(blocking=False):
             raise Conflict(
-                f'mirror "{request.mirror}": this server is carrying out {self._running}',
+                f'mirror "{request.mirror}": this server is carrying out {self._running[compares]}',
                 hint="wait until it is complete; /api/mirrors shows its next step",
                 code="HUB-1974",
             )
-        self._running = f"{request.action} of {request.mirror}"
+        self._running[compares] = f"{request.action} of {request.mirror}"
         try:
             yield
         finally:
-            self._lock.release()
+            self._locks[compares].release()
+
+
+@contextmanager
+def _command_for_inside(request: MirrorRequest) -> Iterator[None]:
+    """Add the command to the hint of an error that tells to run it inside of a closed region."""
+    try:
+        yield
+    except PeerError as error:
+        if error.code == CLOSED:
+            error.hint = f"{error.hint}: {request.command}"
+        raise
 
 
 def mirror_operations(settings: Settings) -> MirrorOperations:
     """Return the operations on the project's mirrors.yaml."""
-    return MirrorOperations(settings.project, own_environ(settings), settings.kafka_timeout_s, settings.home)
+
+    def check_flows() -> None:
+        refuse_flows(settings, "mirror", None, log.warning)
+
+    environ = own_environ(settings)
+    return MirrorOperations(
+        settings.project, environ, settings.kafka_timeout_s, settings.home, check_flows=check_flows
+    )
 
 
 def _signer(home: Path) -> LogSigner:

@@ -69,7 +69,7 @@ def check(
     """
     from dataclasses import asdict
 
-    from hub.cli.governing.flow_gate import judged_files
+    from hub.api.masking.flow_gate import judged_files
 
     if server:
         answer: dict[str, Any] = http.get("/api/governance/flows")

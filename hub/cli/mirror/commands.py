@@ -6,6 +6,7 @@ mirrors.yaml).
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -27,14 +28,23 @@ from hub.errors import PeerError
 if TYPE_CHECKING:
     from hub.replication.config.mirrors import MirrorsFile
 
+_CLOSED = "HUB-3623"  # clusters/closed_cluster.py, which takes Kafka's client to import
+
 
 class _NamesClusters(TyperGroup):
     """A cluster that does not answer is called as the file calls it, not by its address alone."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        self._asked = shlex.join(["hub", "mirror", *args])
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except PeerError as error:
+            if error.code == _CLOSED:
+                error.hint = f"{error.hint}: {self._asked}"
+                raise
             raise _named(error, current_file.get()) from error
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,6 @@ import typer
 from hub.cli.context import load_settings
 from hub.cli.terminal.output import note
 from hub.errors import CallerError, NotFound, PeerError
-from hub.security import variable_of
 
 if TYPE_CHECKING:
     from hub.replication.clusters.clusters import ClusterHandle
@@ -98,8 +96,22 @@ class World:
             return found
         return declared_link(self.file, name, str(self.path))
 
-    def chosen(self, names: Sequence[str] | None) -> list[Link]:
-        return [self.link(name, back=True) for name in (names or self.file.mirrors)]
+    def chosen(self, names: Sequence[str] | None, *, target: bool = False) -> list[Link]:
+        """Return the named mirrors, or all of the file whose ends this process may connect to; with
+        ``target`` only the target counts. A note names those that are left out. Raises PeerError (HUB-3623)
+        for a named one.
+        """
+        found = []
+        for link in [self.link(name, back=True) for name in (names or self.file.mirrors)]:
+            ends = (link.target,) if target else (link.target, link.source)
+            closed = [end for end in ends if self.clusters[end].closed]
+            if closed and not names:
+                note(f"! {link.name}: left out, {closed[0]} accepts connections only from inside")
+                continue
+            for end in closed:
+                self.clusters[end].check_open()
+            found.append(link)
+        return found
 
 
 def open_file(file: Path | None) -> tuple[Path, MirrorsFile]:
@@ -133,12 +145,3 @@ def confirm_name(name: str, typed: str | None, what: str) -> None:
         typed = typer.prompt(f"This would {what}. Type the mirror's name to continue", err=True)
     if typed != name:
         raise CallerError(f'"{typed}" is not "{name}": nothing was done', code="HUB-1606")
-
-
-def mask_keys(link: Link) -> dict[str, str]:
-    """Return the keys of the mirror's hashes that are in the environment, by their references."""
-    return keys_in(rule.key for rule in link.mirror.mask if rule.key is not None)
-
-
-def keys_in(references: Iterable[str]) -> dict[str, str]:
-    return {key: value for key in set(references) if (value := os.environ.get(variable_of(key)))}

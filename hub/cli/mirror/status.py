@@ -68,7 +68,7 @@ def status(
     asker = SourceEndsReader()
 
     def look() -> list[dict[str, Any]]:
-        found = [_status(world, link, asker) for link in world.chosen(names)]
+        found = [_status(world, link, asker) for link in world.chosen(names, target=True)]
         backs = (_way_back(world, each, asker) for each in found if each.get("acting"))
         return [*found, *(back for back in backs if back)]
 

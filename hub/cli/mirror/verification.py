@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hub.cli.mirror.context import FileOption, NameArgument, keys_in, open_world
+from hub.cli.mirror.context import FileOption, NameArgument, open_world
 from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
-from hub.errors import HubError, NotFound
-from hub.times import epoch_ms
 
 if TYPE_CHECKING:
-    from hub.cli.mirror.context import World
-    from hub.replication.clusters.clusters import ClusterHandle
-    from hub.replication.ownership.links import Link
-    from hub.replication.verification.differences import DifferingRecord
-    from hub.replication.verification.verify import ComparedPartition, PartitionVerdict
+    from hub.replication.operations.compare_sides import SidesCompared
+    from hub.replication.verification.verify import PartitionVerdict
 
 
 def verify(
@@ -46,92 +41,42 @@ def verify(
 
     Example: hub mirror verify nyc-lon --topic nyc.chat --newest 100000 --limit 500
     """
-    from hub.replication.verification.comparable import compared
-    from hub.replication.verification.verify import summary
+    from hub.cli.terminal.progress import counted
+    from hub.replication.operations.compare_sides import compare_sides
 
     world = open_world(file)
     link = world.link(name, back=True)
-    every = compared(world.file, link, world.clusters, world.control(), topic or ())
-    if not every:
-        raise NotFound(
-            f'mirror "{name}": nothing is mirrored yet' + (" of these topics" if topic else ""),
-            hint="hub mirror status shows whether a worker runs",
+    with counted(f"verify {link.name}") as advance:
+        found = compare_sides(
+            world.file,
+            link,
+            world.clusters,
+            world.control(),
+            os.environ,
+            topics=topic or (),
+            newest=newest,
+            limit=limit,
+            progress=advance,
+            say=note,
         )
-    verdicts = _verdicts(world, link, every, newest, limit)
-    found = summary(verdicts)
-    if newest is None:
-        _record_verified(world.clusters[link.target], name, zip(every, verdicts, strict=True))
-    _show_verdicts(name, verdicts, found, limit, output)
-    if found["different"] or found["not_compared"]:
+    _show(found, output)
+    if not found.is_equal:
         raise typer.Exit(1)
 
 
-def _show_verdicts(
-    name: str, verdicts: Sequence[PartitionVerdict], found: Mapping[str, int], limit: int, output: Output
-) -> None:
-    listed = [_difference(verdict, one) for verdict in verdicts for one in verdict.listed][:limit]
-    unlisted = sum(len(each.listed) + each.more for each in verdicts) - len(listed)
+def _show(found: SidesCompared, output: Output) -> None:
     if output is Output.json:
-        listing = {"differences": listed, "more_differences": unlisted}
-        show_one({"mirror": name, **found, "partitions": _rows(verdicts), **listing}, output)
+        show_one(found.as_json(), output)
     else:
-        show(_rows(verdicts), output)
-        if listed:
-            show(listed, output, _DIFFERENCE_COLUMNS)
-    _note_verdicts(verdicts)
-    if unlisted:
-        note(f"{unlisted} more differences: list them with --limit {len(listed) + unlisted}, or --topic")
-    note(f"{found['equal']} equal, {found['different']} different, {found['not_compared']} not compared.")
-
-
-def _verdicts(
-    world: World, link: Link, every: Sequence[ComparedPartition], newest: int | None, limit: int
-) -> list[PartitionVerdict]:
-    """Compare the partitions, with a progress bar; list up to ``limit`` differences."""
-    from hub.cli.terminal.progress import counted
-    from hub.replication.verification.verify import Verifier
-
-    total = sum(
-        min(each.checkpoint.source_next - each.checkpoint.source_start, newest or sys.maxsize)
-        for each in every
-    )
-    # Those of former rules too.
-    keys = {key for each in every for one in each.ruled if one.rules.shape for key in one.rules.shape.secrets}
-    verdicts: list[PartitionVerdict] = []
-    with counted(f"verify {link.name}") as advance:
-        done = 0
-
-        def more(count: int) -> None:
-            nonlocal done
-            done += count
-            advance(done, max(total, done))
-
-        verifier = Verifier(world.clusters[link.source], world.clusters[link.target], more, keys_in(keys))
-        try:
-            for partition in every:
-                room = limit - sum(len(verdict.listed) for verdict in verdicts)
-                verdicts.append(verifier.verify(partition, newest, max(1, room)))
-        finally:
-            verifier.close()
-    return verdicts
-
-
-def _rows(verdicts: Sequence[PartitionVerdict]) -> list[dict[str, Any]]:
-    return [
-        {
-            "topic": each.place.topic,
-            "partition": each.place.partition,
-            "from": each.first,
-            "to": each.end,
-            "records": each.records,
-            "digest": str(each.digest),
-            "equal": each.equal,
-            "differs_at": each.differs_at,
-            "why": each.why,
-            "rules": each.rules,
-        }
-        for each in verdicts
-    ]
+        show(found.rows, output)
+        if found.listed:
+            show(found.listed, output, _DIFFERENCE_COLUMNS)
+    _note_verdicts(found.verdicts)
+    if found.unlisted:
+        most = len(found.listed) + found.unlisted
+        note(f"{found.unlisted} more differences: list them with --limit {most}, or --topic")
+    counts = found.counts
+    note(f"{counts['equal']} equal, {counts['different']} different, {counts['not_compared']} not compared.")
 
 
 def _note_verdicts(verdicts: Sequence[PartitionVerdict]) -> None:
@@ -146,35 +91,3 @@ def _note_verdicts(verdicts: Sequence[PartitionVerdict]) -> None:
 
 
 _DIFFERENCE_COLUMNS = ("topic", "partition", "source_offset", "target_offset", "why")
-
-
-def _difference(verdict: PartitionVerdict, each: DifferingRecord) -> dict[str, Any]:
-    """Return a difference as a table row; an offset is None where that side has no such record."""
-    return {
-        "topic": verdict.place.topic,
-        "partition": verdict.place.partition,
-        "source_offset": each.source,
-        "target_offset": each.target,
-        "why": each.why,
-    }
-
-
-def _record_verified(
-    target: ClusterHandle, name: str, verdicts: Iterable[tuple[ComparedPartition, PartitionVerdict]]
-) -> None:
-    """Store the verdicts where `hub mirror status` reads them. A user without write access gets a note
-    instead.
-    """
-    from hub.replication.operations.pausing import append
-    from hub.replication.verification.continuous_check import of_everything
-
-    now_ms = epoch_ms()
-    ranges = [
-        of_everything(name, each.checkpoint, verdict, now_ms)
-        for each, verdict in verdicts
-        if verdict.compared
-    ]
-    try:
-        append(target, [each.record() for each in ranges])
-    except HubError as error:
-        note(f"! not reported in hub mirror status: {error.message}")

@@ -193,10 +193,8 @@ def _audit(settings: Settings, topic: str, *, mirrors: bool) -> TopicCounter:
 def _copies(settings: Settings, kafka: KafkaCluster, topic: str) -> list[MirrorCopy]:
     """Return the mirrors of mirrors.yaml whose source is this cluster and that have
     begun to copy the topic."""
-    import os
-
     from hub.completeness.counting import MirrorCopy
-    from hub.replication.clusters.clusters import reach_all
+    from hub.replication.clusters.clusters import own_environ, reach_all
     from hub.replication.clusters.control_state import joined
     from hub.replication.clusters.readers import read_control_state
     from hub.replication.config.load_mirrors import load
@@ -208,7 +206,7 @@ def _copies(settings: Settings, kafka: KafkaCluster, topic: str) -> list[MirrorC
     if not path.exists():
         return []
     file = load(path)
-    clusters = reach_all(file, os.environ, path.parent, settings.kafka_timeout_s)
+    clusters = reach_all(file, own_environ(settings), path.parent, settings.kafka_timeout_s)
     mine, found = kafka.cluster_id(), []
     for name, link in links(file).items():
         try:

@@ -24,6 +24,7 @@ from hub.kafka.own_cluster import check_files
 from hub.kafka.protocol.broker_client import ClusterAccess
 from hub.kafka.protocol.unpacked_size import DEFAULT_BOUNDS, MIB, UnpackedBounds
 from hub.log import TopicDescription
+from hub.replication.clusters.closed_cluster import ClosedCluster
 from hub.replication.clusters.status_records import STATUS_CONFIG, STATUS_TOPIC
 from hub.replication.config.load_mirrors import connection
 from hub.replication.config.mirrors import MirrorsFile
@@ -35,6 +36,7 @@ from hub.replication.maps.checkpoint import (
     MAP_CONFIG,
     MAP_TOPIC,
 )
+from hub.replication.ownership.links import Link
 from hub.replication.planning.steps import Acl, ClusterSide, CreateTargetTopic
 from hub.security import VARIABLE, ClusterConnection
 
@@ -51,6 +53,8 @@ _MOST_REPLICAS = 3
 # Key in ``environ`` next to the environment's variables: the address of the hub's own server, with
 # credentials.
 OWN_REGISTRY = "hub.registry"
+# The same for the hub's own brokers: a process is inside of the region whose cluster has such an address.
+OWN_BOOTSTRAP = "hub.bootstrap"
 _LARGEST_BATCH, _LARGEST_RECORD = "hub.largest_batch_mb", "hub.largest_record_mb"
 REFUSED = "HUB-3012"
 
@@ -66,18 +70,33 @@ class ClusterHandle:
     access: ClusterAccess
     registry: str | None = None
 
+    @property
+    def closed(self) -> bool:
+        """Return whether this process may not connect, because it is outside of a closed region."""
+        return isinstance(self.kafka, ClosedCluster)
+
+    def check_open(self) -> None:
+        """Raise PeerError (HUB-3623) where this process may not connect."""
+        if isinstance(self.kafka, ClosedCluster):
+            self.kafka.refuse()
+
 
 def reach(
     file: MirrorsFile, name: str, environ: Mapping[str, str], folder: Path, timeout_s: float = 15.0
 ) -> ClusterHandle:
-    """Create the clients of a cluster; connects to nothing yet. Raises ConfigError: HUB-1602 for a secret
-    that is not set, HUB-1603 for a file that cannot be read.
+    """Create the clients of a cluster; connects to nothing yet. A closed cluster gets no clients outside of
+    its region, where its secrets may be missing. Raises ConfigError: HUB-1602 for a secret that is not set,
+    HUB-1603 for a file that cannot be read.
     """
+    declared = file.clusters[name]
+    if declared.closed and not share_address(declared.bootstrap, environ.get(OWN_BOOTSTRAP, "")):
+        closed = ClosedCluster(name, declared.bootstrap)
+        return ClusterHandle(name, closed, ClusterAccess(bootstrap=declared.bootstrap))
     how = connection(file, name, environ, folder)
     check_files(how, f'cluster "{name}": tls')
     security = how.librdkafka()
     bootstrap = security.pop("bootstrap.servers")
-    registry = registry_of(name, file.clusters[name].registry, environ)
+    registry = registry_of(name, declared.registry, environ)
     bounds = _bounds_in(environ)
     kafka = KafkaCluster(bootstrap, timeout_s, security, bounds=bounds)
     return ClusterHandle(name, kafka, access_of(how, bounds=bounds), registry)
@@ -89,7 +108,8 @@ def own_environ(settings: Settings) -> dict[str, str]:
         _LARGEST_BATCH: str(settings.largest_batch_mb),
         _LARGEST_RECORD: str(settings.largest_record_mb),
     }
-    return {**os.environ, OWN_REGISTRY: settings.registry, **bounds}
+    own = {OWN_REGISTRY: settings.registry, OWN_BOOTSTRAP: settings.bootstrap}
+    return {**os.environ, **own, **bounds}
 
 
 def _bounds_in(environ: Mapping[str, str]) -> UnpackedBounds:
@@ -129,6 +149,11 @@ def reach_all(
     return {name: reach(file, name, environ, folder, timeout_s) for name in sorted(wanted)}
 
 
+def closed_ends(link: Link, clusters: Mapping[str, ClusterHandle]) -> list[str]:
+    """Return the ends of a link that this process may not connect to."""
+    return [end for end in (link.source, link.target) if clusters[end].closed]
+
+
 def share_address(bootstrap: str, other: str) -> bool:
     """Return whether two bootstrap lists have an address in common, and so are the same cluster."""
     return not set(bootstrap.split(",")).isdisjoint(other.split(","))
@@ -145,10 +170,11 @@ def name_by_id(
     file: MirrorsFile, own: KafkaCluster, environ: Mapping[str, str], folder: Path, timeout_s: float
 ) -> tuple[str | None, Mapping[str, HubError]]:
     """Find the file's name of our own cluster by Kafka's cluster id. Returns (name or None, errors of the
-    clusters asked before). Asks one cluster after the other, at most ``timeout_s`` each.
+    clusters asked before). Asks one cluster after the other, at most ``timeout_s`` each; not the closed ones,
+    inside of which a process is by its address alone.
     """
     silent: dict[str, HubError] = {}
-    for name in file.clusters:
+    for name in (name for name, each in file.clusters.items() if not each.closed):
         try:
             if reach(file, name, environ, folder, timeout_s).kafka.cluster_id() == own.cluster_id():
                 return name, silent

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from hub.errors import ConfigError, did_you_mean
-from hub.replication.config.mirrors import ClusterConfig, MirrorsFile
-from hub.security import ClusterConnection, secret_value, secrets_of
+from hub.replication.config.mirrors import ClusterConfig, Mirror, MirrorsFile
+from hub.security import ClusterConnection, secret_value, secrets_of, variable_of
 from hub.yaml import load_model, place
 
 
@@ -39,6 +39,13 @@ def load(path: Path) -> MirrorsFile:
                 f'mirror "{name}": source and target are both "{mirror.source}"',
                 hint="names stay the same, so a cluster cannot be mirrored into itself",
                 where=place(path, "mirrors", name, "target"),
+                code="HUB-1601",
+            )
+        if file.clusters[mirror.source].closed and file.clusters[mirror.target].closed:
+            raise ConfigError(
+                f'mirror "{name}": source and target are both closed, so no worker could reach both',
+                hint="mirror through a cluster between them that is not closed: source -> hub -> target",
+                where=place(path, "mirrors", name),
                 code="HUB-1601",
             )
     return file
@@ -89,3 +96,13 @@ def mask_secrets(file: MirrorsFile, environ: Mapping[str, str]) -> dict[str, str
             hint = "export {}=… where the workers run, the same everywhere"
             found[rule.key] = secret_value(rule.key, environ, f'mirror "{name}": key of a mask', hint)
     return found
+
+
+def mask_keys(mirror: Mirror, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the keys of a mirror's hashes that are in the environment, by their references."""
+    return present_keys((rule.key for rule in mirror.mask if rule.key is not None), environ)
+
+
+def present_keys(references: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the values of references that are set in the environment."""
+    return {key: value for key in set(references) if (value := environ.get(variable_of(key)))}

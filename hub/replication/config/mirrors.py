@@ -62,13 +62,16 @@ class _MirrorsModel(BaseModel, extra="forbid", frozen=True):
 
 
 class ClusterConfig(_MirrorsModel):
-    """A cluster: its address, its credentials, and the label patterns that only it may write (``owns``)."""
+    """A cluster: its address, its credentials, and the label patterns that only it may write (``owns``).
+    ``closed``: it accepts connections only from inside its region.
+    """
 
     bootstrap: str
     owns: list[Pattern] = Field(default_factory=list)
     registry: str | None = None
     tls: TlsOrNot = None
     sasl: Sasl | None = None
+    closed: bool = False
 
     @field_validator("bootstrap")
     @classmethod

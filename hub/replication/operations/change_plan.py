@@ -87,6 +87,7 @@ def plan_change(
     control, home = sides.control(), link.source
     old = control.owner(control.scope(home, names[0]) if names else home).acting
     new = home if kind == "failback" else link.target
+    sides.check_reach(kind, old, new)
     operation = begin(
         control,
         kind,

@@ -16,6 +16,7 @@ from hub.replication.clusters.status_records import CHORES
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.ownership.failover import Control
 from hub.replication.ownership.links import Link, home_of, links, masked, way_back
+from hub.replication.ownership.operation_steps import Kind
 from hub.replication.ownership.shards import shard_of
 
 
@@ -71,6 +72,13 @@ class MirroredClusters:
             except PeerError:
                 self._up[name] = False
         return self._up[name]
+
+    def check_reach(self, kind: Kind, *ends: str) -> None:
+        """Raise PeerError (HUB-3623) when a change needs a closed cluster that is not reached from here. A
+        failover needs none: its old side may be gone.
+        """
+        for end in ends if kind not in ("failover", "drill") else ():
+            self.clusters[end].check_open()
 
     def control_states(self) -> dict[str, ControlState]:
         return {

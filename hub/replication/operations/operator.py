@@ -80,6 +80,7 @@ class Operator:
         """
         control, topics = self.world.control(), sorted(self.world.only)
         old = control.owner(control.scope(home, topics[0]) if topics else home).acting
+        self.world.check_reach(kind, old, new)
         made = failover.begin(
             control,
             kind,
@@ -128,8 +129,9 @@ class Operator:
         later.
 
         Raises Conflict when another operation counts instead, before it claims anything and before it takes
-        ownership.
+        ownership; PeerError (HUB-3623) when it needs a closed cluster.
         """
+        self.world.check_reach(operation.kind, operation.old, operation.new)
         try:
             failover.check_stands(self.world.control(), operation)
             if not operation.done:
@@ -146,7 +148,10 @@ class Operator:
             self._close()
 
     def abort(self, operation: OwnershipChange) -> OwnershipChange:
-        """Abort the operation, while ownership has not changed. Raises Conflict (HUB-1964)."""
+        """Abort the operation, while ownership has not changed. Raises Conflict (HUB-1964), and PeerError as
+        ``carry_on``.
+        """
+        self.world.check_reach(operation.kind, operation.old, operation.new)
         aborted, undo = failover.abort(operation)
         for name in undo:
             self.say(f"undone: {name} (workers and applications see it by the record)")

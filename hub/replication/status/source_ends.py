@@ -33,8 +33,11 @@ class SourceEndsReader:
         self, source: ClusterHandle, places: Collection[TopicPartition], fresh: Collection[TopicPartition]
     ) -> SourceEndOffsets:
         """Return the ends of ``places``, and the beginnings of ``fresh`` among them; with an error when the
-        source does not answer in time. Blocks for ``wait_s`` at most.
+        source does not answer in time. Blocks for ``wait_s`` at most. Of a closed source there are none, and
+        no error: the workers inside of it report its ends.
         """
+        if source.closed:
+            return SourceEndOffsets()
         until_s, why = self._silent.get(source.name, (0.0, ""))
         if self.clock() < until_s:
             return SourceEndOffsets(error=why)

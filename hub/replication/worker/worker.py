@@ -32,12 +32,12 @@ from pathlib import Path
 
 from hub.errors import HubError
 from hub.files import stamp_if_there
-from hub.replication.clusters.clusters import ClusterHandle, reach_all
+from hub.replication.clusters.clusters import ClusterHandle, closed_ends, reach_all
 from hub.replication.clusters.control_follower import ControlFollower
 from hub.replication.config.load_mirrors import load, mask_secrets
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.ownership.link_definitions import definitions
-from hub.replication.ownership.links import checked, links
+from hub.replication.ownership.links import Link, checked, links
 from hub.replication.worker.fleet import Fleet
 from hub.times import epoch_ms
 
@@ -73,6 +73,13 @@ def run(path: Path, environ: Mapping[str, str], stop: threading.Event, timeout_s
             worker.stop()
 
 
+def _log_left_out(file: MirrorsFile, mine: Mapping[str, Link], clusters: Mapping[str, ClusterHandle]) -> None:
+    """Log which mirrors are carried by workers inside of closed regions alone."""
+    for name in sorted(file.mirrors.keys() - mine.keys()):
+        inside = ", ".join(closed_ends(links(file)[name], clusters))
+        log.info("mirror %s: not carried here: %s accepts only workers inside of its region", name, inside)
+
+
 class Worker:
     """All fleets of one process. Call ``start`` and ``stop`` from one thread."""
 
@@ -86,11 +93,14 @@ class Worker:
     ) -> None:
         """Create the fleets. ``since_ms``: modification time of the file, epoch milliseconds; None: now."""
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:4]}"
-        every = links(file)
+        every = {name: link for name, link in links(file).items() if not closed_ends(link, clusters)}
+        _log_left_out(file, every, clusters)
         defined = definitions(file, epoch_ms() if since_ms is None else since_ms)
         targets = {link.target for link in every.values()}
         self.listeners = {
-            name: ControlFollower(reached, status=name in targets) for name, reached in clusters.items()
+            name: ControlFollower(reached, status=name in targets)
+            for name, reached in clusters.items()
+            if not reached.closed
         }
         self.fleets = [
             Fleet(

@@ -12,8 +12,9 @@ from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from hub.access.masking.facts import Origin
+from hub.api.masking.flow_gate import judged_files
 from hub.cli import app
-from hub.cli.governing.flow_gate import judged_files, refuse_flows
+from hub.cli.governing.flow_gate import refuse_flows
 from hub.config import Settings
 from hub.errors import ConfigError
 from hub.governance.flow_rules import FlowJudgement, is_place, judged

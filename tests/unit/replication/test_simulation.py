@@ -16,6 +16,7 @@ import random
 import threading
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
+from itertools import pairwise
 from typing import ClassVar, get_args
 
 import pytest
@@ -860,6 +861,15 @@ RING = file(
 )
 
 
+FIVE = {name: [f"{name}.**"] for name in ("ams", "bos", "cpt", "del", "eze")}
+CHAIN = file(FIVE, *((source, target, "transit") for source, target in pairwise(FIVE)))
+SPOKES = file(
+    FIVE,
+    *((spoke, "ams", None) for spoke in FIVE if spoke != "ams"),
+    *(("ams", spoke, "transit") for spoke in FIVE if spoke != "ams"),
+)
+
+
 @pytest.mark.parametrize("seed", range(fast_or(5, 20)))
 def test_both_ways_with_crashes_and_zombies(seed: int) -> None:
     world = World(seed, PAIR, {"nyc.chat": 2, "lon.chat": 2})
@@ -885,6 +895,33 @@ def test_a_ring_of_three_carries_everything_everywhere_once(seed: int) -> None:
             world.check_missing(at, name, set())
             order = [value for _, value in world.nodes[name].all(at)]
             assert order == world.born.get(at, [])
+
+
+@pytest.mark.parametrize("regions", [CHAIN, SPOKES], ids=["chain", "hub and spokes"])
+@pytest.mark.parametrize("seed", range(fast_or(3, 12)))
+def test_five_regions_have_what_flows_to_them_once_and_nothing_else(seed: int, regions: MirrorsFile) -> None:
+    """Workers die and come back as zombies, and one region after the other is away for a while."""
+    assert check(regions) == ()
+    world = World(seed, regions, {f"{name}.chat": 1 for name in FIVE})
+    actors = world.workers() | {"producer": world.producer}
+    for _ in range(3):
+        world.run(actors, 300)
+        away = world.nodes[world.chance.choice(list(FIVE))]
+        away.up = False
+        world.run(actors, 200)
+        away.up = True
+    world.settle()
+    assert world.number > 50 and not world.stopped
+    for at in world.places:
+        reached = {world.homes[at.topic]}
+        for _ in FIVE:
+            reached |= {each.target for each in regions.mirrors.values() if each.source in reached}
+        assert len(reached) == (
+            len(FIVE) if regions is SPOKES else 5 - list(FIVE).index(world.homes[at.topic])
+        )
+        for name, node in world.nodes.items():
+            order = [value for _, value in node.all(at)]
+            assert order == (world.born.get(at, []) if name in reached else []), f"{at} at {name}"
 
 
 @pytest.mark.parametrize("seed", range(fast_or(4, 12)))

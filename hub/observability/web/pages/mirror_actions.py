@@ -13,11 +13,23 @@ from typing import Any, Final, Literal, cast, get_args
 from hub.errors import CallerError, NotFound
 
 MirrorAction = Literal[
-    "pause", "resume", "abort", "drop", "rehearse", "switchover", "failover", "failback", "promote"
+    "apply",
+    "verify",
+    "pause",
+    "resume",
+    "abort",
+    "drop",
+    "rehearse",
+    "switchover",
+    "failover",
+    "failback",
+    "promote",
 ]
 Tail = Literal["replay", "discard", "merge", "restore"]
 MOST_PATTERNS: Final = 100
 LABELS: Final[Mapping[MirrorAction, str]] = {
+    "apply": "Prepare the target",
+    "verify": "Compare both sides",
     "pause": "Pause",
     "resume": "Resume",
     "abort": "Abort the change",
@@ -29,6 +41,9 @@ LABELS: Final[Mapping[MirrorAction, str]] = {
     "promote": "Promote",
 }
 EFFECTS: Final[Mapping[MirrorAction, str]] = {
+    "apply": "Topics, settings, schemas and rules of the target become what mirrors.yaml declares. Workers "
+    "do the same for later changes.",
+    "verify": "The records of both sides are compared. Nothing changes but the result in the status.",
     "pause": "Workers stop within a second or two, at the end of a transaction.",
     "resume": "It continues where it stopped. A change of ownership in progress is completed.",
     "abort": "The change of ownership is undone. Ownership has not moved.",
@@ -50,8 +65,8 @@ NAMED: Final[frozenset[MirrorAction]] = frozenset({"drop", "failover", "promote"
 @dataclass(frozen=True, slots=True)
 class MirrorRequest:
     """An operation on a mirror. ``topics``: patterns; empty: the whole mirror. ``tail`` and ``export``: of a
-    failback alone, ``delete_copies``: of a drop alone. ``confirmed``: digest of the plan that the caller saw;
-    None: any plan."""
+    failback alone, ``delete_copies``: of a drop alone. ``newest``: of a comparison, only so many offsets of
+    each partition; None: all. ``confirmed``: digest of the plan that the caller saw; None: any plan."""
 
     mirror: str
     action: MirrorAction
@@ -60,6 +75,7 @@ class MirrorRequest:
     delete_copies: bool = False
     export: bool = False
     confirmed: str | None = None
+    newest: int | None = None
 
     @property
     def exports(self) -> bool:
@@ -81,6 +97,7 @@ class MirrorRequest:
             words += ["--topic", topic]
         words += [f"--{self.tail}"] if self.action == "failback" and self.tail != "replay" else []
         words += ["--export", f"{self.mirror}-failback"] if self.exports else []
+        words += ["--newest", str(self.newest)] if self.action == "verify" and self.newest else []
         words += ["--delete-copies"] if self.action == "drop" and self.delete_copies else []
         return shlex.join(words)
 
@@ -143,6 +160,7 @@ def checked_request(
     *,
     export: bool = False,
     confirmed: str | None = None,
+    newest: int | None = None,
 ) -> MirrorRequest:
     """Return a request. Raises NotFound for an unknown action, CallerError for a wrong value."""
     if action not in LABELS:
@@ -161,9 +179,12 @@ def checked_request(
             f'mirror "{mirror}": a rehearsal covers the whole mirror',
             hint=f"for single topics: hub mirror drill {mirror} --topic {patterns[0]}",
         )
-    return MirrorRequest(
-        mirror, cast(MirrorAction, action), patterns, cast(Tail, tail), delete_copies, export, confirmed
-    )
+    if patterns and action == "apply":
+        raise CallerError(
+            f'mirror "{mirror}": apply covers the whole mirror', hint="leave `topics` out of the request"
+        )
+    named = cast(MirrorAction, action)
+    return MirrorRequest(mirror, named, patterns, cast(Tail, tail), delete_copies, export, confirmed, newest)
 
 
 def check_confirmed(request: MirrorRequest, typed: str) -> None:

@@ -168,7 +168,7 @@ def _region(name: str, mirror_facts: MirrorFacts, why: str) -> Region:
 
 def _reported_state(name: str, statuses: Sequence[Status]) -> tuple[str, str]:
     """Return state and reason of a cluster. Its answer to anybody counts."""
-    to = [each for each in statuses if each.get("target") == name]
+    to = [each for each in statuses if each.get("target") == name and not each.get("closed")]
     ages = [
         0.0 if any(row.get("source_end_s") == 0 for row in each["partitions"]) else each.get("source_heard_s")
         for each in statuses

@@ -52,6 +52,7 @@ class MirrorOperation(BaseModel, extra="forbid"):
     delete_copies: bool = Field(False, description="of a drop: delete the copies too")
     name: str = Field("", max_length=200)
     wait_s: float = Field(WAIT_S, ge=1, le=3_600)
+    newest: int | None = Field(None, ge=1, description="of verify: only so many offsets of each partition")
     by: str = Field("", max_length=200)
     dry_run: bool = False
 
@@ -65,6 +66,7 @@ class MirrorOperation(BaseModel, extra="forbid"):
             self.delete_copies,
             export=self.export,
             confirmed=self.plan,
+            newest=self.newest,
         )
 
 
@@ -132,10 +134,13 @@ def _add_operations(pages: PageRouter, operations: Callable[[], HasMirrorOperati
         tail: Text = "replay",
         delete_copies: bool = False,
         export: bool = False,
+        newest: Annotated[int | None, Query(ge=1, description="of verify")] = None,
     ) -> MirrorPlan:
-        """Plan of an operation: pause, resume, abort, drop, rehearse, switchover, failover, failback,
-        promote. Reads both clusters, changes nothing."""
-        asked = checked_request(mirror, action, split_values(topic), tail, delete_copies, export=export)
+        """Plan of an operation: apply, verify, pause, resume, abort, drop, rehearse, switchover, failover,
+        failback, promote. Reads both clusters, changes nothing."""
+        asked = checked_request(
+            mirror, action, split_values(topic), tail, delete_copies, export=export, newest=newest
+        )
         return operations().plan(asked)
 
     @pages.routes.post("/api/mirrors/{mirror}/{action}", tags=["pages"], response_model=None)
@@ -160,7 +165,7 @@ def _add_operations(pages: PageRouter, operations: Callable[[], HasMirrorOperati
                 values.get("delete_copies") == "true",
                 export=values.get("export") == "true",
                 confirmed=values.get("plan") or None,
-            )
+            )  # a comparison from the page is of everything
             check_confirmed(asked, values.get("name", "").strip())
             operations().act(asked, done_by(values.get("by", "")[:200]), WAIT_S)
 
