@@ -41,11 +41,12 @@ def test_a_mirror_is_operated_over_http(world: World, settings: Settings) -> Non
         world.make(topic)
         world.produce(topic, 60)
     world.declare([f"{world.label}.**"])
-    worker = world.start_worker()
-    world.until(well)
     server = Server(settings)
     server.start()
     try:
+        _prepare(world, settings, [orders, chat])
+        worker = world.start_worker()
+        world.until(well)
         _operate(world, settings, orders, chat)
         killed = _kill_in_a_switchover(world, settings, server, chat)
         worker.kill()
@@ -70,6 +71,20 @@ def _post(settings: Settings, world: World, action: str, body: dict[str, Any], o
     return answer.json()
 
 
+def _prepare(world: World, settings: Settings, topics: list[str]) -> None:
+    """The target is prepared before any worker runs, by the plan that the command shows."""
+    planned = httpx2.get(_url(settings, world, "apply"), timeout=60).json()
+    assert planned["plan"] == world.json("plan", world.name, ok=(2,))[0]
+    assert [step["does"] for step in planned["steps"]] == planned["plan"]["steps"]
+    assert not set(topics) & world.clusters["lon"].topics().keys()
+    _post(settings, world, "apply", {"topics": topics}, ok=400)
+    applied = _post(settings, world, "apply", {})
+    assert len(applied["done"]) == len(planned["steps"])
+    assert (applied["failed"], applied["refused"]) == ({}, [])
+    assert set(topics) <= world.clusters["lon"].topics().keys()
+    assert httpx2.get(_url(settings, world, "apply"), timeout=60).json()["steps"] == []
+
+
 def _operate(world: World, settings: Settings, orders: str, chat: str) -> None:
     assert _post(settings, world, "pause", {"topics": [orders], "by": "ana"})["topics"] == [orders]
     paused = {row["topic"]: row["reason"] for row in world.status()["topic_states"]}
@@ -79,6 +94,11 @@ def _operate(world: World, settings: Settings, orders: str, chat: str) -> None:
     _post(settings, world, "drop", {"name": world.name}, ok=409)  # it is not paused
     assert _post(settings, world, "resume", {"topics": [orders]})["completed"] == []
     assert states(world) == dict.fromkeys((orders, chat), "mirroring")
+
+    compared = _post(settings, world, "verify", {"topics": [f"*.{orders.split(".", 1)[1]}"], "newest": 10})
+    assert {row["topic"] for row in compared["partitions"]} == {orders} and compared["different"] == 0
+    assert compared["equal"] == 2 and sum(row["records"] for row in compared["partitions"]) == 20
+    _post(settings, world, "verify", {"topics": ["nyc.none"]}, ok=404)
 
     rehearsed = _post(settings, world, "rehearse", {"by": "ana"})["rehearsal"]
     assert (rehearsed["state"], rehearsed["by"], rehearsed["lost"]) == ("passed", "ana", 0)

@@ -216,7 +216,7 @@ class MirrorOperations:
 
 @contextmanager
 def _command_for_inside(request: MirrorRequest) -> Iterator[None]:
-    """Add the command to the hint of an error that tells to run it inside of a closed region."""
+    """Add the command to run inside of a closed region to the hint of HUB-3623."""
     try:
         yield
     except PeerError as error:

@@ -129,7 +129,7 @@ class Operator:
         later.
 
         Raises Conflict when another operation counts instead, before it claims anything and before it takes
-        ownership; PeerError (HUB-3623) when it needs a closed cluster.
+        ownership.
         """
         self.world.check_reach(operation.kind, operation.old, operation.new)
         try:
@@ -148,9 +148,7 @@ class Operator:
             self._close()
 
     def abort(self, operation: OwnershipChange) -> OwnershipChange:
-        """Abort the operation, while ownership has not changed. Raises Conflict (HUB-1964), and PeerError as
-        ``carry_on``.
-        """
+        """Abort the operation, while ownership has not changed. Raises Conflict (HUB-1964)."""
         self.world.check_reach(operation.kind, operation.old, operation.new)
         aborted, undo = failover.abort(operation)
         for name in undo:

@@ -65,7 +65,7 @@ NAMED: Final[frozenset[MirrorAction]] = frozenset({"drop", "failover", "promote"
 @dataclass(frozen=True, slots=True)
 class MirrorRequest:
     """An operation on a mirror. ``topics``: patterns; empty: the whole mirror. ``tail`` and ``export``: of a
-    failback alone, ``delete_copies``: of a drop alone. ``newest``: of a comparison, only so many offsets of
+    failback alone, ``delete_copies``: of a drop alone. ``newest``: of a comparison, the number of offsets of
     each partition; None: all. ``confirmed``: digest of the plan that the caller saw; None: any plan."""
 
     mirror: str

@@ -52,7 +52,9 @@ class MirrorOperation(BaseModel, extra="forbid"):
     delete_copies: bool = Field(False, description="of a drop: delete the copies too")
     name: str = Field("", max_length=200)
     wait_s: float = Field(WAIT_S, ge=1, le=3_600)
-    newest: int | None = Field(None, ge=1, description="of verify: only so many offsets of each partition")
+    newest: int | None = Field(
+        None, ge=1, description="of verify: number of newest offsets of each partition to compare"
+    )
     by: str = Field("", max_length=200)
     dry_run: bool = False
 
