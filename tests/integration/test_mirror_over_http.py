@@ -95,7 +95,7 @@ def _operate(world: World, settings: Settings, orders: str, chat: str) -> None:
     assert _post(settings, world, "resume", {"topics": [orders]})["completed"] == []
     assert states(world) == dict.fromkeys((orders, chat), "mirroring")
 
-    compared = _post(settings, world, "verify", {"topics": [f"*.{orders.split(".", 1)[1]}"], "newest": 10})
+    compared = _post(settings, world, "verify", {"topics": [f"{world.label}.orders"], "newest": 10})
     assert {row["topic"] for row in compared["partitions"]} == {orders} and compared["different"] == 0
     assert compared["equal"] == 2 and sum(row["records"] for row in compared["partitions"]) == 20
     _post(settings, world, "verify", {"topics": ["nyc.none"]}, ok=404)
