@@ -3,15 +3,10 @@ region (`closed: true` in mirrors.yaml)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from hub.errors import PeerError
 from hub.kafka import KafkaCluster
-
-if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
-
-    from hub.kafka.read_proxy import ReadProxy
 
 CLOSED = "HUB-3623"
 
@@ -43,11 +38,11 @@ class ClosedCluster(KafkaCluster):
         self.refuse()
 
     @property
-    def admin(self) -> AdminClient:
+    def admin(self) -> NoReturn:
         """Raise PeerError."""
         self.refuse()
 
     @property
-    def proxy(self) -> ReadProxy:
+    def proxy(self) -> NoReturn:
         """Raise PeerError."""
         self.refuse()
