@@ -337,11 +337,16 @@ def mirror_rules(topics: Sequence[TopicSpec], rules: RuleWriter) -> Iterable[dic
         f"hub_mirror_gap_age_seconds < {(lost.limit_ms or 0) / 1000:g}",
         "mirror {{ $labels.mirror }} will never have some records of {{ $labels.topic }}",
     )
-    yield from _rehearsals(rules)
+    yield from _drift_and_rehearsals(rules)
 
 
-def _rehearsals(rules: RuleWriter) -> Iterable[dict[str, Any]]:
-    """Yield the rules of rehearsals. The series are absent without a schedule."""
+def _drift_and_rehearsals(rules: RuleWriter) -> Iterable[dict[str, Any]]:
+    """Yield the rules of changed copies and of rehearsals. Without them the series are absent."""
+    yield rules.write(
+        "mirror-drift",
+        "hub_mirror_drifted_topics > 0",
+        "mirror {{ $labels.mirror }}: {{ $value }} of its copies were changed by hand",
+    )
     yield rules.write(
         "rehearsal-failed",
         "hub_mirror_rehearsal_passed == 0",

@@ -173,6 +173,11 @@ RULES: Mapping[str, AlertRule] = {
         # It is compared twice before it is reported, and only a comparison of everything ends it.
         _rule("mirror-differs", "A copy is not what its source is.", Severity.page, 0, "health"),
         _rule(
+            "mirror-drift",
+            "Somebody changed settings of a copy, and they are not what the mirror would have.",
+            kind="health",
+        ),
+        _rule(
             FILE_RULE,
             "alerts.yaml or a file in alerts/ has an error: a part of it does not hold.",
             kind="health",

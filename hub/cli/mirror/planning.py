@@ -44,6 +44,8 @@ def list_mirrors(file: FileOption = None, output: OutputOption = Output.table) -
             "owner": loaded.rule(name),
             "on_gap": mirror.on_gap,
             "on_recreate": mirror.on_recreate,
+            "on_delete": mirror.on_delete.do,
+            "drift": mirror.drift,
             "paused": mirror.paused,
         }
         for name, mirror in loaded.mirrors.items()
@@ -136,6 +138,8 @@ def _show_plans(plans: Sequence[LinkPlan], output: Output) -> None:
             print(f"  {line}".replace("\n", "\n  "))
         for topic, rules in each.shapes.items():
             print(f"  * topic {topic}  {rules}")
+        for topic, state in each.deletions.items():
+            print(f"  - topic {topic}  {state}")
         if not each.topics:
             note(
                 f"! {each.link.name}: {each.link.source} has no topic that fits, or the mirror's "

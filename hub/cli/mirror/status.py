@@ -14,7 +14,7 @@ from hub.cli.terminal.output import Output, OutputOption, note, show
 from hub.cli.terminal.watch_option import IntervalOption, WatchOption, looked
 from hub.errors import PeerError
 from hub.observability.web.pages.monitor.mirrors import left_behind_lines
-from hub.times import epoch_ms
+from hub.times import epoch_ms, iso
 
 if TYPE_CHECKING:
     from hub.replication.ownership.links import Link
@@ -201,10 +201,19 @@ def _note_trouble(each: Mapping[str, Any]) -> None:
             note(f"{each['mirror']}: {acting} serves the topics of {home}")
     for caution in each.get("cautions", ()):
         note(f"! {each['mirror']}, {caution}")
+    for row in each.get("deletions", ()):
+        note(f"{each['mirror']}, {row['topic']}: {row['text']}")
+    for row in each.get("drift", ()):
+        if row["open"]:
+            note(f"! {each['mirror']}, {row['topic']}: changed at the copy: {row['text']}")
+        if row["reverted_at_ms"]:
+            put_back = ", ".join(f"{key} was {old or 'default'}" for key, (old, _) in row["reverted"].items())
+            note(f"{each['mirror']}, {row['topic']}: put back at {iso(row['reverted_at_ms'])}: {put_back}")
     for topic, why in each.get("trouble", {}).items():
         note(f'✗ {each["mirror"]}, topic "{topic}": {why}')
     for row in each["partitions"]:
-        if row["reason"] and row["state"] != "unknown" and each["state"] != "handed over":
+        deleted = row["topic"] in {one["topic"] for one in each.get("deletions", ())}
+        if row["reason"] and row["state"] != "unknown" and each["state"] != "handed over" and not deleted:
             note(f"! {each['mirror']}, {row['topic']} partition {row['partition']}: {row['reason']}")
     for gap in each["gaps"]:
         until = "its end" if gap["end"] < 0 else str(gap["end"])

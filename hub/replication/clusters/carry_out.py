@@ -48,10 +48,14 @@ def carry_out(
     return failed
 
 
-def record_rights(made: LinkPlan, target: ClusterHandle) -> None:
-    """Record who may write at the source, if that changed: the source may be down when it is needed."""
+def record_found(made: LinkPlan, target: ClusterHandle) -> None:
+    """Record who may write at the source, if that changed: the source may be down when it is needed. Record
+    what somebody changed at the copies, before any of it is put back.
+    """
     if made.rights is not None:
         _remember(made.rights.record(), target)
+    for each in made.drift:
+        _remember(each.record(), target)
 
 
 def protect(made: LinkPlan, target: ClusterHandle) -> list[str]:

@@ -9,6 +9,9 @@ and status topics.
                                     loss|home|epoch            what a failover left behind
                                     rehearsal|link|start       a rehearsal and its result
                                     restored|home|topic        a topic that a failback makes again
+                                    source|link                Kafka's id of the source's cluster
+                                    deletion|link|topic        a topic that was deleted at the source
+                                    drift|link|topic           what somebody changed at a copy
                                     ...                        groups, ownership, synced state
     _hub.mirror.status    compact   worker|name                a heartbeat with the worker's shards (header
                                                                `links`: its links, as defined)
@@ -27,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
@@ -55,13 +58,17 @@ from hub.replication.ownership.link_definitions import LinkDefinition
 from hub.replication.ownership.loss_report import FailoverRecord, ReportedEnd, declared_of
 from hub.replication.ownership.operation_steps import Ownership, OwnershipChange
 from hub.replication.ownership.shards import Lease, Shard
+from hub.replication.planning.drift import TopicDrift, drift_of
 from hub.replication.planning.plan import synced_of
 from hub.replication.planning.protection import ProtectedCopies, protected_of
 from hub.replication.planning.schema_plan import SyncedSubject, synced_subject_of
+from hub.replication.planning.source_deletion import SourceDeletion, deletion_of
 from hub.replication.planning.steps import SyncedTopic
 from hub.replication.planning.write_rights import OwnershipAcls, WriteAcls, fact_of
 
 _LONG_AGO_MS = 60_000
+T = TypeVar("T")
+K = TypeVar("K", bound=tuple[Any, ...])
 
 
 def pause_record(what: str, by: str, at_ms: int, *, paused: bool) -> NewRecord:
@@ -100,6 +107,9 @@ class ControlState:
     declared: dict[str, FailoverRecord] = field(default_factory=dict)  # by home, the newest epoch's
     rehearsals: dict[tuple[str, int], Rehearsal] = field(default_factory=dict)  # by link and start
     restored: dict[str, RestoredTopic] = field(default_factory=dict)  # by topic, of the last failback
+    sources: dict[str, str] = field(default_factory=dict)  # cluster id of a link's source
+    deletions: dict[tuple[str, str], SourceDeletion] = field(default_factory=dict)  # by link and topic
+    drifts: dict[tuple[str, str], TopicDrift] = field(default_factory=dict)  # by link and topic
 
     def apply(self, record: Record, now_s: float, now_ms: int) -> None:
         """Apply a record of either topic. Raises HubFault (HUB-5603) for one that is not a mirror's."""
@@ -164,12 +174,24 @@ class ControlState:
             case "restored":
                 restored = restored_of(rest, body)
                 self.restored[restored.topic] = restored
+            case "source":
+                self.sources[rest] = str(body["cluster_id"])
+            case "deletion" | "drift":
+                self._take_copy(kind, rest, body)
             case "loss":
                 said = declared_of(rest, body)
                 if said.home not in self.declared or said.epoch >= self.declared[said.home].epoch:
                     self.declared[said.home] = said
             case _:
                 pass  # written by a newer release
+
+    def _take_copy(self, kind: str, rest: str, body: dict[str, Any]) -> None:
+        """Apply the record of one copy: its topic was deleted at the source, or somebody changed it."""
+        link, _, topic = rest.partition("|")
+        if kind == "deletion":
+            self.deletions[link, topic] = deletion_of(rest, body)
+        else:
+            self.drifts[link, topic] = drift_of(rest, body)
 
     def _take_headers(self, kind: str, rest: str, record: Record) -> None:
         """Apply headers, which earlier releases do not write."""
@@ -215,6 +237,11 @@ class ControlState:
             case "synced":
                 link, _, topic = rest.partition("|")
                 self.synced.pop((link, topic), None)
+            case "deletion" | "drift":
+                link, _, topic = rest.partition("|")
+                (self.deletions if kind == "deletion" else self.drifts).pop((link, topic), None)
+            case "source":
+                self.sources.pop(rest, None)
             case "rights":
                 self.rights.pop(rest, None)
             case "handed":
@@ -232,6 +259,34 @@ class ControlState:
                 self.groups.pop((link, group), None)
             case _:
                 pass
+
+    def of_link(self, link: str, paused: Mapping[str, str]) -> ControlState:
+        """Return a copy with the state of one link alone, and with these pauses."""
+
+        def own(known: Mapping[str, T]) -> dict[str, T]:
+            return {key: each for key, each in known.items() if key == link}
+
+        def parts(known: Mapping[K, T]) -> dict[K, T]:
+            return {key: each for key, each in known.items() if key[0] == link}
+
+        return ControlState(
+            control=self.control,
+            paused=dict(paused),
+            carries=own(self.carries),
+            ends=own(self.ends),
+            partitions=parts(self.partitions),
+            synced=parts(self.synced),
+            subjects=parts(self.subjects),
+            rights=own(self.rights),
+            handed=dict(self.handed),
+            protected=own(self.protected),
+            marks={key: dict(each) for key, each in parts(self.marks).items()},
+            verified=parts(self.verified),
+            rehearsals=parts(self.rehearsals),
+            sources=own(self.sources),
+            deletions=parts(self.deletions),
+            drifts=parts(self.drifts),
+        )
 
     def heard(self, link: str, place: TopicPartition) -> ReportedEnd | None:
         """Return the last end offset of a source partition that a worker reported; None: never reported."""

@@ -6,8 +6,8 @@ executes the steps. The command line and the workers use the same two functions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from hub.record import TopicPartition
 from hub.replication.clusters.clusters import ClusterHandle, acl_of, own_topics, side, topics_of
@@ -22,16 +22,17 @@ from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, check
 from hub.replication.ownership.failover import Control
 from hub.replication.ownership.links import Link, carries, opposite
 from hub.replication.ownership.shards import Shard, shard_of
+from hub.replication.planning.drift import TopicDrift, drifts_to_record
 from hub.replication.planning.plan import MirrorPlan, plan
 from hub.replication.planning.protection import ProtectedCopies, ProtectionChange, protecting
 from hub.replication.planning.rule_refusals import ruled_otherwise
 from hub.replication.planning.schema_plan import is_carried
+from hub.replication.planning.source_deletion import deletions_of
 from hub.replication.planning.steps import ClusterSide, CreateTargetTopic, Remember
 from hub.replication.planning.write_rights import WriteAcls, about_writing
 from hub.replication.rewriting.filter_history import FilterPeriod, FilterVersion, in_force
 from hub.replication.rewriting.rules_of_schema import shape_of
 from hub.times import epoch_ms
-from hub.topics.tree.steps import Caution
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,8 @@ class LinkPlan:
     """A link's plan with its inputs. ``own``: the mirrors' own topics that are missing at the target and at
     the source (owners are recorded on both sides). ``rights``: the source's write ACLs, where they differ
     from those that were recorded; None: nothing to record. ``protection``: who is denied to write the copies
-    at the target, and who no longer.
+    at the target, and who no longer. ``drift``: changes by hand at the copies, where they are to be recorded.
+    ``deletions``: by topic that the source does not have now, the state of its copy, for people.
     """
 
     link: Link
@@ -50,6 +52,8 @@ class LinkPlan:
     checkpoints: Mapping[TopicPartition, Checkpoint]
     rights: WriteAcls | None = None
     protection: ProtectionChange | None = None
+    drift: tuple[TopicDrift, ...] = ()
+    deletions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def changes(self) -> tuple[str, ...]:
@@ -132,16 +136,18 @@ def planned(
     synced = {topic: board.synced[link.name, topic] for topic in topics if (link.name, topic) in board.synced}
     ruled = {tp: in_force(progress.rules_at(link.name, tp)) for tp in marks if tp.topic in topics}
     made = plan(link.name, link.mirror, topics, here, there, synced, marks.values(), ruled, secrets, subjects)
-    cautions = (*made.cautions, *_deleted_at_source(link, {tp.topic for tp in marks} - every.keys()))
+    planned_topics = [name for name in topics if name not in made.blocked]
     return LinkPlan(
         link,
         tuple(own),
-        replace(made, cautions=cautions),
+        made,
         topics,
         here,
         marks,
         rights if record_rights else None,
-        _protection(file, link, [name for name in topics if name not in made.blocked], there, target, board),
+        _protection(file, link, planned_topics, there, target, board),
+        _drift(link, planned_topics, made, board),
+        _deletions(link, {tp.topic for tp in marks} - every.keys(), board),
     )
 
 
@@ -197,12 +203,25 @@ def _progress_of(
     return progress, replace(there, void=void)
 
 
-def _deleted_at_source(link: Link, topics: Iterable[str]) -> Iterator[Caution]:
-    for name in sorted(topics):
-        if link.mirror.selects(name):
-            yield Caution(
-                name, "it was deleted at the source; the copy is kept", "delete it at the target too"
-            )
+def _drift(
+    link: Link, topics: Sequence[str], made: MirrorPlan, board: ControlState
+) -> tuple[TopicDrift, ...]:
+    """Return the drift to record. A refused topic is not compared, so its record stays."""
+    known = {
+        topic: each
+        for (name, topic), each in board.drifts.items()
+        if name == link.name and topic not in made.blocked
+    }
+    recorded = link.mirror.drift != "keep"
+    return drifts_to_record(link.name, topics if recorded else (), known, made.drift, epoch_ms())
+
+
+def _deletions(link: Link, absent: Iterable[str], board: ControlState) -> dict[str, str]:
+    """Return the states of the copies whose topics the source does not have."""
+    recorded = {topic: str(each) for topic, each in deletions_of(board.deletions, link.name).items()}
+    unconfirmed = "not listed by the source: a worker confirms whether it was deleted; the copy is kept"
+    found = {topic: unconfirmed for topic in sorted(absent) if link.mirror.selects(topic)}
+    return found | recorded
 
 
 def _with_registries(

@@ -28,6 +28,7 @@ from zoneinfo import ZoneInfo
 from pydantic import AfterValidator, BaseModel, Field, field_validator, model_validator
 
 from hub.replication.config.amounts import DurationMs, SizeBytes
+from hub.replication.config.deletion_policy import DeletionPolicy, OnDelete
 from hub.replication.config.rehearsal_schedule import Rehearse
 from hub.schema_registry.policy.label_patterns import checked
 from hub.security import Sasl, Secret, TlsOrNot
@@ -244,6 +245,9 @@ class Mirror(_MirrorsModel):
     there. ``record_subjects``: the subjects without a topic's name in them that are copied, too
     (RecordNameStrategy).
 
+    ``on_delete``: what becomes of the copy of a topic that was deleted at the source. ``drift``: of settings
+    that somebody changed at the copy.
+
     ``owner`` source: only topics that the source owns. transit: also topics that came to the source through
     other mirrors, never those that the target owns. any: every topic that fits, for one-way copies.
     """
@@ -258,6 +262,8 @@ class Mirror(_MirrorsModel):
     shards: int = Field(8, ge=1, le=1_000)
     on_gap: OnTrouble = "stop"
     on_recreate: OnTrouble = "stop"
+    on_delete: OnDelete = DeletionPolicy()
+    drift: Literal["keep", "revert", "alert"] = "keep"
     limits: LimitsConfig = LimitsConfig()
     schedule: Schedule | None = None
     commit: CommitConfig = CommitConfig()

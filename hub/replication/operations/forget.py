@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from hub.log import Writer
 from hub.record import NewRecord, TopicPartition
 from hub.replication.clusters.clusters import ClusterHandle
 from hub.replication.clusters.control_state import ControlState
@@ -16,6 +17,7 @@ from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, CONTROL_TOPIC, MA
 from hub.replication.maps.imported_copy import ImportedCopy
 from hub.replication.ownership.links import Link, links, opposite
 from hub.replication.ownership.shards import Shard
+from hub.replication.planning.source_deletion import source_record
 
 _FORGOTTEN_AT_ONCE = 10_000
 
@@ -77,6 +79,34 @@ def forget(link: Link, target: ClusterHandle, topics: Sequence[str] = ()) -> int
     return len(topic_partitions)
 
 
+def forget_copy(
+    link: str,
+    topic: str,
+    target: ClusterHandle,
+    writer: Writer,
+    *,
+    except_for: frozenset[bytes] = frozenset(),
+) -> None:
+    """Delete the records of a copy that does not exist any more. Nobody can write a checkpoint of it: that
+    needs a record of the copy in the same transaction. ``writer``: with the fence of the link's tasks;
+    ``except_for``: keys of control records that stay.
+    """
+    progress, board = read_progress(target), read_control_state(target)
+
+    def meant(name: str) -> bool:
+        return name == topic
+
+    own = range(target.kafka.topics()[CHECKPOINTS_TOPIC].partitions)
+    places = [tp for tp in progress.of(link) if tp.topic == topic]
+    records = [
+        *_map_tombstones(link, progress, meant),
+        *_checkpoint_tombstones(link, progress, places, own, meant),
+        *(each for each in _topic_tombstones(link, board, meant) if each.key not in except_for),
+    ]
+    for first in range(0, len(records), _FORGOTTEN_AT_ONCE):
+        writer.append(records[first : first + _FORGOTTEN_AT_ONCE])
+
+
 def _map_tombstones(link: str, progress: WrittenState, meant: Meant) -> Iterator[NewRecord]:
     for (name, topic, _, _), found in progress.keys.items():
         if name == link and meant(topic):
@@ -102,6 +132,11 @@ def _topic_tombstones(link: str, board: ControlState, meant: Meant) -> Iterator[
     for (name, topic), synced in board.synced.items():
         if name == link and meant(topic):
             yield NewRecord(CONTROL_TOPIC, synced.record().key, None)
+    keys = [(key, each.key) for key, each in board.deletions.items()]
+    keys += [(key, each.key) for key, each in board.drifts.items()]
+    for (name, topic), record_key in keys:
+        if name == link and meant(topic):
+            yield NewRecord(CONTROL_TOPIC, record_key, None)
     for (name, _), places in board.marks.items():
         if name == link:
             yield from (NewRecord(CONTROL_TOPIC, m.key, None) for tp, m in places.items() if meant(tp.topic))
@@ -124,6 +159,8 @@ def _link_tombstones(link: str, board: ControlState) -> Iterator[NewRecord]:
     for (name, _), rehearsal in board.rehearsals.items():
         if name == link:
             yield rehearsal.forgotten()
+    if link in board.sources:
+        yield _tombstone(source_record(link, ""))
     for stated in (board.carries.get(link), board.ends.get(link), board.rights.get(link)):
         if stated is not None:
             yield _tombstone(stated.record())

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from hub.errors import HubError, PeerError
-from hub.replication.clusters.carry_out import carry_out, make_own, protect, record_rights
+from hub.replication.clusters.carry_out import carry_out, make_own, protect, record_found
 from hub.replication.clusters.clusters import REFUSED, ClusterHandle, default_replicas
 from hub.replication.clusters.control_state import joined, retry_record
 from hub.replication.clusters.link_plan import LinkPlan, planned, rules_from_now
@@ -142,7 +142,7 @@ def _carry_out(
         check()
 
     source, target = clusters[each.link.source], clusters[each.link.target]
-    record_rights(each, target)
+    record_found(each, target)
     for remark in protect(each, target):
         say(f"! {remark}")
     for line in each.protection_lines:

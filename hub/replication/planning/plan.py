@@ -2,10 +2,9 @@
 three-way diff.
 
 The last synced state, the source and the target are compared setting by setting. Changes at the source are
-copied; changes by a person at the target stay and are reported; so a deleted override does not come back, and
-no value of the past is written by mistake. Durability is never lowered. Schemas come first, with their ids,
-because a
-record without its schema is unreadable.
+copied; changes by a person at the target stay and are reported, or are put back (`drift: revert`). So a
+deleted override does not come back, and no value of the past is written by mistake. Durability is never
+lowered. Schemas come first, with their ids, because a record without its schema is unreadable.
 
 A refusal concerns one topic; the others are mirrored.
 """
@@ -21,6 +20,7 @@ import orjson
 from hub.record import Record, TopicPartition
 from hub.replication.config.mirrors import Mirror
 from hub.replication.maps.checkpoint import Checkpoint, not_ours
+from hub.replication.planning.drift import FoundDrift
 from hub.replication.planning.rule_refusals import _unknown_fields, mask_refusals, refusal_of, rules_refusals
 from hub.replication.planning.schema_plan import (
     DeleteSchema,
@@ -87,13 +87,15 @@ _RANK: Mapping[type[Step], int] = {
 class MirrorPlan:
     """The steps in the order of execution. Topics with a refusal have no steps and are not mirrored.
 
-    ``own_ids``: the topics whose records get the schema ids of the target's registry.
+    ``own_ids``: the topics whose records get the schema ids of the target's registry. ``drift``: by topic,
+    what somebody changed at the copy.
     """
 
     steps: tuple[Step, ...]
     refusals: tuple[TreeRefusal, ...]
     cautions: tuple[Caution, ...]
     own_ids: frozenset[str] = frozenset()
+    drift: Mapping[str, FoundDrift] = field(default_factory=dict)
 
     @property
     def blocked(self) -> frozenset[str]:
@@ -119,7 +121,7 @@ def plan(
     synced_topics = synced or {}
     marks = _by_topic(checkpoints)
     steps, refusals, cautions = list[Step](), list[TreeRefusal](), list[Caution]()
-    shared, own_ids = set[Step](), set[str]()
+    shared, own_ids, drift = set[Step](), set[str](), dict[str, FoundDrift]()
     carried = sorted(topic for topic in set(topics) if topic in source.topics)
     names = collisions({*carried, *target.topics})
     clashing = {one for group in names for one in group if one not in target.topics}
@@ -134,8 +136,7 @@ def plan(
         found = [*one.refusals(), *([_colliding(topic)] if topic in clashing else ())]
         then = [rules for tp, rules in (ruled or {}).items() if tp.topic == topic]
         rewrites, clash = both.ids_of(topic, then)
-        if rewrites:
-            own_ids.add(topic)
+        own_ids |= {topic} if rewrites else set()
         found += [*clash, *mask_refusals(mirror, topic, schemas)]
         now = FilterVersion.now(mirror, topic, secrets, rewrites=rewrites)
         found += rules_refusals(now, topic, source, marks.get(topic, []), ruled or {})
@@ -144,12 +145,13 @@ def plan(
             steps += _not_yet(both.steps(topic, rewrites=rewrites), shared)
             steps += one.steps()
             cautions += one.cautions
+            drift |= one.found_drift
     cautions += _unknown_fields(mirror, carried, schemas)
     if carried:
         steps += _not_yet(both.record_steps(), shared)
         cautions += both.cautions
     steps.sort(key=lambda step: _RANK[type(step)])
-    return MirrorPlan(tuple(steps), tuple(refusals), tuple(cautions), frozenset(own_ids))
+    return MirrorPlan(tuple(steps), tuple(refusals), tuple(cautions), frozenset(own_ids), drift)
 
 
 def _by_topic(checkpoints: Iterable[Checkpoint]) -> dict[str, list[Checkpoint]]:

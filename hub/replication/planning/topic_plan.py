@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from hub.log import TopicDescription, same_setting
 from hub.record import TopicPartition
 from hub.replication.config.mirrors import Mirror
 from hub.replication.maps.checkpoint import Checkpoint
+from hub.replication.planning.drift import FoundDrift
 from hub.replication.planning.rule_refusals import refusal_of
 from hub.replication.planning.steps import (
     Acl,
@@ -22,40 +23,17 @@ from hub.replication.planning.steps import (
     Step,
     SyncedTopic,
 )
-from hub.topics.tree.steps import Caution, TreeRefusal
-
-# Settings that are copied from the source. All others are left to the target.
-COPIED_SETTINGS: frozenset[str] = frozenset(
-    {
-        "cleanup.policy",
-        "delete.retention.ms",
-        "max.compaction.lag.ms",
-        "max.message.bytes",
-        "message.timestamp.after.max.ms",
-        "min.cleanable.dirty.ratio",
-        "min.compaction.lag.ms",
-        "min.insync.replicas",
-        "retention.bytes",
-        "retention.ms",
-        "segment.bytes",
-        "segment.ms",
-        "unclean.leader.election.enable",
-    }
+from hub.replication.planning.topic_settings import (
+    COPIED_SETTINGS,
+    LOSING,
+    NEEDED,
+    NEVER,
+    RAISED_ONLY,
+    WHY_NEEDED,
+    narrower,
+    whole,
 )
-
-
-# Settings that the copy needs, whatever the source has: records keep their timestamps, and may be old.
-_NEEDED: Mapping[str, str] = {
-    "compression.type": "producer",
-    "message.timestamp.type": "CreateTime",
-    "message.timestamp.before.max.ms": str((1 << 63) - 1),
-}
-
-
-_NEVER: frozenset[str] = frozenset(_NEEDED)
-
-
-UNLIMITED = -1
+from hub.topics.tree.steps import Caution, TreeRefusal
 
 
 @dataclass
@@ -70,6 +48,7 @@ class TopicSides:
     synced: SyncedTopic | None
     marks: Sequence[Checkpoint]
     cautions: list[Caution] = field(default_factory=list)
+    drift: FoundDrift = field(default_factory=FoundDrift)
 
     @property
     def there(self) -> TopicDescription | None:
@@ -78,6 +57,11 @@ class TopicSides:
     @property
     def here(self) -> TopicDescription:
         return self.source.topics[self.name]
+
+    @property
+    def found_drift(self) -> dict[str, FoundDrift]:
+        """Return what somebody changed at the copy, by topic; {} where nothing was. Known after ``steps``."""
+        return {self.name: self.drift} if self.drift.stays or self.drift.reverted else {}
 
     def refusals(self) -> Iterator[TreeRefusal]:
         yield from self._identity()
@@ -161,19 +145,20 @@ class TopicSides:
 
     def _limits(self, there: TopicDescription) -> Iterator[TreeRefusal]:
         """Refuse limits that a person set at the target and that the source's records would exceed."""
-        for key, needed in _NEEDED.items():
+        for key, needed in NEEDED.items():
             own = there.config.get(key)
             if key == "compression.type" and self.mirror.engine == "record":
                 continue
-            if own is not None and not same_setting(own, needed):
-                yield refusal_of(self.name, *_WHY_NEEDED[key](own, needed))
-        wanted = _whole(self.source.effective(self.name, "max.message.bytes"))
-        most = _whole(there.config.get("max.message.bytes"))
+            if own is not None and not same_setting(own, needed) and self.mirror.drift != "revert":
+                yield refusal_of(self.name, *WHY_NEEDED[key](own, needed))
+        wanted = whole(self.source.effective(self.name, "max.message.bytes"))
+        most = whole(there.config.get("max.message.bytes"))
         if (
             wanted is not None
             and most is not None
             and most < wanted
             and self._theirs("max.message.bytes", there)
+            and self.mirror.drift != "revert"
         ):
             yield refusal_of(
                 self.name,
@@ -182,7 +167,10 @@ class TopicSides:
                 f"set it to {wanted} at the target, or back to its default",
             )
 
-    def _create(self) -> CreateTargetTopic:
+    def _copied_config(self) -> dict[str, str]:
+        """Return the copied settings that a new copy gets: also defaults of the source where the target's
+        would lose records, and none that are less durable than the target's default.
+        """
         config = {key: value for key, value in self.here.config.items() if key in self._copied}
         for key in sorted(self._copied - config.keys()):
             mine, theirs = self.source.effective(self.name, key), self.target.defaults.get(key)
@@ -190,14 +178,18 @@ class TopicSides:
                 mine is not None
                 and theirs is not None
                 and not same_setting(mine, theirs)
-                and _narrower(key, theirs, mine)
+                and narrower(key, theirs, mine)
             ):
                 config[key] = mine
-        for key in _RAISED_ONLY:
+        for key in RAISED_ONLY:
             theirs = self.target.defaults.get(key)
-            if key in config and theirs is not None and _narrower(key, config[key], theirs):
+            if key in config and theirs is not None and narrower(key, config[key], theirs):
                 del config[key]
-        for key, needed in _NEEDED.items():
+        return config
+
+    def _create(self) -> CreateTargetTopic:
+        config = self._copied_config()
+        for key, needed in NEEDED.items():
             if not same_setting(self.target.defaults.get(key), needed):
                 config[key] = needed
         replicas = min(self.here.replication_factor, self.target.brokers)
@@ -207,7 +199,7 @@ class TopicSides:
                 "too few brokers",
                 "add brokers to the target, then raise the replication factor",
             )
-        least = _whole(config.get("min.insync.replicas", self.target.defaults.get("min.insync.replicas")))
+        least = whole(config.get("min.insync.replicas", self.target.defaults.get("min.insync.replicas")))
         if least is not None and least > replicas:
             config["min.insync.replicas"] = str(replicas)
             self._caution(
@@ -226,51 +218,82 @@ class TopicSides:
                 " and after a failover keys go elsewhere",
                 f"add partitions at the source, up to {there.partitions}",
             )
+            self.drift.stays["partitions"] = str(there.partitions), str(self.here.partitions)
 
     def _config(self, there: TopicDescription) -> Iterator[Step]:
         changes: dict[str, tuple[str | None, str | None]] = {}
+        as_created = self._copied_config()
+        least = whole(as_created.get("min.insync.replicas"))
+        if least is not None and least > there.replication_factor:
+            as_created["min.insync.replicas"] = str(there.replication_factor)
         for key in sorted(self._copied):
-            mine, theirs = self.here.config.get(key), there.config.get(key)
-            if same_setting(mine, theirs):
+            mine, theirs, wanted = self.here.config.get(key), there.config.get(key), as_created.get(key)
+            if same_setting(mine, theirs) or same_setting(wanted, theirs):
                 continue
             last = self.synced.config.get(key) if self.synced is not None else None
-            if same_setting(mine, last) and self.synced is not None:
-                self._caution(
-                    f"{key} was changed at the target to {theirs or 'default'}: left so",
-                    "change it at the source to have it everywhere",
-                )
-            elif not same_setting(theirs, last):
-                self._caution(
-                    f"{key} is {mine or 'default'} at the source and {theirs or 'default'} at the target, "
-                    "both set by hand:"
-                    " left so",
-                    "make them equal, or set the target's back to its default",
-                )
+            by_hand = not same_setting(theirs, last)
+            if by_hand or (same_setting(mine, last) and self.synced is not None):
+                if self._reverts(key, there, theirs, wanted):
+                    changes[key] = (theirs, wanted)
+                elif self.mirror.drift != "revert":
+                    self._leave(key, mine, theirs, both=not same_setting(mine, last) or self.synced is None)
             elif self._follows(key, there, mine):
                 changes[key] = (theirs, mine)
-        for key, needed in _NEEDED.items():
-            if key not in there.config and not same_setting(self.target.defaults.get(key), needed):
-                changes[key] = (None, needed)
+        changes |= self._needed(there)
         key = "max.message.bytes"
         mine, theirs = self.source.effective(self.name, key), self.target.defaults.get(key)
         unsaid = key not in there.config and key not in changes and key in self._copied
-        if unsaid and mine is not None and theirs is not None and _narrower(key, theirs, mine):
+        if unsaid and mine is not None and theirs is not None and narrower(key, theirs, mine):
             changes[key] = (None, mine)
         if changes:
             yield AlterTargetConfig(self.name, changes)
+
+    def _needed(self, there: TopicDescription) -> dict[str, tuple[str | None, str | None]]:
+        """Return changes to settings that the copy needs; others' values are changed by `drift: revert`."""
+        changes: dict[str, tuple[str | None, str | None]] = {}
+        for key, needed in NEEDED.items():
+            own = there.config.get(key)
+            if own is None and not same_setting(self.target.defaults.get(key), needed):
+                changes[key] = (None, needed)
+            elif own is None or same_setting(own, needed):
+                continue
+            elif key != "compression.type" or self.mirror.engine != "record":
+                changes[key] = self.drift.reverted[key] = (own, needed)
+        return changes
+
+    def _reverts(self, key: str, there: TopicDescription, theirs: str | None, wanted: str | None) -> bool:
+        """Return whether a setting that a person changed at the target is put back, and note the drift."""
+        reverts = self.mirror.drift == "revert" and self._follows(key, there, wanted)
+        (self.drift.reverted if reverts else self.drift.stays)[key] = theirs, wanted
+        return reverts
+
+    def _leave(self, key: str, mine: str | None, theirs: str | None, *, both: bool) -> None:
+        """Report a setting that a person changed at the target, and at the source too if ``both``."""
+        if both:
+            self._caution(
+                f"{key} is {mine or 'default'} at the source and {theirs or 'default'} at the target, "
+                "both set by hand:"
+                " left so",
+                "make them equal, or set the target's back to its default",
+            )
+        else:
+            self._caution(
+                f"{key} was changed at the target to {theirs or 'default'}: left so",
+                "change it at the source to have it everywhere",
+            )
 
     def _follows(self, key: str, there: TopicDescription, mine: str | None) -> bool:
         """Return whether a change of the source is copied; reports what the change would lose."""
         after = mine if mine is not None else self.target.defaults.get(key)
         before = there.config.get(key, self.target.defaults.get(key))
-        narrower = before is not None and after is not None and _narrower(key, after, before)
-        if narrower and key in _RAISED_ONLY:
+        loses = before is not None and after is not None and narrower(key, after, before)
+        if loses and key in RAISED_ONLY:
             self._caution(
                 f"{key} {before} is kept: {after} at the source is less durable",
                 "lower it at the target by hand, when it is meant",
             )
             return False
-        if narrower and key in _LOSING:
+        if loses and key in LOSING:
             self._caution(
                 f"{key} {before} -> {after}: records that are older or more are deleted at the target too",
                 "raise it at the source to keep them",
@@ -287,6 +310,9 @@ class TopicSides:
         )
         add = wanted - self.target.acls
         remove = (ours - wanted) & self.target.acls
+        if self.mirror.drift == "revert":
+            for acl in sorted(add & ours):
+                self.drift.reverted[f"acl {acl.principal} {acl.operation}"] = "none", acl.permission
         return tuple(sorted(add)), tuple(sorted(remove)), (wanted & ours) | add
 
     def _copies(self, acl: Acl) -> Iterator[Acl]:
@@ -299,7 +325,7 @@ class TopicSides:
 
     @property
     def _copied(self) -> frozenset[str]:
-        return (COPIED_SETTINGS | frozenset(self.mirror.configs)) - _NEVER
+        return (COPIED_SETTINGS | frozenset(self.mirror.configs)) - NEVER
 
     def _theirs(self, key: str, there: TopicDescription) -> bool:
         """Return whether a person set the target's value, so that no step of this plan changes it."""
@@ -308,53 +334,6 @@ class TopicSides:
 
     def _caution(self, reason: str, hint: str) -> None:
         self.cautions.append(Caution(self.name, reason, hint))
-
-
-_WHY_NEEDED: Mapping[str, Callable[[str, str], tuple[str, str]]] = {
-    "compression.type": lambda own, needed: (
-        f"compression.type is {own} at the target: its brokers would compress every batch again",
-        "set it to producer, or say `engine: record` for the mirror",
-    ),
-    "message.timestamp.type": lambda own, needed: (
-        f"message.timestamp.type is {own} at the target: it would overwrite every record's time",
-        "set it to CreateTime",
-    ),
-    "message.timestamp.before.max.ms": lambda own, needed: (
-        f"message.timestamp.before.max.ms is {own} at the target: it would refuse older records",
-        "remove the setting: the default is unlimited",
-    ),
-}
-
-
-# Settings whose lower value is less durable: the target keeps the higher.
-_RAISED_ONLY: frozenset[str] = frozenset({"min.insync.replicas", "unclean.leader.election.enable"})
-
-
-# Settings whose lower value deletes records.
-_LOSING: frozenset[str] = frozenset(
-    {"retention.ms", "retention.bytes", "cleanup.policy", "max.message.bytes"}
-)
-
-
-def _narrower(key: str, one: str, other: str) -> bool:
-    """Return whether ``one`` retains or accepts less than ``other``."""
-    if key == "cleanup.policy":
-        return "delete" in one and "delete" not in other
-    if key == "unclean.leader.election.enable":
-        return one.lower() == "true" and other.lower() != "true"
-    mine, theirs = _whole(one), _whole(other)
-    if mine is None or theirs is None or mine == theirs:
-        return False
-    if key.startswith("retention."):
-        return mine != UNLIMITED and (theirs == UNLIMITED or mine < theirs)
-    return mine < theirs
-
-
-def _whole(text: str | None) -> int | None:
-    try:
-        return None if text is None else int(text)
-    except ValueError:
-        return None
 
 
 def _operations(acl: Acl, write: bool) -> Iterable[str]:

@@ -108,6 +108,16 @@ def _families_of_parts(reported: Sequence[Mapping[str, Any]], most: int) -> Iter
             for each in reported
         ),
     )
+    yield _gauge(
+        "drifted_topics",
+        "Copies that somebody changed by hand; absent where drift is keep",
+        ["mirror"],
+        (
+            ([each["mirror"]], sum(bool(row["open"]) for row in each["drift"]))
+            for each in reported
+            if each["drift_policy"] != "keep"
+        ),
+    )
     yield _gauge("gaps", "Ranges that the target will never have", ["mirror"], (([each["mirror"]],
         len(each["gaps"])) for each in reported))  # fmt: skip
     yield _gauge(

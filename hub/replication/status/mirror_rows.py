@@ -13,6 +13,7 @@ from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.ownership.links import Link, home_of
 from hub.replication.ownership.shards import shard_of
 from hub.replication.ownership.topic_state import pause_key, paused_topics, topic_state
+from hub.replication.planning.source_deletion import deletions_of
 from hub.replication.rewriting.rules_of_schema import shape_of
 from hub.replication.status.partition_rows import (
     SourceEndOffsets,
@@ -71,6 +72,49 @@ def gap_rows(link: Link, progress: WrittenState, now_ms: int) -> list[dict[str, 
     ]
 
 
+def _copy_rows(link: Link, board: ControlState) -> dict[str, Any]:
+    """Return the states of copies whose topics were deleted at the source, and changes by hand at copies."""
+    return {
+        "deletions": _deletion_rows(link, board),
+        "drift_policy": link.mirror.drift,
+        "drift": _drift_rows(link, board),
+    }
+
+
+def _deletion_rows(link: Link, board: ControlState) -> list[dict[str, Any]]:
+    """Return a row for each topic that was deleted at the source, with the state of its copy."""
+    return [
+        {
+            "topic": each.topic,
+            "state": each.state,
+            "since_ms": each.since_ms,
+            "due_ms": each.due_ms or None,
+            "deleted_at_ms": each.deleted_at_ms or None,
+            "missing": each.missing,
+            "text": str(each),
+        }
+        for each in deletions_of(board.deletions, link.name).values()
+    ]
+
+
+def _drift_rows(link: Link, board: ControlState) -> list[dict[str, Any]]:
+    """Return a row for each copy that somebody changed, where `drift` is `revert` or `alert`. ``open`` and
+    ``reverted``: by setting, the copy's value and the mirror's.
+    """
+    return [
+        {
+            "topic": topic,
+            "at_ms": each.at_ms,
+            "open": {key: list(values) for key, values in each.open.items()},
+            "reverted": {key: list(values) for key, values in each.reverted.items()},
+            "reverted_at_ms": each.reverted_at_ms or None,
+            "text": str(each),
+        }
+        for (name, topic), each in sorted(board.drifts.items())
+        if name == link.name
+    ]
+
+
 def operation_rows(link: Link, board: ControlState) -> list[dict[str, Any]]:
     """Return the running operations between the link's clusters. ``topics``: those that move by themselves;
     empty: all of the home.
@@ -118,9 +162,12 @@ def topic_rows(
 def topics_of(
     file: MirrorsFile, link: Link, board: ControlState, partitions: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return the number of topics that have partitions, and ``topic_rows`` as ``topic_states``."""
+    """Return the number of topics that have partitions, ``topic_rows`` as ``topic_states``, deletions at the
+    source, and changes by hand at copies.
+    """
     topics = {str(row["topic"]) for row in partitions}
-    return {"topics": len(topics), "topic_states": topic_rows(file, link, board, topics)}
+    states = topic_rows(file, link, board, topics)
+    return {"topics": len(topics), "topic_states": states, **_copy_rows(link, board)}
 
 
 def mark_paused(rows: Iterable[dict[str, Any]], link: Link, board: ControlState) -> frozenset[str]:

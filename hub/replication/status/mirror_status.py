@@ -25,6 +25,7 @@ from hub.replication.ownership.link_definitions import LinkDefinition, digests_o
 from hub.replication.ownership.links import Link, home_of
 from hub.replication.ownership.loss_report import Loss
 from hub.replication.ownership.operation_steps import scope_of
+from hub.replication.planning.source_deletion import deletions_of
 from hub.replication.status.mirror_rows import (
     gap_rows,
     group_rows,
@@ -106,11 +107,14 @@ def _explain_left(
     defined: Sequence[Mapping[str, Any]],
 ) -> None:
     """Say of partitions that the mirror does not carry why it left them."""
+    deleted = deletions_of(board.deletions, link.name)
     for row in partitions:
         topic = str(row["topic"])
-        if topic in carries.topics or (row["state"] != "unknown" and row["reason"]):
+        if topic in deleted and topic not in carries.topics:
+            row["state"], row["reason"] = "left", str(deleted[topic])
+        elif topic in carries.topics or (row["state"] != "unknown" and row["reason"]):
             continue
-        if _waits_for_a_file(file, link, board, defined, topic):
+        elif _waits_for_a_file(file, link, board, defined, topic):
             row["state"] = "unknown"
             row["reason"] = "no worker carries it: the workers have another mirrors.yaml"
         else:

@@ -27,6 +27,7 @@ RULES = (
     "mirror-lag",
     "mirror-differs",
     "mirror-gap",
+    "mirror-drift",
     "rehearsal-failed",
     "rehearsal-overdue",
 )
@@ -42,6 +43,7 @@ def observe_mirrors(
     trouble, differs, unknown = [], [], []
     late: list[Observation] = []
     lost: list[Observation] = []
+    drift: list[Observation] = []
     failed: list[Observation] = []
     overdue: list[Observation] = []
     for each in statuses:
@@ -50,12 +52,15 @@ def observe_mirrors(
         differs.append(_differs(each, error))
         late += _late(each, tree, changes.rule("mirror-lag").limit_ms or 0, error)
         lost += _lost(each, tree, changes.rule("mirror-gap").limit_ms or 0, error)
+        drift += _drift(each, error)
         failed += _rehearsal_failed(each, error)
         overdue += _rehearsal_overdue(each, changes.rule("rehearsal-overdue").limit_ms or 0, error)
     if error is not None and not statuses:
         message = f"the state of mirrors is unknown: {error}"
         unknown.append(Observation(_about(FILE), Verdict.BAD, message, detail=error))
-    observations = dict(zip(RULES, (trouble, unknown, late, differs, lost, failed, overdue), strict=True))
+    observations = dict(
+        zip(RULES, (trouble, unknown, late, differs, lost, drift, failed, overdue), strict=True)
+    )
     return [
         RuleObservations(changes.rule(name), tuple(those), whole=error is None)
         for name, those in observations.items()
@@ -253,6 +258,24 @@ _WHY = {
     "recreated": "the topic was deleted and made again at the source",
     "skipped": "they could not be taken, or were declared lost",
 }
+
+
+# ---- drift
+
+
+def _drift(status: Status, error: str | None) -> Iterable[Observation]:
+    """Yield whether somebody changed copies of a mirror with `drift: alert` or `revert`."""
+    name, why = str(status["mirror"]), _not_known(status, error)
+    if why is not None:
+        yield Observation(_about(name), Verdict.UNKNOWN, detail=why)
+    elif status["drift_policy"] != "keep":
+        changed = [row for row in status["drift"] if row["open"]]
+        if not changed:
+            yield Observation(_about(name), Verdict.GOOD)
+            return
+        message = f"mirror {name}: {len(changed)} of its copies were changed by hand"
+        detail = f"{changed[0]['topic']}: {changed[0]['text']}"
+        yield Observation(_about(name), Verdict.BAD, message, float(len(changed)), detail=detail)
 
 
 # ---- rehearsals

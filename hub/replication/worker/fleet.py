@@ -295,23 +295,7 @@ class Fleet(threading.Thread):
         """
         self.listener.catch_up()
         pauses = self._pauses(self.links[link])
-
-        def copy(board: ControlState) -> ControlState:
-            return ControlState(
-                control=board.control,
-                paused=pauses,
-                carries={key: each for key, each in board.carries.items() if key == link},
-                synced={key: each for key, each in board.synced.items() if key[0] == link},
-                subjects={key: each for key, each in board.subjects.items() if key[0] == link},
-                rights={key: each for key, each in board.rights.items() if key == link},
-                handed=dict(board.handed),
-                protected={key: each for key, each in board.protected.items() if key == link},
-                marks={key: dict(each) for key, each in board.marks.items() if key[0] == link},
-                verified={key: each for key, each in board.verified.items() if key[0] == link},
-                rehearsals={key: each for key, each in board.rehearsals.items() if key[0] == link},
-            )
-
-        return self.listener.ask(copy)
+        return self.listener.ask(lambda board: board.of_link(link, pauses))
 
     # ---- heartbeats and status
 

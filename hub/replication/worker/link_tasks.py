@@ -18,7 +18,7 @@ from hub.errors import HubError
 from hub.kafka import KafkaWriter
 from hub.log import WriterFenced
 from hub.record import TopicPartition
-from hub.replication.clusters.carry_out import carry_out, make_own, protect, record_rights
+from hub.replication.clusters.carry_out import carry_out, make_own, protect, record_found
 from hub.replication.clusters.clusters import ClusterHandle, keep_short, map_lag_ms
 from hub.replication.clusters.control_state import ControlState
 from hub.replication.clusters.link_plan import planned
@@ -38,6 +38,7 @@ from hub.replication.ownership.topic_state import paused_topics
 from hub.replication.verification import continuous_check
 from hub.replication.verification.continuous_check import ContinuousVerification
 from hub.replication.verification.local_records import Ranges, born_at_target
+from hub.replication.worker.link_deletions import LinkDeletions
 from hub.replication.worker.link_rehearsals import LinkRehearsals
 from hub.replication.worker.link_schemas import PLAN_EVERY_S, LinkSchemas
 from hub.runtime import Backoff
@@ -87,6 +88,7 @@ class LinkTasks(threading.Thread):
         self._secrets = secrets or {}
         self._rolling: ContinuousVerification | None = None
         self.schemas = LinkSchemas(link, self.source, self.target, self.name)
+        self.deletions = LinkDeletions(file, link, clusters)
         self.rehearsals = LinkRehearsals(file, link, clusters, worker)
 
     def stop(self) -> None:
@@ -172,23 +174,22 @@ class LinkTasks(threading.Thread):
             for each in (self.target, self.source):
                 keep_short(each)
             self._kept_short = True
-        record_rights(made, self.target)
+        record_found(made, self.target)
         failed = carry_out(made.made.steps, self.source, self.target, self.schemas.done)
-        link_contents = made.carries(epoch_ms())
-        trouble = {**link_contents.trouble, **{topic: error.message for topic, error in failed.items()}}
-        topics = {name: topic for name, topic in link_contents.topics.items() if name not in failed}
+        contents = made.carries(epoch_ms())
+        trouble = {**contents.trouble, **{topic: error.message for topic, error in failed.items()}}
+        topics = {name: topic for name, topic in contents.topics.items() if name not in failed}
         self.schemas.settle(made)
         if self.schemas.awaits and self.carries is not None:
             schemas_to = self.carries.schemas_to
         unprotected = protect(made, self.target) if self._carries_same(made.topics) else ()
-        cautions = (
-            *link_contents.cautions,
-            *unprotected,
-            *(each for each in (self.schemas.caution, self._no_folds) if each),
+        remarks = [each for each in (self.schemas.caution, self._no_folds) if each]
+        cautions = (*contents.cautions, *unprotected, *remarks)
+        self.carries = replace(
+            contents, topics=topics, trouble=trouble, cautions=cautions, schemas_to=schemas_to
         )
-        self.carries = LinkContents(
-            link_contents.link, topics, trouble, cautions, "", link_contents.at_ms, schemas_to
-        )
+        if not self.held:
+            self.deletions.step(made, control, self._board, self._progress.refresh(), self._fenced_writer)
 
     def _carries_same(self, topics: Sequence[str]) -> bool:
         """Return whether the link carries the topics of a plan still: an operation that lets writers in may

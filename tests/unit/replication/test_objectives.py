@@ -69,7 +69,9 @@ def lost(found_at_ms: int, first: int = 5, end: int = 9, reason: Any = "retentio
 
 def test_a_mirror_that_goes_well_is_good_in_all() -> None:
     found = verdicts(status(partition(), compared()))
-    none: dict[str, list[Verdict]] = {"gap": [], "rehearsal-failed": [], "rehearsal-overdue": []}
+    none: dict[str, list[Verdict]] = {
+        name: [] for name in ("gap", "drift", "rehearsal-failed", "rehearsal-overdue")
+    }
     assert found == {"trouble": [GOOD], "unknown": [GOOD], "lag": [GOOD], "differs": [GOOD], **none}
 
 
@@ -222,6 +224,7 @@ def test_who_does_not_answer_is_unknown_in_all_and_an_alert_only_of_that() -> No
         "lag": [UNKNOWN, UNKNOWN],
         "differs": [UNKNOWN],
         "gap": [],
+        "drift": [UNKNOWN],
         "rehearsal-failed": [UNKNOWN],
         "rehearsal-overdue": [UNKNOWN],
     }

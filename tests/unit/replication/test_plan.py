@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from plan_sides import DEFAULTS, T, altered, made, mark, side, topic
 
 from hub.log import TopicDescription
 from hub.record import NewRecord, Positions, Record, TopicPartition
@@ -27,7 +28,6 @@ from hub.replication.planning.steps import (
     Acl,
     AddTargetPartitions,
     AlterAcls,
-    AlterTargetConfig,
     ClusterSide,
     CreateTargetTopic,
     NewGeneration,
@@ -37,60 +37,6 @@ from hub.replication.planning.steps import (
 from hub.replication.rewriting.filter_history import FilterVersion
 from hub.replication.rewriting.record_filter import RecordRules
 from hub.schema_registry.model.facts import Reference
-
-DEFAULTS: dict[str, str | None] = {
-    "compression.type": "producer",
-    "message.timestamp.type": "CreateTime",
-    "message.timestamp.before.max.ms": "9223372036854775807",
-    "max.message.bytes": "1048588",
-    "retention.ms": "604800000",
-    "min.insync.replicas": "1",
-    "cleanup.policy": "delete",
-    "unclean.leader.election.enable": "false",
-}
-T = "nyc.chat"
-
-
-def topic(
-    config: dict[str, str] | None = None, partitions: int = 3, replicas: int = 3, id: str = "s"
-) -> TopicDescription:
-    return TopicDescription(T, id, partitions, replicas, config or {})
-
-
-def side(found: TopicDescription | None, **said: Any) -> ClusterSide:
-    if "schemas" in said:
-        said["registry"] = RegistrySide(said.pop("schemas"))
-    return ClusterSide(
-        {} if found is None else {T: found}, said.pop("defaults", DEFAULTS), said.pop("brokers", 3), **said
-    )
-
-
-def made(
-    source: ClusterSide,
-    target: ClusterSide,
-    synced: SyncedTopic | None = None,
-    marks: tuple[Checkpoint, ...] = (),
-    **said: Any,
-) -> MirrorPlan:
-    mirror = Mirror.model_validate({"source": "nyc", "target": "lon", "topics": ["nyc.*"], **said})
-    return plan("nyc-lon", mirror, [T], source, target, {} if synced is None else {T: synced}, marks)
-
-
-def mark(**said: Any) -> Checkpoint:
-    fixed = {
-        "topic_id": "s",
-        "source_next": 10,
-        "source_leader_epoch": 1,
-        "target_next": 12,
-        "target_topic_id": "t",
-    }
-    return Checkpoint("nyc-lon", 0, T, 0, **{**fixed, **said})
-
-
-def altered(found: MirrorPlan) -> dict[str, tuple[str | None, str | None]]:
-    return {
-        k: v for step in found.steps if isinstance(step, AlterTargetConfig) for k, v in step.changes.items()
-    }
 
 
 def test_a_new_topic_is_made_as_it_is_at_the_source() -> None:
