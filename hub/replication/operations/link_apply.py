@@ -60,6 +60,7 @@ def plan_as_json(plan: LinkPlan) -> dict[str, Any]:
         "cautions": [asdict(caution) for caution in plan.made.cautions],
         "refusals": [_refusal(each) for each in plan.made.refusals],
         "rules": plan.shapes,
+        "deletions": dict(plan.deletions),
     }
 
 
