@@ -33,7 +33,7 @@ from hub.log import GroupDescription, MemoryCluster, TopicDescription
 from hub.observability.export import metrics
 from hub.observability.export.routes import create_router
 from hub.observability.lag.anchors import Ring, observed
-from hub.observability.lag.consumers import LagTopicFacts, PartitionState, Wait, measure, question
+from hub.observability.lag.consumers import LagTopicFacts, PartitionLagState, Wait, measure, question
 from hub.observability.lag.timed import answered
 from hub.observability.overview.collector import Collector
 from hub.observability.overview.monitor import Monitor
@@ -340,7 +340,7 @@ class Ours:
     arrivals: Sequence[float]
     append_time: bool
     ring: Ring = ()
-    about: PartitionState = field(default_factory=PartitionState)
+    about: PartitionLagState = field(default_factory=PartitionLagState)
     asked: int = 0
 
     def poll(self, end: int, at_s: float) -> None:

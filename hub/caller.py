@@ -73,7 +73,7 @@ class TooManyFailures(TooMany):
 
 
 @dataclass(frozen=True)
-class Decision:
+class AccessDecision:
     """Yes or no, and why: the grant that allows, or the one that is missing. ``ask``: role and object, as
     ``hub access request`` takes them; "": nobody can ask for the missing grant."""
 
@@ -93,7 +93,7 @@ class Caller:
 
     name: str
     groups: frozenset[str]
-    decide: Callable[[Action, Resource], Decision] = field(repr=False)
+    decide: Callable[[Action, Resource], AccessDecision] = field(repr=False)
     way: str = ""
     for_others: bool = False
     is_person: bool = False

@@ -21,16 +21,18 @@ from hub.record import NewRecord, Positions, Record
 from hub.repairs.beginning import ChangeOrigin, begin_repair
 from hub.repairs.holding import HoldWaits
 from hub.repairs.journal import open_journal
-from hub.repairs.outcomes import Outcome
+from hub.repairs.outcomes import RepairOutcome
 from hub.repairs.selection import RepairRange
 from hub.repairs.switching import RepairReport, Switch
 
 
-def outcome(record: Record) -> Outcome:
+def outcome(record: Record) -> RepairOutcome:
     n = json.loads(record.value or b"{}")["n"]
     if n >= 1_000_000 or n % 4 == 2:
-        return Outcome("unchanged")
-    return Outcome("dropped") if n % 4 == 0 else Outcome("changed", (b'{"n": %d, "odd": true}' % n,))
+        return RepairOutcome("unchanged")
+    return (
+        RepairOutcome("dropped") if n % 4 == 0 else RepairOutcome("changed", (b'{"n": %d, "odd": true}' % n,))
+    )
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import Any
 from hub.access.access_yaml import AccessFile
 from hub.access.decide import Principal
 from hub.access.live_config import AccessRules
-from hub.access.masking.facts import MaskSources, TopicFacts, ViewFacts
+from hub.access.masking.facts import MaskSources, TopicFields, ViewColumns
 from hub.caller import Caller
 
 SECRET = b"k" * 32
@@ -17,13 +17,13 @@ SECRET = b"k" * 32
 
 @dataclass
 class KnownFacts:
-    topics: Mapping[str, TopicFacts] = field(default_factory=dict)
-    views: Mapping[str, ViewFacts] = field(default_factory=dict)
+    topics: Mapping[str, TopicFields] = field(default_factory=dict)
+    views: Mapping[str, ViewColumns] = field(default_factory=dict)
 
-    def topic(self, name: str) -> TopicFacts:
-        return self.topics.get(name, TopicFacts())
+    def topic(self, name: str) -> TopicFields:
+        return self.topics.get(name, TopicFields())
 
-    def view(self, name: str) -> ViewFacts:
+    def view(self, name: str) -> ViewColumns:
         return self.views[name]
 
 

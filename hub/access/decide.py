@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from hub.caller import Action, Decision, Kind, Resource
+from hub.caller import AccessDecision, Action, Kind, Resource
 from hub.schema_registry.model import subject_names
 from hub.schema_registry.policy.label_patterns import Labels, fits, labels_of
 
@@ -87,29 +87,29 @@ class AccessPolicy:
                 yield f"{who.kind} {who.name}", grant
 
 
-def decide(policy: AccessPolicy, who: Principal, action: Action, what: Resource) -> Decision:
+def decide(policy: AccessPolicy, who: Principal, action: Action, what: Resource) -> AccessDecision:
     """Decide whether ``who`` may do ``action`` on ``what``. The decision's reason names the grant, or the
     missing one.
     """
     if who.kind == "own":
-        return Decision(True, "the hub's own processes may do everything")
+        return AccessDecision(True, "the hub's own processes may do everything")
     names = list(granted_as(what))
     # Only the view's materializer writes its changelog; producers do not.
     needed = Action.admin if action is Action.write and names[-1].kind is Kind.view else action
     for source, grant in policy.grants(who):
         if _allows(grant, needed, names):
             if who.limits is not None and not any(_allows(each, needed, names) for each in who.limits):
-                return Decision(
+                return AccessDecision(
                     False,
                     f"this token of {who.name} may not {action} {what}, {who.name} may",
                     "make a token with that grant: hub access token create",
                 )
-            return Decision(True, f"{source} has {grant.role} over {grant_text(grant)}")
+            return AccessDecision(True, f"{source} has {grant.role} over {grant_text(grant)}")
     whom = who.name or "not signed in"
     roles = " or ".join(role for role, actions in ROLES.items() if needed in actions)
     over, ask = missing_over(names[-1]), _request(who, needed, names[-1])
     way = f"ask {policy.contact}" if policy.contact else "ask those who keep that file"
-    return Decision(
+    return AccessDecision(
         False,
         f"{whom} may not {action} {what}",
         f"it takes the role {roles} with {over} in access.yaml; "

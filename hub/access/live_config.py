@@ -16,7 +16,7 @@ from hub.access.access_yaml import ACCESS_FILE, AccessFile, load_access, with_ad
 from hub.access.decide import ANONYMOUS, AccessPolicy, Principal, decide
 from hub.access.masking.decision import MaskDecision, MaskPolicy
 from hub.access.masking.facts import MaskSources
-from hub.caller import Action, Caller, Decision, Resource
+from hub.caller import AccessDecision, Action, Caller, Resource
 from hub.errors import ConfigError
 from hub.files import Stamp, stamp_if_there
 from hub.masking.shape import Visibility
@@ -48,7 +48,7 @@ class AccessRules:
     mask_sources: MaskSources = field(default_factory=MaskSources, repr=False, compare=False)
     quotas: QuotaPolicy = NO_QUOTAS
     ends_ms: int | None = None
-    _known: dict[tuple[Principal, Action, Resource], Decision] = field(default_factory=dict, repr=False)
+    _known: dict[tuple[Principal, Action, Resource], AccessDecision] = field(default_factory=dict, repr=False)
 
     @staticmethod
     def of(
@@ -67,7 +67,7 @@ class AccessRules:
             next((each for each in file.ends_ms() if each > at_ms), None),
         )
 
-    def decide(self, who: Principal, action: Action, what: Resource) -> Decision:
+    def decide(self, who: Principal, action: Action, what: Resource) -> AccessDecision:
         key = (who, action, what)
         decision = self._known.get(key)
         if decision is None:

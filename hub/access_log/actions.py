@@ -84,7 +84,7 @@ MEANINGS: Final[Mapping[LoggedAction, str]] = {
 }
 
 
-class Result(StrEnum):
+class Outcome(StrEnum):
     """``started``: the change was about to begin. Its second record has one of the others."""
 
     started = "started"

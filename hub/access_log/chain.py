@@ -21,7 +21,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from hub.access_log.actions import LoggedAction, Result
+from hub.access_log.actions import LoggedAction, Outcome
 from hub.access_log.entry import Entry, StoredEntry, Who, encode
 
 SIGNED: Final = (LoggedAction.log_open, LoggedAction.log_checkpoint, LoggedAction.log_close)
@@ -81,7 +81,7 @@ class Chain:
             "signature": self.signer.sign(text),
         }
         self.unsigned = 0
-        return self._next(Entry(action, Result.ok, Who("_hub", "own"), now_ms, detail=detail))
+        return self._next(Entry(action, Outcome.ok, Who("_hub", "own"), now_ms, detail=detail))
 
     def _next(self, entry: Entry) -> bytes:
         value = encode(entry, self.id, self.sequence, self.previous)

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import orjson
 
-from hub.access_log.actions import LoggedAction, Result
+from hub.access_log.actions import LoggedAction, Outcome
 from hub.errors import HubFault
 from hub.times import parse_iso
 
@@ -54,7 +54,7 @@ class Entry:
     """
 
     action: LoggedAction
-    result: Result
+    result: Outcome
     who: Who
     at_ms: int
     kind: str = "hub"
@@ -64,7 +64,7 @@ class Entry:
     count: int = 1
     id: str = field(default_factory=new_id)
 
-    def then(self, result: Result, at_ms: int, **detail: Any) -> Entry:
+    def then(self, result: Outcome, at_ms: int, **detail: Any) -> Entry:
         """Return the second entry of a change: its result."""
         return replace(self, result=result, at_ms=at_ms, detail={**self.detail, **detail}, id=new_id())
 
@@ -139,7 +139,7 @@ def decode(value: bytes | None, offset: int) -> StoredEntry:
         data = body["data"]
         entry = Entry(
             LoggedAction(data["action"]),
-            Result(data["result"]),
+            Outcome(data["result"]),
             Who(str(data["who"]), str(data["way"]), str(data["address"])),
             parse_iso(body["time"]),
             str(data["kind"]),
@@ -199,7 +199,7 @@ SCHEMA: Final[Mapping[str, Any]] = {
             "required": ["action", "result", "who", "way", "address", "kind", "name", "request_id", "count"],
             "properties": {
                 "action": {"enum": [str(each) for each in LoggedAction]},
-                "result": {"enum": [str(each) for each in Result]},
+                "result": {"enum": [str(each) for each in Outcome]},
                 **{
                     each: {"type": "string"}
                     for each in ("who", "way", "address", "kind", "name", "request_id")

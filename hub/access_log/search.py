@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from hub.access_log.actions import LoggedAction, Result
+from hub.access_log.actions import LoggedAction, Outcome
 from hub.access_log.chain import SIGNED
 from hub.access_log.entry import TOPIC, StoredEntry, decode
 from hub.access_log.verifying import LogCheck
@@ -34,7 +34,7 @@ class LogFilter:
     by: str = ""
     action: str = ""
     on: str = ""
-    result: Result | None = None
+    result: Outcome | None = None
 
     def admits(self, stored: StoredEntry) -> bool:
         entry = stored.entry

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from prometheus_client.core import CounterMetricFamily, Metric
 
-from hub.access_log.actions import LoggedAction, Result
+from hub.access_log.actions import LoggedAction, Outcome
 from hub.access_log.chain import Chain, LogPlace, LogSigner, hash_of
 from hub.access_log.entry import TOPIC, Entry, Who
 from hub.access_log.repeats import Repeats
@@ -177,7 +177,7 @@ class AccessLog:
                 entries.append(
                     Entry(
                         LoggedAction.log_lost,
-                        Result.ok,
+                        Outcome.ok,
                         Who("_hub", "own"),
                         now_ms,
                         detail=detail,

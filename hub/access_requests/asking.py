@@ -15,9 +15,9 @@ from hub.access_requests.access_file import AccessEditor, reason_of
 from hub.access_requests.log import RequestLog, as_json
 from hub.access_requests.model import (
     AccessRequest,
+    AccessRequestRefused,
     Grantee,
     NoRequest,
-    RequestRefused,
     approve,
     checked_request,
     find_request,
@@ -157,7 +157,7 @@ class AccessRequests:
     def _controlled(self) -> AccessFile:
         rules, caller = self.live.rules, CALLER.get()
         if rules is None or caller is None:
-            raise RequestRefused(
+            raise AccessRequestRefused(
                 "access is not controlled here, so everybody may do everything",
                 hint="write access.yaml first (docs/tutorials/closed-in-ten-minutes.md)",
             )
@@ -172,7 +172,7 @@ class AccessRequests:
             name = by if caller is None or caller.for_others else caller.name
             kind: Grantee = "token" if name in file.tokens else "user"
             if body.role is not None and caller is not None and caller.for_others and name not in file.users:
-                raise RequestRefused(
+                raise AccessRequestRefused(
                     f'"{name}" is not a user of access.yaml, so nobody would get the grant',
                     hint="name somebody: --for user:NAME, --for group:NAME or --for token:NAME",
                 )
@@ -196,29 +196,29 @@ class AccessRequests:
     def _check(self, new: AccessRequest, body: AskedAccess) -> None:
         """Raise RequestRefused if nobody could grant this; a new topic raises the errors of its plan."""
         if body.days is not None and body.days > self.most_days:
-            raise RequestRefused(
+            raise AccessRequestRefused(
                 f"{body.days:g} days are more than the {self.most_days} that a grant may last",
                 hint="ask for less, or set access_request_most_days in hub.yaml",
             )
         if new.is_grant and body.settings:
-            raise RequestRefused(
+            raise AccessRequestRefused(
                 f"{', '.join(body.settings)} belong to a new topic",
                 hint="hub access request topic NAME asks for one",
             )
         owned = reserved_for(new.topic) if new.topic else None
         if owned is not None or new.topic.startswith("_"):
-            raise RequestRefused(
+            raise AccessRequestRefused(
                 f'topic "{new.topic}" belongs to {owned[0] if owned else "the hub"}',
                 hint="ask for the view: view:NAME" if new.topic.startswith("views.") else "ask an admin",
             )
         wild = new.topic.removesuffix(".**") if new.is_grant else new.topic
         if "*" in wild:
-            raise RequestRefused(
+            raise AccessRequestRefused(
                 f'"{new.topic}" is not a topic or a node of the tree',
                 hint="write shop.orders, or shop.** for a node with everything below",
             )
         if not new.is_grant and not self._plan(new).changes:
-            raise RequestRefused(
+            raise AccessRequestRefused(
                 f'topic "{new.topic}" exists already', hint=f"hub access request read {new.topic}"
             )
 

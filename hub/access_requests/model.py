@@ -17,7 +17,7 @@ DAY_MS: Final = 86_400_000
 MOST_OPEN, MOST_OPEN_OF_ONE = 1_000, 50
 
 
-class RequestRefused(CallerError):
+class AccessRequestRefused(CallerError):
     """A request for access cannot be made, answered or withdrawn."""
 
     code = "HUB-1850"
@@ -101,13 +101,13 @@ def checked_request(new: AccessRequest, known: Requests) -> AccessRequest:
     waiting = [each for each in known.values() if each.status in WAITING]
     for each in waiting:
         if each.asks_the_same(new):
-            raise RequestRefused(
+            raise AccessRequestRefused(
                 f"access request {each.id} for the same ({new.text}) is {each.status}",
                 hint=f"hub access requests show {each.id}",
             )
     own = sum(each.requested_by == new.requested_by for each in waiting)
     if len(waiting) >= MOST_OPEN or own >= MOST_OPEN_OF_ONE:
-        raise RequestRefused(
+        raise AccessRequestRefused(
             f"{own} access requests of {new.requested_by} and {len(waiting)} of everybody wait; "
             f"at most {MOST_OPEN_OF_ONE} and {MOST_OPEN} may",
             hint="withdraw one: hub access requests withdraw ID",
@@ -122,7 +122,7 @@ def approve(
     _open(request, now_ms)
     first = [request.requested_by, *([request.grantee] if request.grantee_kind != "group" else [])]
     if is_own(by, first, second=needs_second):
-        raise RequestRefused(
+        raise AccessRequestRefused(
             f"access request {request.id} is of {by}, or for {by}, and somebody else answers",
             hint=f"hub access requests show {request.id} names who may",
         )
@@ -144,7 +144,7 @@ def refuse(request: AccessRequest, by: str, answer: str, now_ms: int) -> AccessR
     """Refuse a request with a reason. Raises RequestRefused."""
     _open(request, now_ms)
     if not answer:
-        raise RequestRefused(
+        raise AccessRequestRefused(
             f"access request {request.id} is refused with a reason", hint="name it: --reason"
         )
     return _over(replace(request, answered_by=by, answered_at_ms=now_ms, answer=answer), "refused", now_ms)
@@ -159,7 +159,7 @@ def withdraw(request: AccessRequest, now_ms: int) -> AccessRequest:
 def _open(request: AccessRequest, now_ms: int) -> None:
     if passed(request, now_ms, request.open_until_ms).status != "requested":
         state = "expired" if request.status == "requested" else request.status
-        raise RequestRefused(
+        raise AccessRequestRefused(
             f"access request {request.id} is {state}", hint=f"hub access requests show {request.id}"
         )
 

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from hub.access_log.actions import LoggedAction, Result
+from hub.access_log.actions import LoggedAction, Outcome
 from hub.access_log.entry import Entry, Who
 from hub.access_log.writer import AccessLog
 from hub.access_requests.access_file import AccessEditor, reason_of
@@ -97,7 +97,7 @@ class RequestRunner:
         self.access_log.result(
             Entry(
                 LoggedAction.access_request,
-                Result.ok,
+                Outcome.ok,
                 Who("_hub", "own"),
                 self.now_ms(),
                 "access-request",

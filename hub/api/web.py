@@ -75,7 +75,7 @@ from hub.schema_registry.server.node import RegistryNode
 from hub.sinks.observe import ProjectSinks
 from hub.times import epoch_ms
 from hub.topics.browse.browse import Browser
-from hub.topics.browse.describe import TopicFacts, describe
+from hub.topics.browse.describe import DescribedTopic, describe
 from hub.topics.editing.editor import TopicEditor
 from hub.topics.gateway.gateway import Gateway
 from hub.topics.groups.reset import GroupPositions
@@ -163,7 +163,7 @@ def page_sources(
     registry = InProcessRegistry(parts.registry)
     monitor, collector, latency = measurers.monitor, measurers.collector, measurers.latency
 
-    def described(topic: str) -> TopicFacts:
+    def described(topic: str) -> DescribedTopic:
         return describe(topic, tree.topics().get(topic), cluster, registry, DESCRIBE_S)
 
     return PageSources(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from hub.access_log.actions import LoggedAction, Result
+from hub.access_log.actions import LoggedAction, Outcome
 from hub.cli.context import load_settings
 from hub.cli.terminal.output import note
 from hub.errors import HubError
@@ -113,9 +113,9 @@ class _CommandLog:
             raise NotLogged("Kafka does not answer") from None
         self.started = entry
 
-    def end(self, result: Result, **detail: Any) -> None:
+    def end(self, result: Outcome, **detail: Any) -> None:
         """Log the result of a change that began, or why one did not begin. Never raises."""
-        if self.started is None and result is Result.ok:
+        if self.started is None and result is Outcome.ok:
             self.log.stop()
             return  # nothing to change
         self.log.result((self.started or self.entry).then(result, epoch_ms(), **detail))
@@ -168,7 +168,7 @@ def _log_of(settings: Settings, path: str, spec: LoggedCommand, given: Mapping[s
     user, _, machine = account().partition("@")
     who = Who(user, "cli", machine)
     detail = {"command": f"hub {path}", "options": options}
-    entry = Entry(spec.action, Result.started, who, epoch_ms(), spec.kind, name, new_id(), detail)
+    entry = Entry(spec.action, Outcome.started, who, epoch_ms(), spec.kind, name, new_id(), detail)
     current = _CommandLog(open_log(settings), entry)
     before = _CURRENT.set(current)
     try:
@@ -176,14 +176,14 @@ def _log_of(settings: Settings, path: str, spec: LoggedCommand, given: Mapping[s
             current.begin()
         yield
     except typer.Exit as ended:
-        current.end(Result.failed if ended.exit_code else Result.ok, exit_code=ended.exit_code)
+        current.end(Outcome.failed if ended.exit_code else Outcome.ok, exit_code=ended.exit_code)
         raise
     except BaseException as error:
         code = error.code if isinstance(error, HubError) else type(error).__name__
-        current.end(Result.failed, error=code)
+        current.end(Outcome.failed, error=code)
         raise
     else:
-        current.end(Result.ok)
+        current.end(Outcome.ok)
     finally:
         _CURRENT.reset(before)
 

@@ -29,9 +29,9 @@ from hub.client.requests import (
     Event,
     Moment,
     PageOptions,
-    Pause,
     ProduceOptions,
     ReadOptions,
+    RetryPause,
     Row,
     SearchOptions,
     Token,
@@ -243,7 +243,7 @@ class AsyncHub(AbstractAsyncContextManager["AsyncHub"]):
         try:
             step = call.send(None)
             while True:
-                if isinstance(step, Pause):
+                if isinstance(step, RetryPause):
                     await asyncio.sleep(step.seconds)
                     step = call.send(None)
                     continue

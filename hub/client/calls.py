@@ -49,11 +49,11 @@ from hub.client.requests import (
     Call,
     Event,
     PageOptions,
-    Pause,
     ProduceOptions,
     ReadOptions,
     Reply,
     Request,
+    RetryPause,
     Row,
     SearchOptions,
     T,
@@ -382,7 +382,7 @@ class Calls:
             seconds = max(seconds, min(float(retry_after), _LONGEST_PAUSE_S) * (0.5 + self.chance() / 2))
         if not budget.retry or seconds >= budget.left_s:
             raise failure
-        yield Pause(seconds)
+        yield RetryPause(seconds)
 
 
 def _place(span: Span, token: Positions) -> None:

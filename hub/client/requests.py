@@ -119,7 +119,7 @@ class ReadOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
+class RetryPause:
     """A pause of ``seconds`` before the next step."""
 
     seconds: float
@@ -134,7 +134,7 @@ class Reply:
     body: bytes
 
 
-Call = Generator[Request | Pause, Any, T]
+Call = Generator[Request | RetryPause, Any, T]
 
 
 @dataclass(frozen=True, slots=True)

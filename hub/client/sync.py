@@ -30,9 +30,9 @@ from hub.client.requests import (
     Event,
     Moment,
     PageOptions,
-    Pause,
     ProduceOptions,
     ReadOptions,
+    RetryPause,
     Row,
     SearchOptions,
     Token,
@@ -45,7 +45,7 @@ from hub.client.requests import (
 from hub.record import Positions
 
 if TYPE_CHECKING:
-    from hub.client.transport import Wire
+    from hub.client.transport import HttpWire
 
 T = TypeVar("T")
 
@@ -75,11 +75,11 @@ class Hub(AbstractContextManager["Hub"]):
         receipts: str | None = None,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
-        from hub.client.transport import Wire
+        from hub.client.transport import HttpWire
         from hub.tracing import of_client
 
         self._url, self._token = caller_settings(url, token, os.environ)
-        self._wire = Wire(self._url, headers_of(self._token))
+        self._wire = HttpWire(self._url, headers_of(self._token))
         receipt_queue = None if receipts is None else Receipts(receipts)
         self._calls = Calls(timeout_s, retry, receipts=receipt_queue, spans=of_client())
         self._sleep = sleep
@@ -313,7 +313,7 @@ class Hub(AbstractContextManager["Hub"]):
         try:
             step = call.send(None)
             while True:
-                if isinstance(step, Pause):
+                if isinstance(step, RetryPause):
                     self._sleep(step.seconds)
                     step = call.send(None)
                     continue
@@ -336,7 +336,7 @@ class Changes(Iterator[Change], AbstractContextManager["Changes"]):
     """
 
     def __init__(
-        self, wire: Wire, listener: Listener, transport: Transport, sleep: Callable[[float], object]
+        self, wire: HttpWire, listener: Listener, transport: Transport, sleep: Callable[[float], object]
     ) -> None:
         self._wire, self._listener, self._transport, self._sleep = wire, listener, transport, sleep
         self._changes = self._for_ever()

@@ -23,7 +23,7 @@ _MOST_BYTES = 64 << 20  # of one message
 _LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=20)
 
 
-class Wire:
+class HttpWire:
     """Connections for threads. Thread safe."""
 
     def __init__(self, url: str, headers: dict[str, str]) -> None:

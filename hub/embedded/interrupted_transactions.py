@@ -59,7 +59,7 @@ _PURPOSE: Final = "transactions"  # of connections
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class TransactionDecision:
     """The decided end of a transaction. ``previous_id``: the producer's id before its epochs ran out, or -1.
     ``version``: that of the client's transactions; from 2 on, each has an epoch of its own.
     """
@@ -76,7 +76,7 @@ class Decision:
 # ---- from the log folder
 
 
-def known_and_new(path: Path, data: Path) -> list[Decision]:
+def known_and_new(path: Path, data: Path) -> list[TransactionDecision]:
     """Return the decisions whose markers may be missing: those that an earlier start left in the file
     ``path``, and those in the log folder. Writes them to ``path``, because the log forgets them while Kafka
     runs.
@@ -87,11 +87,13 @@ def known_and_new(path: Path, data: Path) -> list[Decision]:
     return list(decisions)
 
 
-def _read(path: Path) -> list[Decision]:
+def _read(path: Path) -> list[TransactionDecision]:
     try:
         found = orjson.loads(path.read_bytes())
         return [
-            Decision(**{**each, "partitions": tuple(TopicPartition(*tp) for tp in each["partitions"])})
+            TransactionDecision(
+                **{**each, "partitions": tuple(TopicPartition(*tp) for tp in each["partitions"])}
+            )
             for each in found
         ]
     except FileNotFoundError:
@@ -101,13 +103,13 @@ def _read(path: Path) -> list[Decision]:
         return []
 
 
-def decisions_in(data: Path) -> list[Decision]:
+def decisions_in(data: Path) -> list[TransactionDecision]:
     """Return the decisions in a log folder whose markers may be missing: none after an orderly stop. Reads up
     to the first batch that was not written whole: Kafka cuts the log there.
     """
     if (data / _STOPPED_IN_ORDER).exists():
         return []
-    decisions: dict[str, Decision | None] = {}
+    decisions: dict[str, TransactionDecision | None] = {}
     for file in sorted(data.glob("__transaction_state-*/*.log")):
         for key, value in _records_of(bytearray(file.read_bytes())):
             transactional_id = _transactional_id(key)
@@ -116,7 +118,7 @@ def decisions_in(data: Path) -> list[Decision]:
     return [decision for decision in decisions.values() if decision is not None]
 
 
-def decision_of(transactional_id: str, value: bytes | None) -> Decision | None:
+def decision_of(transactional_id: str, value: bytes | None) -> TransactionDecision | None:
     """Return the decision of a state in the log of transactions; None if it is another state, or cannot be
     read, as one of a later release.
     """
@@ -127,7 +129,7 @@ def decision_of(transactional_id: str, value: bytes | None) -> Decision | None:
         return None
 
 
-def _decision(transactional_id: str, value: bytes) -> Decision | None:
+def _decision(transactional_id: str, value: bytes) -> TransactionDecision | None:
     """Raises struct.error, IndexError, MalformedVarint for a value that ends too early."""
     schema, producer_id, epoch, _, status = _STATE.unpack_from(value)
     if status not in _PREPARES or schema not in (0, 1):
@@ -139,7 +141,7 @@ def _decision(transactional_id: str, value: bytes) -> Decision | None:
         partitions += [TopicPartition(topic, reader.take(">i")) for _ in range(reader.count())]
         reader.end()
     tags = _tags(value, reader.at + _TIMES_BYTES) if reader.flexible else {}
-    return Decision(
+    return TransactionDecision(
         transactional_id,
         producer_id,
         epoch,
@@ -200,7 +202,7 @@ def _tags(value: bytes, at: int) -> dict[int, bytes]:
 # ---- at the running broker
 
 
-def finish(bootstrap: str, decisions: Sequence[Decision], timeout_s: float) -> int:
+def finish(bootstrap: str, decisions: Sequence[TransactionDecision], timeout_s: float) -> int:
     """Wait until the coordinator has ended each transaction, then write the markers that are missing. Return
     how many were.
 
@@ -225,7 +227,7 @@ def finish(bootstrap: str, decisions: Sequence[Decision], timeout_s: float) -> i
         cluster.close()
 
 
-def _finished(cluster: BrokerCluster, decision: Decision) -> int | None:
+def _finished(cluster: BrokerCluster, decision: TransactionDecision) -> int | None:
     """Write the missing markers of a transaction and return their number. None: ask again, because the
     coordinator still writes markers, or the broker has just started.
     """
@@ -247,7 +249,7 @@ def _finished(cluster: BrokerCluster, decision: Decision) -> int | None:
         return None
 
 
-def _is_ending(cluster: BrokerCluster, decision: Decision) -> bool:
+def _is_ending(cluster: BrokerCluster, decision: TransactionDecision) -> bool:
     """Return whether the coordinator still has markers of the transaction to write. Raises BrokerBusy while
     it reads its log.
     """
@@ -270,7 +272,9 @@ class _Marker:
     coordinator_epoch: int
 
 
-def _missing_in(cluster: BrokerCluster, decision: Decision, tp: TopicPartition) -> Iterator[_Marker]:
+def _missing_in(
+    cluster: BrokerCluster, decision: TransactionDecision, tp: TopicPartition
+) -> Iterator[_Marker]:
     """Yield the marker that a partition lacks, if the transaction is open in it."""
     epochs = {decision.previous_id: _LAST_EPOCH, decision.producer_id: decision.epoch}
     topics = [DescribeProducersRequest.TopicRequest(name=tp.topic, partition_indexes=[tp.partition])]
@@ -283,7 +287,7 @@ def _missing_in(cluster: BrokerCluster, decision: Decision, tp: TopicPartition) 
             yield _Marker(tp, each.producer_id, epoch, max(0, each.coordinator_epoch))
 
 
-def _write(cluster: BrokerCluster, decision: Decision, marker: _Marker) -> None:
+def _write(cluster: BrokerCluster, decision: TransactionDecision, marker: _Marker) -> None:
     """Write a marker. Raises the broker's refusal."""
     kinds, tp = WriteTxnMarkersRequest.WritableTxnMarker, marker.tp
     wanted = kinds(

@@ -8,7 +8,7 @@ from typing import TypeVar
 from hub.backup.storage.last_run import known as known_runs
 from hub.config import Settings
 from hub.config.views import SERVING
-from hub.erasure.places import ProjectFacts, SinkFacts, TopicFacts, ViewFacts
+from hub.erasure.places import ProjectFacts, SinkFacts, TopicPlace, ViewPlace
 from hub.errors import ConfigError
 from hub.materializers.definition.declared import CHANGELOG_PREFIX
 from hub.materializers.definition.entity_view import View
@@ -44,7 +44,7 @@ def project_facts(settings: Settings) -> ProjectFacts:
     if is_there(mirrors_file):
         mirrors = read(MIRRORS_FILE, lambda: dict(load_mirrors(mirrors_file).mirrors), {})
     topics = [
-        TopicFacts(
+        TopicPlace(
             each.name,
             each.erasable is not None,
             each.legal_hold,
@@ -69,7 +69,7 @@ def project_facts(settings: Settings) -> ProjectFacts:
     return ProjectFacts(topics, views, of_views, backups, unread)
 
 
-def _view(view: View | SqlView, settings: Settings) -> ViewFacts:
+def _view(view: View | SqlView, settings: Settings) -> ViewPlace:
     sources = [each.topic for each in view.sources.values()]
     opens = [each.topic for each in view.sources.values() if getattr(each, "decrypt", False)]
     reads = [
@@ -80,4 +80,4 @@ def _view(view: View | SqlView, settings: Settings) -> ViewFacts:
     urls = settings.store_urls
     names = [SERVING, *(each for each in view.stores if each in urls and each != SERVING)]
     stores = tuple((name, kind_of(urls[name])) for name in names)
-    return ViewFacts(view.name, tuple(opens), tuple(reads), stores, in_place(view, settings))
+    return ViewPlace(view.name, tuple(opens), tuple(reads), stores, in_place(view, settings))

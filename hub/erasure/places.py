@@ -16,7 +16,7 @@ KEYS_PLACE = "_dek_registry_keys"
 
 
 @dataclass(frozen=True, slots=True)
-class TopicFacts:
+class TopicPlace:
     """A topic of the tree. ``hold``: the reason of its legal hold."""
 
     name: str
@@ -27,7 +27,7 @@ class TopicFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class ViewFacts:
+class ViewPlace:
     """A view. ``opens``: patterns of topics that it decrypts; ``reads``: names of views that it reads;
     ``stores``: names and kinds of its stores; ``in_place``: it is not rebuilt as a new version.
     """
@@ -54,8 +54,8 @@ class ProjectFacts:
     ``unread``: files that cannot be read; their declarations are unknown.
     """
 
-    topics: Sequence[TopicFacts]
-    views: Sequence[ViewFacts] = ()
+    topics: Sequence[TopicPlace]
+    views: Sequence[ViewPlace] = ()
     sinks: Sequence[SinkFacts] = ()
     backups: Sequence[str] = ()
     unread: Sequence[str] = ()
@@ -79,7 +79,7 @@ def find_places(facts: ProjectFacts, patterns: Sequence[str]) -> tuple[Place, ..
     return tuple(places)
 
 
-def _topic_place(topic: TopicFacts) -> Place:
+def _topic_place(topic: TopicPlace) -> Place:
     action = "destroy the person's key"
     if topic.hold is not None:
         return Place("topic", topic.name, "none", "not erased", f"legal hold: {topic.hold}")
@@ -89,7 +89,7 @@ def _topic_place(topic: TopicFacts) -> Place:
     return Place("topic", topic.name, action)
 
 
-def _copies(topics: Sequence[TopicFacts]) -> Iterator[Place]:
+def _copies(topics: Sequence[TopicPlace]) -> Iterator[Place]:
     """Yield the places that have ciphertext only."""
     action = "none: without the key its ciphertext cannot be read"
     for topic in topics:
@@ -100,7 +100,7 @@ def _copies(topics: Sequence[TopicFacts]) -> Iterator[Place]:
         yield Place("copies", f"{topic.name} in dead-letter records, sinks and backups", action)
 
 
-def _views(facts: ProjectFacts, topics: Sequence[TopicFacts]) -> Iterator[Place]:
+def _views(facts: ProjectFacts, topics: Sequence[TopicPlace]) -> Iterator[Place]:
     """Yield views with clear text, their stores, and what reads them."""
     names = [each.name for each in topics]
     opened = [
@@ -128,18 +128,18 @@ def _views(facts: ProjectFacts, topics: Sequence[TopicFacts]) -> Iterator[Place]
         yield Place("readers", f"views.{name}", "subscribers get the new rows", "unknown", why)
 
 
-def _view_place(view: ViewFacts) -> Place:
+def _view_place(view: ViewPlace) -> Place:
     action = "compute it again, then remove the former changelog, checkpoint and tables"
     return Place("view", view.name, action, *_in_place(view))
 
 
-def _in_place(view: ViewFacts) -> tuple[()] | tuple[str, str]:
+def _in_place(view: ViewPlace) -> tuple[()] | tuple[str, str]:
     if not view.in_place:
         return ()
     return "not erased", "it changes in place: remove its checkpoint and store, and it is computed again"
 
 
-def _stores(view: ViewFacts) -> Iterator[Place]:
+def _stores(view: ViewPlace) -> Iterator[Place]:
     for name, kind in view.stores:
         place = f"{name} of view {view.name}"
         if kind == "sqlite":

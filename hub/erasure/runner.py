@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import TimeoutError as Late
 from dataclasses import dataclass, replace
 
-from hub.access_log.actions import LoggedAction, Result
+from hub.access_log.actions import LoggedAction, Outcome
 from hub.access_log.entry import Entry, Who
 from hub.access_log.writer import AccessLog, NotLogged
 from hub.erasure.keys import PersonKeys
@@ -48,7 +48,7 @@ class ErasureRunner:
             if erasure.due_at_ms is None or now_ms < erasure.due_at_ms:
                 return
             places = find_places(self.facts(), erasure.topics)
-            self._log(erasure, Result.started)
+            self._log(erasure, Outcome.started)
             erasure = self._changed(erasure, lambda one: begin(one, places, now_ms))
         if erasure.status != "running":
             return
@@ -60,7 +60,7 @@ class ErasureRunner:
             erasure = self._put(erasure, self.views.follow(erasure))
         ended = self._changed(erasure, lambda one: finish(one, self.now_ms()))
         if ended.status == "done":
-            self._log(ended, Result.ok)
+            self._log(ended, Outcome.ok)
 
     def _destroy(self, erasure: Erasure) -> Erasure:
         """Destroy the keys of all topics. Their number is stored first: nobody can count them later."""
@@ -123,7 +123,7 @@ class ErasureRunner:
 
         return self.log.submit(decide)
 
-    def _log(self, erasure: Erasure, result: Result) -> None:
+    def _log(self, erasure: Erasure, result: Outcome) -> None:
         """Note the first or the last step in the access log. Raises NotLogged."""
         if self.access_log is None:
             return
@@ -133,7 +133,7 @@ class ErasureRunner:
         }
         who = Who("_hub", "own")
         entry = Entry(LoggedAction.erase, result, who, self.now_ms(), "erasure", erasure.id, detail=detail)
-        if result is not Result.started:
+        if result is not Outcome.started:
             self.access_log.result(entry)
             return
         try:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from hub.errors import ConfigError
 from hub.formats.deprecations import DeprecatedKey
 from hub.formats.stamps import Stamp
-from hub.formats.table import ORDER, Format
+from hub.formats.table import ORDER, DurableFormat
 from hub.formats.verdicts import Action, judge, refusal
 
 
@@ -18,7 +18,7 @@ from hub.formats.verdicts import Action, judge, refusal
 class FoundState:
     """State of one format. ``found`` None: not known, because of ``why``. ``size_bytes`` None: not known."""
 
-    format: Format
+    format: DurableFormat
     place: str
     found: Stamp | None
     why: str = ""

@@ -10,7 +10,7 @@ Older = Literal["nothing", "upgrade", "rebuild"]
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class DurableFormat:
     """A durable format. ``where``: its files or topics. ``noted``: where state names its version, see the
     package. ``oldest``: oldest version that this release reads. ``older``: how it handles readable state
     of an older version. ``writers``: processes that write it; () for commands. ``unknown``: how readers treat
@@ -30,16 +30,18 @@ class Format:
 
 _REBUILD = "delete it, and the view is computed again from its log"
 
-TOKENS = Format("tokens", "tokens.json", "home", ("server",), unknown="kept")
-STORE = Format(
+TOKENS = DurableFormat("tokens", "tokens.json", "home", ("server",), unknown="kept")
+STORE = DurableFormat(
     "store",
     "hub_views, hub_positions, hub_progress, _hub_progress",
     "itself",
     ("applier",),
     way_out="name another store, and it is filled from the changelogs",
 )
-SERIES = Format("series", "series.db", "itself", ("server",), way_out="delete it, and the charts start again")
-CHECKPOINT = Format(
+SERIES = DurableFormat(
+    "series", "series.db", "itself", ("server",), way_out="delete it, and the charts start again"
+)
+CHECKPOINT = DurableFormat(
     "checkpoint",
     "checkpoints/<view>/plan.json",
     "itself",
@@ -48,7 +50,7 @@ CHECKPOINT = Format(
     way_out=_REBUILD,
 )
 VIEW_RULES = replace(CHECKPOINT, name="view-rules", version=2, oldest=0, older="nothing")
-DELTA = Format(
+DELTA = DurableFormat(
     "incremental-state",
     "checkpoints/<view>/<generation>/delta/delta.duckdb",
     "itself",
@@ -58,41 +60,43 @@ DELTA = Format(
     "rebuild",
     way_out=_REBUILD,
 )
-OFFSET_MAP = Format("offset-map", "_hub.mirror.map", "itself", ("mirror",), unknown="refused")
-GENERATIONS = Format("generations", "_hub.generations, _hub.generation.<topic>.<n>", "itself")
-BACKUP = Format("backup", "hub-backup.json", "itself", unknown="refused", way_out="make a new backup")
-SCHEMA_BACKUP = Format("schema-backup", "files of hub schema backup", "itself", way_out="make a new backup")
-SAVED_PLAN = Format(
+OFFSET_MAP = DurableFormat("offset-map", "_hub.mirror.map", "itself", ("mirror",), unknown="refused")
+GENERATIONS = DurableFormat("generations", "_hub.generations, _hub.generation.<topic>.<n>", "itself")
+BACKUP = DurableFormat("backup", "hub-backup.json", "itself", unknown="refused", way_out="make a new backup")
+SCHEMA_BACKUP = DurableFormat(
+    "schema-backup", "files of hub schema backup", "itself", way_out="make a new backup"
+)
+SAVED_PLAN = DurableFormat(
     "saved-plan", "files of hub topic plan --save", "itself", unknown="refused", way_out="make a new plan"
 )
 
-FORMATS: tuple[Format, ...] = (
-    Format("access-key", "access.key", "home", ("server",), unknown="none"),
+FORMATS: tuple[DurableFormat, ...] = (
+    DurableFormat("access-key", "access.key", "home", ("server",), unknown="none"),
     TOKENS,
-    Format("sessions", "sessions.open, sessions.ended", "home", ("server",)),
-    Format("export-position", "access_log_export.<name>.json", "home", ("server",)),
-    Format("sink-pauses", "sinks-paused.json", "home", ("sinks",)),
-    Format("changelog", "views.<view>", "topics", ("materializer",)),
-    Format("progress", "_hub.progress", "topics", ("materializer", "applier")),
-    Format("expiry", "_hub.expiry.<view>", "topics", ("applier",)),
-    Format(
+    DurableFormat("sessions", "sessions.open, sessions.ended", "home", ("server",)),
+    DurableFormat("export-position", "access_log_export.<name>.json", "home", ("server",)),
+    DurableFormat("sink-pauses", "sinks-paused.json", "home", ("sinks",)),
+    DurableFormat("changelog", "views.<view>", "topics", ("materializer",)),
+    DurableFormat("progress", "_hub.progress", "topics", ("materializer", "applier")),
+    DurableFormat("expiry", "_hub.expiry.<view>", "topics", ("applier",)),
+    DurableFormat(
         "dead-letters",
         "<topic>.dlq, <topic>.quarantine, views.<view>.late",
         "topics",
         ("materializer", "auditor", "lake", "sinks"),
         unknown="kept",
     ),
-    Format("dead-letter-actions", "_hub.dlq", "topics", ("server",)),
-    Format("conformance", "_hub.audit", "topics", ("auditor",)),
-    Format("completeness", "_hub.ledger", "topics", ("server",)),
-    Format("alerts", "_hub.alerts", "topics", ("server",)),
-    Format("access-log", "_hub.access_log", "topics", ("server",)),
-    Format("erasures", "_hub.erasures", "topics", ("server",)),
+    DurableFormat("dead-letter-actions", "_hub.dlq", "topics", ("server",)),
+    DurableFormat("conformance", "_hub.audit", "topics", ("auditor",)),
+    DurableFormat("completeness", "_hub.ledger", "topics", ("server",)),
+    DurableFormat("alerts", "_hub.alerts", "topics", ("server",)),
+    DurableFormat("access-log", "_hub.access_log", "topics", ("server",)),
+    DurableFormat("erasures", "_hub.erasures", "topics", ("server",)),
     GENERATIONS,
-    Format("access-requests", "_hub.access_requests", "topics", ("server",)),
-    Format("outbox", "_hub.outbox", "topics", ("outbox",)),
-    Format("mirror-control", "_hub.mirror.control, _hub.mirror.status", "topics", ("mirror",)),
-    Format("mirror-checkpoints", "_hub.mirror.checkpoints", "topics", ("mirror",)),
+    DurableFormat("access-requests", "_hub.access_requests", "topics", ("server",)),
+    DurableFormat("outbox", "_hub.outbox", "topics", ("outbox",)),
+    DurableFormat("mirror-control", "_hub.mirror.control, _hub.mirror.status", "topics", ("mirror",)),
+    DurableFormat("mirror-checkpoints", "_hub.mirror.checkpoints", "topics", ("mirror",)),
     OFFSET_MAP,
     CHECKPOINT,
     VIEW_RULES,
@@ -108,6 +112,6 @@ FORMATS: tuple[Format, ...] = (
 ORDER = ("server", "applier", "materializer", "auditor", "mirror", "outbox", "lake", "sinks")
 
 
-def written_by(process: str, noted: Place) -> list[Format]:
+def written_by(process: str, noted: Place) -> list[DurableFormat]:
     """Return the formats that a process writes, of those whose version is noted there."""
     return [each for each in FORMATS if each.noted == noted and process in each.writers]

@@ -8,13 +8,13 @@ from typing import Literal
 
 from hub.errors import ConfigError
 from hub.formats.stamps import FIRST, Stamp, own_stamp
-from hub.formats.table import Format
+from hub.formats.table import DurableFormat
 
 Action = Literal["nothing", "upgrade", "rebuild", "refused"]
 REFUSED = "HUB-1150"
 
 
-def judge(format: Format, stamp: Stamp) -> Action:
+def judge(format: DurableFormat, stamp: Stamp) -> Action:
     """Return what this release does with state of a version.
 
     >>> from hub.formats.table import DELTA, TOKENS
@@ -30,7 +30,7 @@ def judge(format: Format, stamp: Stamp) -> Action:
     return format.older
 
 
-def refusal(format: Format, stamp: Stamp, place: str) -> ConfigError:
+def refusal(format: DurableFormat, stamp: Stamp, place: str) -> ConfigError:
     """Return the error for state that this release does not read. ``place``: the state, such as a file."""
     newer = stamp.version > format.version
     by = f" (written by release {stamp.release})" if stamp.release else ""
@@ -44,15 +44,15 @@ def refusal(format: Format, stamp: Stamp, place: str) -> ConfigError:
     )
 
 
-def require_readable(format: Format, stamp: Stamp, place: str) -> None:
+def require_readable(format: DurableFormat, stamp: Stamp, place: str) -> None:
     """Raise ConfigError (HUB-1150) for state that this release does not read."""
     if judge(format, stamp) == "refused":
         raise refusal(format, stamp, place)
 
 
 def stamps_to_note(
-    formats: Iterable[Format], stamps: Mapping[str, Stamp], place: str
-) -> Mapping[Format, Stamp]:
+    formats: Iterable[DurableFormat], stamps: Mapping[str, Stamp], place: str
+) -> Mapping[DurableFormat, Stamp]:
     """Return the stamps that a process notes before it writes these formats. ``stamps``: what is noted there.
     Raises ConfigError (HUB-1150) for the first format that this release does not read.
     """

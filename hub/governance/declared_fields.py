@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from hub.access.masking.facts import Tags, TopicFacts, ViewFacts
+from hub.access.masking.facts import Tags, TopicFields, ViewColumns
 from hub.errors import ConfigError, PeerError
 from hub.files import read_text
 from hub.masking.shape import FieldPath
@@ -29,10 +29,10 @@ class DeclaredMaskFacts:
                     fields = self._fields.setdefault(subject.removesuffix(end), {})
                     fields |= {(*around, *path): tags for path, tags in _read(tagged, source, where).items()}
 
-    def topic(self, name: str) -> TopicFacts:
-        return TopicFacts(self._fields.get(name, {}))
+    def topic(self, name: str) -> TopicFields:
+        return TopicFields(self._fields.get(name, {}))
 
-    def view(self, name: str) -> ViewFacts:
+    def view(self, name: str) -> ViewColumns:
         raise PeerError(f'view "{name}": only its file is known', hint="ask the running server")
 
 

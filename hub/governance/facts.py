@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from hub.access.masking.facts import MaskFacts, ViewFacts
+from hub.access.masking.facts import MaskFacts, ViewColumns
 from hub.backup.storage.last_run import known as known_runs
 from hub.config import Settings
 from hub.errors import ConfigError, PeerError
-from hub.governance.model import GovernanceFacts, TopicNode, ViewNode, Way
+from hub.governance.model import GovernanceFacts, GovernedTopic, ViewNode, Way
 from hub.materializers.definition.declared import changelog_of
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.load import load_views
@@ -28,7 +28,7 @@ T = TypeVar("T")
 _NAMES = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-Declared = Callable[[View | SqlView, Collection[str]], ViewFacts]
+Declared = Callable[[View | SqlView, Collection[str]], ViewColumns]
 """Returns the facts of a view's file, with the topics that its patterns may stand for."""
 
 
@@ -61,8 +61,8 @@ def governance_facts(
     )
 
 
-def _topic(spec: TopicSpec, masks: MaskFacts, ways: tuple[Way, ...]) -> TopicNode:
-    return TopicNode(
+def _topic(spec: TopicSpec, masks: MaskFacts, ways: tuple[Way, ...]) -> GovernedTopic:
+    return GovernedTopic(
         spec.name,
         spec.owner,
         spec.purpose,
@@ -89,7 +89,7 @@ def retention_of(config: Mapping[str, str]) -> str:
     return "forever" if ms == "-1" else duration(float(ms)).removesuffix(" 0 h")
 
 
-def _view(view: View | SqlView, masks: MaskFacts, declared: ViewFacts, ways: tuple[Way, ...]) -> ViewNode:
+def _view(view: View | SqlView, masks: MaskFacts, declared: ViewColumns, ways: tuple[Way, ...]) -> ViewNode:
     """Return a view by its file and by its running versions: while one replaces another, both hold."""
     running = _known(lambda: masks.view(view.name))
     columns = dict(declared.columns)

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 from hub.governance.flows import flows_of, possible_flows
 from hub.governance.flows_file import FlowRule, FlowsFile
-from hub.governance.model import Flow, GovernanceFacts, TopicNode
+from hub.governance.model import Flow, GovernanceFacts, GovernedTopic
 from hub.topics.tree.tree import matches
 
 
@@ -57,12 +57,12 @@ def judged(facts: GovernanceFacts, file: FlowsFile) -> FlowJudgement:
     return FlowJudgement(len(file.rules), tuple(found), facts.unread if file.rules else ())
 
 
-def _flows(facts: GovernanceFacts, topic: TopicNode) -> Sequence[Flow]:
+def _flows(facts: GovernanceFacts, topic: GovernedTopic) -> Sequence[Flow]:
     return flows_of(facts, topic) if topic.fields is not None else [*possible_flows(facts, topic.name)]
 
 
 def _of_topic(
-    name: str, rule: FlowRule, file: FlowsFile, topic: TopicNode, flows: Sequence[Flow]
+    name: str, rule: FlowRule, file: FlowsFile, topic: GovernedTopic, flows: Sequence[Flow]
 ) -> Iterator[FlowViolation]:
     without_schema = f"give {topic.name} a schema with its tags, or leave the topic out of the rule's topics"
     about = [each for each in flows if topic.fields is None or {*each.tags} & {*rule.tags}]

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from hub.access.masking.decision import related
-from hub.access.masking.facts import Origin, Tags
-from hub.governance.model import Flow, GovernanceFacts, TopicNode, ViewNode, Way
+from hub.access.masking.facts import ColumnOrigin, Tags
+from hub.governance.model import Flow, GovernanceFacts, GovernedTopic, ViewNode, Way
 from hub.masking.shape import FieldPath
 from hub.materializers.definition.declared import CHANGELOG_PREFIX
 
@@ -33,7 +33,7 @@ class _Place:
     is_traced: bool = True
 
 
-def flows_of(facts: GovernanceFacts, topic: TopicNode) -> list[Flow]:
+def flows_of(facts: GovernanceFacts, topic: GovernedTopic) -> list[Flow]:
     """Return the flows of all tagged fields of a topic, in the order of their fields."""
     flows: list[Flow] = []
     for path, tags in sorted((topic.fields or {}).items()):
@@ -123,7 +123,7 @@ def _columns(facts: GovernanceFacts, at: _Place) -> Iterator[tuple[ViewNode, str
                 yield view, column, True
 
 
-def _holds(origins: Iterable[Origin], at: _Place) -> bool:
+def _holds(origins: Iterable[ColumnOrigin], at: _Place) -> bool:
     return any(each.topic == at.topic and (not at.path or related(at.path, each.path)) for each in origins)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from hub.access.masking.facts import Origin, Tags
+from hub.access.masking.facts import ColumnOrigin, Tags
 from hub.masking.shape import FieldPath
 
 UNKNOWN = "UNKNOWN"
@@ -30,7 +30,7 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicNode:
+class GovernedTopic:
     """A topic of the tree. ``fields``: with their tags; None: no schema is known."""
 
     name: str
@@ -51,7 +51,7 @@ class ViewNode:
 
     name: str
     owner: str = ""
-    columns: Mapping[str, tuple[Origin, ...] | None] = field(default_factory=dict)
+    columns: Mapping[str, tuple[ColumnOrigin, ...] | None] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
     retention: str = ""
     ways: tuple[Way, ...] = ()
@@ -61,7 +61,7 @@ class ViewNode:
 class GovernanceFacts:
     """Facts of a project. ``unread``: files whose declarations are unknown."""
 
-    topics: Mapping[str, TopicNode]
+    topics: Mapping[str, GovernedTopic]
     views: Mapping[str, ViewNode]
     unread: tuple[str, ...] = ()
 

@@ -17,7 +17,7 @@ from hub.governance.model import (
     Flow,
     GovernanceFacts,
     GovernanceRow,
-    TopicNode,
+    GovernedTopic,
     ViewNode,
 )
 from hub.masking.shape import FieldPath, normal
@@ -52,7 +52,7 @@ def report_of(
     return GovernanceReport(tuple(wanted[:MOST_ROWS]), max(0, len(wanted) - MOST_ROWS), facts.unread)
 
 
-def _below(topics: Mapping[str, TopicNode], tree: str) -> Iterator[tuple[str, TopicNode]]:
+def _below(topics: Mapping[str, GovernedTopic], tree: str) -> Iterator[tuple[str, GovernedTopic]]:
     for name, topic in sorted(topics.items()):
         if not tree or name == tree or name.startswith(f"{tree}.") or ("*" in tree and matches(tree, name)):
             yield name, topic
@@ -77,7 +77,7 @@ def _topics_of(facts: GovernanceFacts, view: ViewNode, within: tuple[str, ...] =
 
 
 def _topic(
-    facts: GovernanceFacts, topic: TopicNode, flows: list[Flow], rules: AccessRules | None, alike: Alike
+    facts: GovernanceFacts, topic: GovernedTopic, flows: list[Flow], rules: AccessRules | None, alike: Alike
 ) -> GovernanceRow:
     tagged = {path: tags for path, tags in (topic.fields or {}).items() if tags}
     readers, more = readers_of(rules, alike, Resource(Kind.topic, topic.name), tagged)

@@ -39,7 +39,7 @@ class HelpPage:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class HelpSection:
     """A section of the contents: its title, and (page, title) of each page."""
 
     title: str
@@ -53,15 +53,15 @@ def folder() -> Path:
 
 
 @cache
-def contents() -> tuple[Section, ...]:
+def contents() -> tuple[HelpSection, ...]:
     """Return all sections. Pages are in the order of their titles; decisions and runbooks of their names."""
     return tuple(_section(name, title) for name, title in SECTIONS)
 
 
-def _section(name: str, title: str) -> Section:
+def _section(name: str, title: str) -> HelpSection:
     pages = [(f"{name}/{path.stem}", title_of(path)) for path in sorted((folder() / name).glob("*.md"))]
     by_title = name not in ("runbooks", "adr")
-    return Section(title, tuple(sorted(pages, key=lambda page: page[1].lower()) if by_title else pages))
+    return HelpSection(title, tuple(sorted(pages, key=lambda page: page[1].lower()) if by_title else pages))
 
 
 def title_of(path: Path) -> str:

@@ -16,8 +16,8 @@ from sqlglot.tokens import Tokenizer as SqlTokenizer
 
 from hub.importing.column_types import ColumnType, type_of
 from hub.importing.functions import FunctionTable, rule_of
-from hub.importing.relations import Catalog
-from hub.importing.report import NotTranslated, Translation
+from hub.importing.relations import RelationCatalog
+from hub.importing.report import NotTranslated, StatementTranslation
 from hub.importing.statements import Token, tokenize
 
 _KEPT = ("CAST", "TRY_CAST", "EXTRACT")
@@ -102,7 +102,11 @@ class ExpressionTranslator:
     """Rewrites expressions of one query. Differences are added to the translation."""
 
     def __init__(
-        self, names: Resolves, functions: FunctionTable, catalog: Catalog, translation: Translation
+        self,
+        names: Resolves,
+        functions: FunctionTable,
+        catalog: RelationCatalog,
+        translation: StatementTranslation,
     ) -> None:
         self.names, self.functions, self.catalog, self.translation = names, functions, catalog, translation
 

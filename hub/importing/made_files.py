@@ -8,12 +8,12 @@ from typing import Any
 from hub.importing.checking import ProjectCopy
 from hub.importing.project_files import ProjectFiles
 from hub.importing.relations import Declaration
-from hub.importing.report import Translation
+from hub.importing.report import StatementTranslation
 from hub.materializers.definition.drafted import draft_sql
 
 
 def put_topic(
-    files: ProjectFiles, copy: ProjectCopy, declaration: Declaration, translation: Translation
+    files: ProjectFiles, copy: ProjectCopy, declaration: Declaration, translation: StatementTranslation
 ) -> None:
     """Add a topic and its schema's file, unless the project has them.
 
@@ -42,7 +42,7 @@ def put_view(
     sources: Mapping[str, Mapping[str, Any]],
     key: Sequence[str],
     more: Mapping[str, Any],
-    translation: Translation,
+    translation: StatementTranslation,
 ) -> None:
     """Add a view's file to the made files. Raises NotTranslated if the hub's checks refuse it."""
     path = f"views/{name}.yaml"

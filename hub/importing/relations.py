@@ -16,7 +16,7 @@ AHEAD = "an event whose time is over an hour ahead of its record's becomes a dea
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ImportedColumn:
     """A column. ``expression``: how a source's column is read, in Spark SQL. ``type`` None: not known."""
 
     expression: str
@@ -34,7 +34,7 @@ class Relation:
     name: str
     kind: Kind
     source: Mapping[str, Any]
-    columns: Mapping[str, Column]
+    columns: Mapping[str, ImportedColumn]
     key: tuple[str, ...] = ()
     complete: bool = True
     time: str = EVENT_TIME
@@ -62,7 +62,7 @@ class Declaration:
 
 
 @dataclass
-class Catalog:
+class RelationCatalog:
     """Declarations of earlier statements. ``types``: of CREATE TYPE, by upper-case name."""
 
     relations: dict[str, Relation] = field(default_factory=dict)

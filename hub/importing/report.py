@@ -19,7 +19,7 @@ class NotTranslated(Exception):
 
 
 @dataclass
-class Translation:
+class StatementTranslation:
     """Files and differences of one statement while it is translated. ``made``: paths in the project."""
 
     made: list[str] = field(default_factory=list)
@@ -62,7 +62,7 @@ class StatementReport:
         }
 
 
-def translated_report(line: int, text: str, made: Translation) -> StatementReport:
+def translated_report(line: int, text: str, made: StatementTranslation) -> StatementReport:
     outcome: Outcome = "differs" if made.differs else "same"
     return StatementReport(
         line, shortened(text), outcome, tuple(made.made), tuple(made.differs), tuple(made.notes)

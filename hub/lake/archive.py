@@ -32,7 +32,7 @@ class LakeArchive:
         """Implements TopicArchive."""
         from hub.iceberg.catalog import catalog_exists, identifier_of, open_catalog
         from hub.lake.archived_table import ArchivedTable
-        from hub.lake.schemas import TopicSchemas
+        from hub.lake.schemas import LakeSchemas
         from hub.lake.table import check_same_topic, open_table
 
         with self._lock:
@@ -45,7 +45,7 @@ class LakeArchive:
             except NotFound:
                 return None
         check_same_topic(table, topic, topic_id)
-        schemas = TopicSchemas(self.registry, topic)
+        schemas = LakeSchemas(self.registry, topic)
         schemas.refresh()
         return ArchivedTable(topic, table, schemas.versions)
 

@@ -22,9 +22,9 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.io.pyarrow import ArrowScan
 
 from hub.iceberg.catalog import catalog_errors
-from hub.lake.columns import META, RAW, Column, holds_json
+from hub.lake.columns import META, RAW, LakeColumn, holds_json
 from hub.lake.evolution import is_retired
-from hub.lake.schemas import SchemaVersion
+from hub.lake.schemas import LakeSchemaVersion
 from hub.lake.table import LakeTable
 from hub.materializers.queries.topic_columns import json_shape
 from hub.materializers.queries.whole_topic import ArchivedRecord, Span, WholeRead
@@ -47,7 +47,7 @@ _TIMES_OF_DAY = ("time-millis", "time-micros")
 class ArchivedTable:
     """Implements ArchivedTopic: one snapshot of a topic's table."""
 
-    def __init__(self, topic: str, table: LakeTable, versions: Sequence[SchemaVersion]) -> None:
+    def __init__(self, topic: str, table: LakeTable, versions: Sequence[LakeSchemaVersion]) -> None:
         self.topic, self._name = topic, table.name
         self._table, self._scan = table.table, table.table.scan()
         self._progress, self._versions = table.progress, versions
@@ -100,7 +100,7 @@ class ArchivedTable:
         return found
 
     @cached_property
-    def _columns(self) -> dict[str, Column]:
+    def _columns(self) -> dict[str, LakeColumn]:
         """The newest column of each name: whether its text is JSON."""
         return {each.name: each for version in self._versions for each in version.columns or ()}
 

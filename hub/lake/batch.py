@@ -10,7 +10,7 @@ import pyarrow
 
 from hub.errors import PeerError
 from hub.lake.rows import rows_of
-from hub.lake.schemas import Rejected, TopicSchemas
+from hub.lake.schemas import LakeSchemas, Rejected
 from hub.log import Reader, Unreadable
 from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.topics.dead_letters.model import dead_letter
@@ -44,7 +44,7 @@ def read_batch(
     topic: str,
     starts: Mapping[int, int],
     ends: Mapping[int, int],
-    schemas: TopicSchemas,
+    schemas: LakeSchemas,
     schema: pyarrow.Schema,
     going: Callable[[], bool] = lambda: True,
 ) -> LakeBatch:
@@ -82,7 +82,7 @@ def read_batch(
     return batch
 
 
-def take(batch: LakeBatch, records: Sequence[Record], schemas: TopicSchemas, schema: pyarrow.Schema) -> None:
+def take(batch: LakeBatch, records: Sequence[Record], schemas: LakeSchemas, schema: pyarrow.Schema) -> None:
     """Add records to a batch: as rows, or as dead-letter records."""
     decoded = []
     for record in records:

@@ -85,7 +85,7 @@ _TIMES: Mapping[tuple[str, str], PrimitiveType] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class LakeColumn:
     """A column, or a part of one. ``field``: name of the event's field. ``inner``: fields of a record, the
     one item of a list, the one value of a map. ``convert``: an event's value for Arrow; None: it is taken
     as it is.
@@ -95,13 +95,13 @@ class Column:
     field: str
     form: Form
     scalar: PrimitiveType
-    inner: tuple[Column, ...] = ()
+    inner: tuple[LakeColumn, ...] = ()
     aliases: tuple[str, ...] = ()
     doc: str | None = None
     convert: Convert | None = None
 
 
-def columns_of(root: AvroNode, *, json: bool = False) -> tuple[Column, ...]:
+def columns_of(root: AvroNode, *, json: bool = False) -> tuple[LakeColumn, ...]:
     """Return the columns of a record schema. ``json``: events are JSON values, as decoders of JSON Schema and
     Protobuf return them; otherwise values of Avro with times as numbers.
     """
@@ -110,17 +110,17 @@ def columns_of(root: AvroNode, *, json: bool = False) -> tuple[Column, ...]:
     return tuple(builder.fields(root, taken))
 
 
-def raw_columns() -> tuple[Column, ...]:
+def raw_columns() -> tuple[LakeColumn, ...]:
     """Return the columns of a topic without a schema."""
-    return (Column(RAW, RAW, "scalar", BinaryType(), doc="value of the record, as written"),)
+    return (LakeColumn(RAW, RAW, "scalar", BinaryType(), doc="value of the record, as written"),)
 
 
-def holds_json(column: Column) -> bool:
+def holds_json(column: LakeColumn) -> bool:
     """Return whether the text of a column is JSON, for a type that Iceberg has no equal of."""
     return column.form == "scalar" and column.convert is _as_json
 
 
-def iceberg_type(column: Column, ids: Iterator[int] | None = None) -> IcebergType:
+def iceberg_type(column: LakeColumn, ids: Iterator[int] | None = None) -> IcebergType:
     """Return the type of a column. Ids only have to differ: a table gives its own."""
     ids = ids or count(1_000)
     match column.form:
@@ -141,7 +141,7 @@ class _ColumnBuilder:
     def __init__(self, json: bool) -> None:
         self.json = json
 
-    def fields(self, node: AvroNode, taken: set[str]) -> Iterator[Column]:
+    def fields(self, node: AvroNode, taken: set[str]) -> Iterator[LakeColumn]:
         """Yield the columns of a record. Engines compare names without case, so equal ones get a suffix."""
         for each in node.fields:
             name = each.name.replace(".", "_")
@@ -150,7 +150,7 @@ class _ColumnBuilder:
             taken.add(name.lower())
             yield self.column(each.type, name, each)
 
-    def column(self, node: AvroNode, name: str, field: AvroField | None = None) -> Column:
+    def column(self, node: AvroNode, name: str, field: AvroField | None = None) -> LakeColumn:
         doc = None if field is None else field.spec.get("doc")
         return replace(
             self._typed(node, name),
@@ -159,9 +159,9 @@ class _ColumnBuilder:
             doc=doc if isinstance(doc, str) else None,
         )
 
-    def _typed(self, node: AvroNode, name: str) -> Column:
+    def _typed(self, node: AvroNode, name: str) -> LakeColumn:
         of = [each for each in node.branches if each.kind != "null"]
-        text = Column(name, name, "scalar", StringType(), convert=_as_json)
+        text = LakeColumn(name, name, "scalar", StringType(), convert=_as_json)
         if len(of) != 1 or of[0].kind in ("unknown", "union") or is_recursive(of[0]):
             return text
         kind = of[0]
@@ -169,16 +169,18 @@ class _ColumnBuilder:
             inner = tuple(self.fields(kind, set()))
             # Parquet has no empty struct
             return (
-                Column(name, name, "record", StringType(), inner, convert=_record(inner)) if inner else text
+                LakeColumn(name, name, "record", StringType(), inner, convert=_record(inner))
+                if inner
+                else text
             )
         if kind.kind == "array":
             item = self.column(kind.item, "element")
-            return Column(name, name, "list", StringType(), (item,), convert=_list(item))
+            return LakeColumn(name, name, "list", StringType(), (item,), convert=_list(item))
         if kind.kind == "map":
             item = self.column(kind.item, "value")
-            return Column(name, name, "map", StringType(), (item,), convert=_map(item))
+            return LakeColumn(name, name, "map", StringType(), (item,), convert=_map(item))
         scalar, convert = _scalar(kind, self.json)
-        return Column(name, name, "scalar", scalar, convert=convert)
+        return LakeColumn(name, name, "scalar", scalar, convert=convert)
 
 
 def _scalar(node: AvroNode, json: bool) -> tuple[PrimitiveType, Convert | None]:
@@ -208,7 +210,7 @@ def _nullable(convert: Convert | None) -> Convert | None:
     return lambda value: None if value is None else convert(value)
 
 
-def _record(inner: Sequence[Column]) -> Convert:
+def _record(inner: Sequence[LakeColumn]) -> Convert:
     parts = [(each.name, each.field, _nullable(each.convert)) for each in inner]
 
     def convert(value: Any) -> Any:
@@ -219,12 +221,12 @@ def _record(inner: Sequence[Column]) -> Convert:
     return convert
 
 
-def _list(item: Column) -> Convert | None:
+def _list(item: LakeColumn) -> Convert | None:
     of = _nullable(item.convert)
     return None if of is None else lambda value: [of(each) for each in value]
 
 
-def _map(item: Column) -> Convert:
+def _map(item: LakeColumn) -> Convert:
     of = _nullable(item.convert)
     if of is None:
         return lambda value: list(value.items())

@@ -29,7 +29,7 @@ from pyiceberg.types import (
     StructType,
 )
 
-from hub.lake.columns import META, Column, iceberg_type
+from hub.lake.columns import META, LakeColumn, iceberg_type
 
 Path = tuple[str, ...]
 
@@ -45,7 +45,7 @@ class ColumnChange:
     doc: str | None = None
 
 
-def next_changes(fields: Sequence[NestedField], wanted: Sequence[Column]) -> list[ColumnChange]:
+def next_changes(fields: Sequence[NestedField], wanted: Sequence[LakeColumn]) -> list[ColumnChange]:
     """Return the next changes of a table with these fields; [] when it has all columns."""
     own = {each.name for each in META}
     column_changes = list(_of_struct([each for each in fields if each.name not in own], wanted, ()))
@@ -53,7 +53,7 @@ def next_changes(fields: Sequence[NestedField], wanted: Sequence[Column]) -> lis
     return first or column_changes
 
 
-def fits(field: NestedField, column: Column) -> bool:
+def fits(field: NestedField, column: LakeColumn) -> bool:
     """Return True if values of a column can be written into a field of the table as it is."""
     return _of_type(field.field_type, column, ()) == []
 
@@ -63,7 +63,9 @@ def is_retired(name: str, names: Iterable[str]) -> bool:
     return any(name.startswith(f"{each}__") for each in names)
 
 
-def _of_struct(fields: Sequence[NestedField], wanted: Sequence[Column], path: Path) -> Iterable[ColumnChange]:
+def _of_struct(
+    fields: Sequence[NestedField], wanted: Sequence[LakeColumn], path: Path
+) -> Iterable[ColumnChange]:
     known = {each.name: each for each in fields}
     names = {each.name for each in wanted}
     for column in wanted:
@@ -82,7 +84,7 @@ def _of_struct(fields: Sequence[NestedField], wanted: Sequence[Column], path: Pa
             yield from inner
 
 
-def _of_type(have: IcebergType, column: Column, path: Path) -> list[ColumnChange] | None:
+def _of_type(have: IcebergType, column: LakeColumn, path: Path) -> list[ColumnChange] | None:
     """Return the changes within one column; None if its values cannot be in a column of this type."""
     if column.form == "record":
         return list(_of_struct(have.fields, column.inner, path)) if isinstance(have, StructType) else None

@@ -11,10 +11,10 @@ from typing import Any
 
 import pyarrow
 
-from hub.lake.columns import META, Column
+from hub.lake.columns import META, LakeColumn
 from hub.record import Record
 
-Layout = Mapping[str, Column]
+Layout = Mapping[str, LakeColumn]
 """Columns of one writer's schema by the name of the table's column."""
 
 _LEAST_MS = -62_135_596_800_000  # year 1

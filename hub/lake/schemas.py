@@ -15,7 +15,7 @@ import orjson
 from pyiceberg.types import NestedField
 
 from hub.errors import NotFound
-from hub.lake.columns import RAW, Column, columns_of, raw_columns
+from hub.lake.columns import RAW, LakeColumn, columns_of, raw_columns
 from hub.lake.evolution import fits
 from hub.lake.rows import DecodedRecord, Layout
 from hub.materializers.types.source_formats import of_registry
@@ -38,13 +38,13 @@ class Rejected(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class SchemaVersion:
+class LakeSchemaVersion:
     """A version of the topic's value schema. ``columns`` None: it describes no record."""
 
     number: int
     id: int
     source: SchemaSource
-    columns: tuple[Column, ...] | None
+    columns: tuple[LakeColumn, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +56,12 @@ class _SchemaReading:
     reason: str = ""
 
 
-class TopicSchemas:
+class LakeSchemas:
     """Versions of one topic, and readings of its schema ids. Not thread safe."""
 
     def __init__(self, registry: SchemaRegistry, topic: str) -> None:
         self._registry, self.topic = registry, topic
-        self.versions: list[SchemaVersion] = []
+        self.versions: list[LakeSchemaVersion] = []
         self._readings: dict[int, _SchemaReading] = {}
         self._fields: Mapping[str, NestedField] = {}
 
@@ -75,7 +75,7 @@ class TopicSchemas:
         for each in self._registry.versions(subject):
             if each.version > known:
                 source = self._registry.source(each.id)
-                self.versions.append(SchemaVersion(each.version, each.id, source, _columns(source)))
+                self.versions.append(LakeSchemaVersion(each.version, each.id, source, _columns(source)))
         self._readings.clear()
         return True
 
@@ -84,7 +84,7 @@ class TopicSchemas:
         """Number of the newest version; 0 for a topic without a schema."""
         return self.versions[-1].number if self.versions else 0
 
-    def since(self, number: int) -> list[tuple[Column, ...]]:
+    def since(self, number: int) -> list[tuple[LakeColumn, ...]]:
         """Return the columns of each version after one, oldest first: what a table is to be brought to."""
         if not self.versions:
             return [raw_columns()] if number < 0 else []
@@ -163,7 +163,7 @@ def _id_of(value: bytes | None) -> int | None:
         return None
 
 
-def _columns(source: SchemaSource) -> tuple[Column, ...] | None:
+def _columns(source: SchemaSource) -> tuple[LakeColumn, ...] | None:
     """Return the columns of a schema; None if it is not a record or cannot be parsed."""
     try:
         if source.schema_type == "AVRO":
@@ -179,7 +179,7 @@ def _columns(source: SchemaSource) -> tuple[Column, ...] | None:
 
 def _decoder(
     writer: SchemaSource, newest: SchemaSource
-) -> tuple[Callable[[Column], bool], Callable[[bytes, int], Any]]:
+) -> tuple[Callable[[LakeColumn], bool], Callable[[bytes, int], Any]]:
     """Return (whether a column of the newest schema holds the decoded value, the decoder)."""
     if writer.schema_type != "AVRO" or newest.schema_type != "AVRO":
         decode = (
@@ -190,7 +190,7 @@ def _decoder(
         return lambda _column: False, decode
     wrote, read = _plain(writer.parsed()), _plain(newest.parsed())
 
-    def resolves(column: Column) -> bool:
+    def resolves(column: LakeColumn) -> bool:
         return not resolve(wrote, read, [column.field]).problems
 
     return resolves, decoder_as(writer, newest, as_written=True)
@@ -202,12 +202,12 @@ def _plain(parsed: AvroSchema) -> Any:
 
 def _layout(
     fields: Mapping[str, NestedField],
-    newest: Sequence[Column],
-    writer: Sequence[Column],
-    resolves: Callable[[Column], bool],
+    newest: Sequence[LakeColumn],
+    writer: Sequence[LakeColumn],
+    resolves: Callable[[LakeColumn], bool],
 ) -> tuple[Layout, str]:
     """Return the columns of a writer's schema by the table's, and a field without a column ("": none)."""
-    layout: dict[str, Column] = {}
+    layout: dict[str, LakeColumn] = {}
     for column in writer:
         now = next((each for each in newest if each.field == column.field), None)
         now = now or next((each for each in newest if column.field in each.aliases), None)

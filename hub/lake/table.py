@@ -28,7 +28,7 @@ from pyiceberg.types import NestedField
 from hub.errors import Conflict
 from hub.iceberg.catalog import Identifier, catalog_errors
 from hub.iceberg.files import PROPERTIES, ensure_namespaces, expire, sweep, written
-from hub.lake.columns import META, Column
+from hub.lake.columns import META, LakeColumn
 from hub.lake.evolution import ColumnChange, next_changes
 from hub.lake.snapshots import OWN_COMPACTION, SmallFile, TableProgress, plan_compaction, progress_of
 
@@ -81,7 +81,7 @@ class LakeTable:
         snapshot = self._table.current_snapshot()
         return None if snapshot is None else snapshot.timestamp_ms
 
-    def evolve(self, versions: Sequence[Sequence[Column]], number: int) -> int:
+    def evolve(self, versions: Sequence[Sequence[LakeColumn]], number: int) -> int:
         """Bring the table to the columns of each version in turn; returns the number of changes."""
         done = 0
         with catalog_errors(f'table "{self.name}"'):

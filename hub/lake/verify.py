@@ -16,7 +16,7 @@ import pyarrow
 from hub.errors import PeerError
 from hub.lake.batch import LakeBatch, take
 from hub.lake.evolution import is_retired
-from hub.lake.schemas import TopicSchemas
+from hub.lake.schemas import LakeSchemas
 from hub.lake.table import LakeTable
 from hub.log import Log, up_to
 from hub.record import Positions, Record, TopicPartition
@@ -53,7 +53,7 @@ class LakeComparison:
 
 
 def compare(
-    cluster: Log, table: LakeTable, schemas: TopicSchemas, begins: Mapping[int, int]
+    cluster: Log, table: LakeTable, schemas: LakeSchemas, begins: Mapping[int, int]
 ) -> LakeComparison:
     """Compare the table with the log. ``begins``: first offset of the log by partition. Raises PeerError."""
     found = LakeComparison(schemas.topic, table.name)
@@ -73,7 +73,7 @@ def compare(
 def _compare_range(
     cluster: Log,
     table: LakeTable,
-    schemas: TopicSchemas,
+    schemas: LakeSchemas,
     partition: int,
     span: tuple[int, int],
     found: LakeComparison,

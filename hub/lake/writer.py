@@ -25,7 +25,7 @@ from hub.kafka.cluster import KafkaCluster
 from hub.lake.batch import LakeBatch, read_batch
 from hub.lake.maintenance import maintain
 from hub.lake.note import LakeNote, LakeState, TopicInLake, write_note
-from hub.lake.schemas import TopicSchemas
+from hub.lake.schemas import LakeSchemas
 from hub.lake.snapshots import MissingRange, TableProgress, gone_ranges, starts
 from hub.lake.table import LakeTable, check_same_topic, ensure_table, topic_changed
 from hub.log import Reader, TopicDescription
@@ -46,7 +46,7 @@ _QUEUE_KB = 65_536
 class TopicWork:
     """State of the writer for one topic. ``table`` None: it is to be opened."""
 
-    schemas: TopicSchemas
+    schemas: LakeSchemas
     note: TopicInLake
     table: LakeTable | None = None
     due_s: float = 0.0
@@ -124,7 +124,7 @@ class LakeWriter:
 
     def _new(self, name: str) -> TopicWork:
         table = ".".join(identifier_of(self.settings, name))
-        work = self.work[name] = TopicWork(TopicSchemas(self.registry, name), TopicInLake(name, table))
+        work = self.work[name] = TopicWork(LakeSchemas(self.registry, name), TopicInLake(name, table))
         work.maintain_s = self._now_s() + self.settings.lake_maintain_h * 3_600
         return work
 

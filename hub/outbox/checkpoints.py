@@ -25,7 +25,7 @@ _POSITION, _REFUSED = "position/", "refused/"
 
 
 @dataclass(frozen=True, slots=True)
-class RefusedEvent:
+class RefusedOutboxEvent:
     """An event that Kafka refuses; its row stays in the table."""
 
     id: str
@@ -44,7 +44,7 @@ class StoredOutbox:
     position: Position | None = None
     events: int = 0
     since_ms: int = 0
-    refused: dict[str, RefusedEvent] = field(default_factory=dict)
+    refused: dict[str, RefusedOutboxEvent] = field(default_factory=dict)
 
     def apply(self, record: Record) -> None:
         """Apply a record of the topic. Raises HubFault (HUB-5801) for one that no relay writes."""
@@ -63,7 +63,7 @@ class StoredOutbox:
                 self.refused.pop(event_id, None)
                 if record.value is not None:
                     self.refused[event_id] = known_fields(
-                        RefusedEvent, orjson.loads(record.value), id=event_id
+                        RefusedOutboxEvent, orjson.loads(record.value), id=event_id
                     )
         except (ValueError, KeyError, TypeError) as error:
             raise HubFault(
@@ -87,7 +87,7 @@ def forget_record(outbox: str, since_ms: int) -> NewRecord:
     return NewRecord(OUTBOX_TOPIC, f"{_POSITION}{outbox}".encode(), body, partition=0)
 
 
-def refused_record(outbox: str, refused: RefusedEvent) -> NewRecord:
+def refused_record(outbox: str, refused: RefusedOutboxEvent) -> NewRecord:
     """Return the record of a refused event."""
     body = {"topic": refused.topic, "reason": refused.reason[:500], "refused_at_ms": refused.refused_at_ms}
     return NewRecord(OUTBOX_TOPIC, _refused_key(outbox, refused.id), orjson.dumps(body), partition=0)

@@ -58,7 +58,7 @@ class DatabaseFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class OutboxProblem:
     """Something that keeps the relay from working (``fatal``) or from being safe, and its exact fix."""
 
     what: str
@@ -67,7 +67,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class SlotState:
+class OutboxSlot:
     """State of the slot. ``lag_bytes``: log that the relay has not confirmed. ``active``: a relay reads it.
     ``confirmed_lsn``: place from which the slot has the log.
     """
@@ -79,33 +79,35 @@ class SlotState:
     confirmed_lsn: int | None
 
 
-def problems(facts: DatabaseFacts) -> list[Problem]:
+def problems(facts: DatabaseFacts) -> list[OutboxProblem]:
     """Return what stands between this database and a relay, fatal problems first."""
     problems = []
     if facts.version < _OLDEST:
         problems.append(
-            Problem(f"Postgres {facts.version // 10_000} has no pgoutput", "upgrade to Postgres 10 or later")
+            OutboxProblem(
+                f"Postgres {facts.version // 10_000} has no pgoutput", "upgrade to Postgres 10 or later"
+            )
         )
     if facts.in_recovery:
-        problems.append(Problem("the server is a standby", "name the primary in the URL"))
+        problems.append(OutboxProblem("the server is a standby", "name the primary in the URL"))
     if facts.wal_level != "logical":
         fix = "ALTER SYSTEM SET wal_level = 'logical';  then restart Postgres"
-        problems.append(Problem(f"wal_level is {facts.wal_level}", fix))
+        problems.append(OutboxProblem(f"wal_level is {facts.wal_level}", fix))
     if not facts.may_replicate:
         fix = (
             f'ALTER ROLE "{facts.role}" REPLICATION;  on Amazon RDS: GRANT rds_replication TO "{facts.role}";'
         )
-        problems.append(Problem(f'role "{facts.role}" may not replicate', fix))
+        problems.append(OutboxProblem(f'role "{facts.role}" may not replicate', fix))
     if facts.free_slots < 1 and not facts.slot:
         fix = "ALTER SYSTEM SET max_replication_slots = …;  one more than now, then restart Postgres"
-        problems.append(Problem("every replication slot is taken", fix))
+        problems.append(OutboxProblem("every replication slot is taken", fix))
     if facts.free_senders < 1:
         fix = "ALTER SYSTEM SET max_wal_senders = …;  one more than now, then restart Postgres"
-        problems.append(Problem("every WAL sender is taken", fix))
+        problems.append(OutboxProblem("every WAL sender is taken", fix))
     if facts.keeps_wal_mb < 0:
         fix = "ALTER SYSTEM SET max_slot_wal_keep_size = '20GB';  SELECT pg_reload_conf();"
         problem = "max_slot_wal_keep_size is unlimited: while no relay runs, the log fills the disk"
-        problems.append(Problem(problem, fix, fatal=False))
+        problems.append(OutboxProblem(problem, fix, fatal=False))
     return problems
 
 
@@ -197,7 +199,7 @@ class OutboxDatabase:
             with _translated(statement.splitlines()[0]):
                 self._connection.execute(statement.encode())
 
-    def slot_state(self) -> SlotState | None:
+    def slot_state(self) -> OutboxSlot | None:
         """Return the state of the slot; None: there is none. Raises PeerError."""
         with _translated():
             # wal_status came with Postgres 13.
@@ -211,7 +213,7 @@ class OutboxDatabase:
         if row is None:
             return None
         lag, retained = (None if value is None else int(value) for value in row[1:3])
-        return SlotState(row[0], lag, retained, row[3], None if row[4] is None else parse_lsn(row[4]))
+        return OutboxSlot(row[0], lag, retained, row[3], None if row[4] is None else parse_lsn(row[4]))
 
     def publishes(self) -> bool:
         """Return whether the publication has the table, with its inserts. Raises PeerError."""

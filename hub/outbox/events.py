@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import orjson
 
-from hub.outbox.pgoutput import Begin, Commit, Insert, Message, Relation
+from hub.outbox.pgoutput import Begin, Commit, Insert, Message, PgRelation
 from hub.record import Headers, NewRecord
 
 COLUMNS = ("id", "aggregatetype", "aggregateid", "type", "payload", "headers")
@@ -61,7 +61,7 @@ class TransactionReader:
         Raises MissingColumns, BrokenRow.
         """
         match message:
-            case Relation():
+            case PgRelation():
                 self._places[message.relation_id] = _places(message)
             case Begin():
                 self._begin, self._rows = message, 0
@@ -126,7 +126,7 @@ def _headers(text: bytes | None) -> Headers:
     return tuple((name, None if value is None else str(value).encode()) for name, value in found.items())
 
 
-def _places(relation: Relation) -> tuple[int, ...]:
+def _places(relation: PgRelation) -> tuple[int, ...]:
     missing = [name for name in COLUMNS if name not in relation.columns]
     if missing:
         raise MissingColumns(

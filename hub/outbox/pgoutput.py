@@ -41,7 +41,7 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
-class Relation:
+class PgRelation:
     """A table and its columns; sent before the first row of it, and again after a change."""
 
     relation_id: int
@@ -58,7 +58,7 @@ class Insert:
     values: tuple[bytes | None, ...]
 
 
-Message = Begin | Commit | Relation | Insert
+Message = Begin | Commit | PgRelation | Insert
 
 
 def decode(body: bytes) -> Message | None:
@@ -87,7 +87,7 @@ def _ms(at_us: int) -> int:
     return EPOCH_MS + at_us // 1000
 
 
-def _relation(body: bytes) -> Relation:
+def _relation(body: bytes) -> PgRelation:
     (relation_id,) = _INT32.unpack_from(body, 1)
     namespace, place = _text(body, 5)
     name, place = _text(body, place)
@@ -101,7 +101,7 @@ def _relation(body: bytes) -> Relation:
     if place > len(body):
         raise BrokenMessage("a relation of logical replication is cut short")
     # The schema pg_catalog is sent as an empty name.
-    return Relation(relation_id, namespace or "pg_catalog", name, tuple(columns))
+    return PgRelation(relation_id, namespace or "pg_catalog", name, tuple(columns))
 
 
 def _text(body: bytes, place: int) -> tuple[str, int]:

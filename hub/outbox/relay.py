@@ -20,13 +20,13 @@ from hub.log import Log, Writer, ensure_topic, whole
 from hub.outbox.checkpoints import (
     OUTBOX_CONFIG,
     OUTBOX_TOPIC,
-    RefusedEvent,
+    RefusedOutboxEvent,
     StoredOutbox,
     position_record,
     refused_record,
     relayed_records,
 )
-from hub.outbox.database import PUBLICATION, OutboxDatabase, SlotState, check_fatal, opened, plain_url
+from hub.outbox.database import PUBLICATION, OutboxDatabase, OutboxSlot, check_fatal, opened, plain_url
 from hub.outbox.events import BrokenRow, MissingColumns, OutboxEvent, Position, TransactionReader
 from hub.outbox.note import OutboxNote
 from hub.outbox.pgoutput import BrokenMessage, decode, lsn_text
@@ -106,9 +106,9 @@ class Relay:
             writer = self.cluster.writer(f"hub.outbox.{identity.system_id}.{database.slot}")
             stack.callback(writer.close)
             stored = read_stored(self.cluster, outbox)  # again: an earlier relay may have written meanwhile
-            Session(self, database, source, writer, stored).run(stop)
+            RelayRound(self, database, source, writer, stored).run(stop)
 
-    def working(self, stored: StoredOutbox, lag_s: float, measured: SlotState | None) -> None:
+    def working(self, stored: StoredOutbox, lag_s: float, measured: OutboxSlot | None) -> None:
         """Report that events are relayed."""
         if self._logged_problem:
             log.info("the outbox is relayed again")
@@ -134,7 +134,7 @@ class Relay:
         self.report(self.note)
 
 
-class Session:
+class RelayRound:
     """One round of a relay, once everything is open."""
 
     def __init__(
@@ -150,7 +150,7 @@ class Session:
         self.reading = TransactionReader(stored.position or Position(0, 0))
         self._confirmed_s = 0.0
         self._measured_s = 0.0
-        self._measured: SlotState | None = None
+        self._measured: OutboxSlot | None = None
         if relay.unpublished:
             stored.since_ms = database.clock_ms()
         relay.unpublished = False
@@ -233,7 +233,7 @@ class Session:
         return position_record(stored.outbox, at, stored.events + more_events, stored.since_ms)
 
     def _refuse(self, event: OutboxEvent, reason: str) -> None:
-        refused = RefusedEvent(event.id, event.record.topic, reason, self.relay.now_ms())
+        refused = RefusedOutboxEvent(event.id, event.record.topic, reason, self.relay.now_ms())
         position = self._position_record(event.after)
         self.writer.append([refused_record(self.stored.outbox, refused), position])
         self.stored.position = event.after

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hub.pgwire.statements import CopyForm, Select, Statement
+from hub.pgwire.statements import CopyForm, SelectStatement, Statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class OpenPortal:
     """Begin a query. ``types``, ``formats``, ``values`` are its parameters'. ``copy``: as a COPY."""
 
     name: str
-    query: Select
+    query: SelectStatement
     types: tuple[int, ...] = ()
     formats: tuple[int, ...] = ()
     values: tuple[bytes | None, ...] = ()

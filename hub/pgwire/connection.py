@@ -35,7 +35,7 @@ from hub.pgwire.session import Session, Step, described, failed, on_message, on_
 from hub.pgwire.session_settings import DEFAULTS, REPORTED
 from hub.pgwire.sign_in import DatabaseSignIn, SignedIn
 from hub.pgwire.sqlstates import PgError, error_fields
-from hub.pgwire.statements import Select, Statement
+from hub.pgwire.statements import SelectStatement, Statement
 
 STUCK_S = 60.0
 _READ = 1 << 16
@@ -43,7 +43,7 @@ _SEND_AT = 1 << 16
 _LIVE_LOOK_S = 1.0  # how long FETCH of a push query waits for a first row
 
 
-class ConnectionLost(Exception):
+class PgConnectionLost(Exception):
     """The client has gone, does not read, or was idle for too long."""
 
 
@@ -63,13 +63,13 @@ class Wire:
                 while (found := cut()) is None:
                     data = await self.reader.read(_READ)
                     if not data:
-                        raise ConnectionLost("the client has closed the connection")
+                        raise PgConnectionLost("the client has closed the connection")
                     self.framing.feed(data)
                 return found
         except TimeoutError:
-            raise ConnectionLost("idle") from None
+            raise PgConnectionLost("idle") from None
         except OSError as error:
-            raise ConnectionLost(str(error)) from None
+            raise PgConnectionLost(str(error)) from None
 
     async def send(self, data: bytes) -> None:
         """Keep bytes to send; send them when there are many."""
@@ -85,13 +85,13 @@ class Wire:
             async with asyncio.timeout(STUCK_S):
                 await self.writer.drain()
         except (OSError, TimeoutError) as error:
-            raise ConnectionLost(str(error)) from None
+            raise PgConnectionLost(str(error)) from None
 
     async def gone(self) -> bool:
         return self.reader.at_eof() or self.writer.transport.is_closing()
 
 
-class Connection:
+class PgConnection:
     """A signed-in connection. ``process`` and ``secret`` identify it to a cancel request."""
 
     def __init__(
@@ -108,7 +108,7 @@ class Connection:
         self._session = Session()
         self._portals: dict[str, RunningPortal] = {}
         self._active: RunningPortal | None = None
-        self._current_query: Select | None = None  # the query whose error is sent next
+        self._current_query: SelectStatement | None = None  # the query whose error is sent next
 
     def cancel(self) -> None:
         """Stop the query that the client waits for."""
@@ -148,7 +148,7 @@ class Connection:
                     return True
                 await self._do(action)
         except (HubError, PgError) as error:
-            simple = isinstance(message, frontend.Query)
+            simple = isinstance(message, frontend.SimpleQuery)
             sql = self._current_query.sql if self._current_query is not None else ""
             await self._fail(failed(self._session, error, sql, extended=not simple))
             if simple:
@@ -182,7 +182,7 @@ class Connection:
                 await self._script(statements)
             case DescribePrepared(name, prepared):
                 types, fields = list(prepared.types), list[backend.Field]()
-                if isinstance(prepared.statement, Select):
+                if isinstance(prepared.statement, SelectStatement):
                     self._current_query = prepared.statement
                     types, fields = await self._queries.described(
                         prepared.statement, types, self._session.settings, self._catalog_session
@@ -218,7 +218,7 @@ class Connection:
                     await self._do(action)
             except (HubError, PgError) as error:
                 query = getattr(statement, "query", statement)
-                place = (query.sql, query.offset) if isinstance(query, Select) else ("", 0)
+                place = (query.sql, query.offset) if isinstance(query, SelectStatement) else ("", 0)
                 await self._fail(failed(self._session, error, *place, extended=False))
                 break
         if not statements:
@@ -252,7 +252,7 @@ class Connection:
                     if action.command in ("FETCH", "MOVE"):
                         break  # a cursor of a push query returns what is there
                     if await self.wire.gone():
-                        raise ConnectionLost("the client has closed the connection")
+                        raise PgConnectionLost("the client has closed the connection")
                     continue
                 if action.rows:
                     count = count_of(data)

@@ -31,7 +31,7 @@ from hub.pgwire.results import ResultLimits, ResultSpool, fields_of
 from hub.pgwire.session_settings import body_of, timeout_ms
 from hub.pgwire.sqlstates import PgError, catching_up_fields, missing_fields
 from hub.pgwire.statement_log import STATEMENT
-from hub.pgwire.statements import Select, quoted_aliases
+from hub.pgwire.statements import SelectStatement, quoted_aliases
 from hub.pgwire.values import types as t
 from hub.pgwire.values.decode import Items, decoded
 from hub.quotas.spending import pause_if_refused
@@ -50,7 +50,7 @@ _SAMPLES: Mapping[int, Value] = {
 class RunningPortal:
     """A query that runs or has run, and its rows. ``done`` are those that were sent."""
 
-    query: Select
+    query: SelectStatement
     running: RunningQuery
     spool: ResultSpool
     task: asyncio.Task[None]
@@ -71,7 +71,11 @@ class PgQueries:
     limits: ResultLimits
 
     async def described(
-        self, query: Select, types: Sequence[int], settings: Mapping[str, str], session: CatalogSession
+        self,
+        query: SelectStatement,
+        types: Sequence[int],
+        settings: Mapping[str, str],
+        session: CatalogSession,
     ) -> tuple[list[int], list[Field]]:
         """Return the types of a query's parameters and its columns, without running it. Raises HubError."""
         if (hub_command := hub_statement(query.sql)) is not None:

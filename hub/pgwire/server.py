@@ -17,7 +17,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from hub.errors import ConfigError, HubError
-from hub.pgwire.connection import Connection, ConnectionLost, Wire, fatal
+from hub.pgwire.connection import PgConnection, PgConnectionLost, Wire, fatal
 from hub.pgwire.protocol import backend, frontend
 from hub.pgwire.protocol.framing import ProtocolError
 from hub.pgwire.queries import PgQueries
@@ -69,7 +69,7 @@ class PgServer:
     def __init__(self, options: ListenerOptions, queries: PgQueries, sign_in: DatabaseSignIn) -> None:
         self._options, self._queries, self._sign_in = options, queries, sign_in
         self._shares = Shares(options.per_caller, "connections", "pgwire_connections_per_caller")
-        self._connections: dict[int, Connection] = {}
+        self._connections: dict[int, PgConnection] = {}
         self._numbers = itertools.count(1)
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -103,7 +103,7 @@ class PgServer:
         self._tasks.add(task)
         try:
             await self._serve(reader, writer)
-        except (ConnectionLost, OSError, asyncio.CancelledError):
+        except (PgConnectionLost, OSError, asyncio.CancelledError):
             pass
         except Exception:
             log.exception("a connection of Postgres' protocol failed")
@@ -192,7 +192,7 @@ class PgServer:
         known.enter()
         self._shares.require()
         process = next(self._numbers) % _LARGEST_PROCESS
-        connection = Connection(wire, self._queries, self._sign_in, known, process, self._options.idle_s)
+        connection = PgConnection(wire, self._queries, self._sign_in, known, process, self._options.idle_s)
         with self._shares.held(), holding(Quota.connections):
             await wire.send(backend.AUTHENTICATED)
             self._connections[process] = connection

@@ -34,8 +34,8 @@ from hub.pgwire.statements import (
     Discard,
     Fetch,
     Nothing,
-    Refused,
-    Select,
+    RefusedStatement,
+    SelectStatement,
     SetTo,
     Show,
     Statement,
@@ -80,7 +80,7 @@ def on_message(session: Session, message: frontend.Message) -> Step:
             return session, []
         case _ if session.skipping:
             return session, []
-        case frontend.Query(sql):
+        case frontend.SimpleQuery(sql):
             session, dropped = _without(session, [""])
             return session, [*dropped, RunScript(tuple(statements_of(sql)))]
         case frontend.Parse(name, sql, types):
@@ -172,7 +172,7 @@ def _bind(session: Session, message: frontend.Bind) -> Step:
         raise PgError("42P03", f'cursor "{message.portal[:63]}" already exists')
     session, actions = _without(session, [message.portal])
     session = _with_portal(session, message.portal, Portal(prepared.statement))
-    if isinstance(prepared.statement, Select):
+    if isinstance(prepared.statement, SelectStatement):
         actions = [
             *actions,
             OpenPortal(
@@ -198,7 +198,7 @@ def _portal(session: Session, name: str) -> Portal:
 
 def _portal_description(session: Session, name: str) -> Action:
     statement = _portal(session, name).statement
-    if isinstance(statement, Select):
+    if isinstance(statement, SelectStatement):
         return DescribePortal(name)
     if isinstance(statement, Fetch) and not statement.move:
         _portal(session, statement.cursor)
@@ -213,7 +213,7 @@ def _execute(session: Session, name: str, rows: int) -> Step:
     _may(session, statement)
     if statement is None:
         return session, [Send(backend.EMPTY_QUERY)]
-    if isinstance(statement, Select):
+    if isinstance(statement, SelectStatement):
         return session, [SendRows(name, max(0, rows), suspends=rows > 0)]
     return on_statement(session, statement, described=False)
 
@@ -246,9 +246,9 @@ def on_statement(session: Session, statement: Statement, *, described: bool = Tr
     """
     _may(session, statement)
     match statement:
-        case Refused(error):
+        case RefusedStatement(error):
             raise error
-        case Select():
+        case SelectStatement():
             session, actions = _without(session, [""])
             session = _with_portal(session, "", Portal(statement))
             return session, [*actions, OpenPortal("", statement), DescribePortal(""), SendRows("", 0)]

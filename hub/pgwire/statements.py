@@ -24,7 +24,7 @@ _NAME = r"(\"(?:[^\"]|\"\")+\"|[A-Za-z_][\w.$]*)"
 
 
 @dataclass(frozen=True, slots=True)
-class Select:
+class SelectStatement:
     """A query. ``offset``: characters of the client's text before it."""
 
     sql: str
@@ -72,7 +72,7 @@ class Discard:
 @dataclass(frozen=True, slots=True)
 class Declare:
     cursor: str
-    query: Select
+    query: SelectStatement
     hold: bool
 
 
@@ -104,19 +104,19 @@ class CopyForm:
 
 @dataclass(frozen=True, slots=True)
 class CopyOut:
-    query: Select
+    query: SelectStatement
     form: CopyForm
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedStatement:
     """A statement that raises this error when it is its turn."""
 
     error: PgError
 
 
 Statement = (
-    Select
+    SelectStatement
     | Transaction
     | SetTo
     | Show
@@ -126,7 +126,7 @@ Statement = (
     | Fetch
     | CloseCursor
     | CopyOut
-    | Refused
+    | RefusedStatement
 )
 
 
@@ -189,24 +189,24 @@ def _statement(text: str, offset: int) -> Statement:
     verb = match[1].lower() if match is not None else ""
     try:
         if verb in ("select", "with", "values", "table", "subscribe") or begins_statement(text):
-            return Select(text, offset)
+            return SelectStatement(text, offset)
         if verb in _WRITES:
-            return Refused(_read_only(verb))
+            return RefusedStatement(_read_only(verb))
         handler = _HANDLERS.get(verb)
         if handler is not None:
             body = re.sub(rf"^{_SPACE}", "", text, flags=re.DOTALL).strip()
             return handler(body, offset + len(text) - len(text.lstrip()))
     except PgError as error:
-        return Refused(error)
+        return RefusedStatement(error)
     if not verb:
-        return Refused(PgError("42601", "this is no statement", "begin with SELECT"))
+        return RefusedStatement(PgError("42601", "this is no statement", "begin with SELECT"))
     if verb not in _UNSUPPORTED:
-        return Refused(
+        return RefusedStatement(
             PgError(
                 "42601", f'syntax error at or near "{match[1][:40] if match else verb}"', "begin with SELECT"
             )
         )
-    return Refused(
+    return RefusedStatement(
         PgError("0A000", f"{verb.upper()} is not supported here", "SELECT, SHOW, SET, DECLARE and COPY are")
     )
 
@@ -319,7 +319,7 @@ def _declare(text: str, offset: int) -> Statement:
         raise PgError("42601", "DECLARE is not understood", "DECLARE name CURSOR FOR SELECT …")
     hold = bool(match[3] and "without" not in match[3].lower())
     query = _statement(match[4], offset + match.start(4))
-    if not isinstance(query, Select):
+    if not isinstance(query, SelectStatement):
         raise PgError("42601", "a cursor is for a SELECT")
     return Declare(unquoted(match[1]), query, hold)
 
@@ -350,10 +350,10 @@ def _copy(text: str, offset: int) -> Statement:
         raise _read_only("copy")
     inner = match[1].strip()
     if inner.startswith("(") and inner.endswith(")"):
-        query = Select(inner[1:-1], offset + match.start(1) + 1)
+        query = SelectStatement(inner[1:-1], offset + match.start(1) + 1)
     elif table := re.fullmatch(rf"({_NAME}(?:\.{_NAME})*)\s*(\([^()]*\))?", inner):
         columns = table[table.lastindex or 1][1:-1] if inner.endswith(")") else "*"
-        query = Select(f"SELECT {columns} FROM {table[1]}", offset)
+        query = SelectStatement(f"SELECT {columns} FROM {table[1]}", offset)
     else:
         raise PgError("42601", "COPY is not understood", "COPY (SELECT …) TO STDOUT")
     return CopyOut(query, _copy_form(match[2]))

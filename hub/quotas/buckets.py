@@ -17,27 +17,27 @@ _ROUNDING = 1e-9  # of the limit: a bucket that refills to it in floating point 
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class BucketLevel:
     """The used amount at a time."""
 
     used: float = 0.0
     at_s: float = 0.0
 
 
-def refilled(level: Level, limit: float, window_s: float, now_s: float) -> Level:
+def refilled(level: BucketLevel, limit: float, window_s: float, now_s: float) -> BucketLevel:
     """Return the level at ``now_s``. A clock that was set back refills nothing and blocks nobody."""
     elapsed_s = max(0.0, now_s - level.at_s)
-    return Level(max(0.0, level.used - elapsed_s * limit / window_s), now_s)
+    return BucketLevel(max(0.0, level.used - elapsed_s * limit / window_s), now_s)
 
 
-def wait_s(level: Level, limit: float, window_s: float, amount: float) -> float:
+def wait_s(level: BucketLevel, limit: float, window_s: float, amount: float) -> float:
     """Return the seconds until ``amount`` is admitted; 0.0: now. ``level`` is refilled already."""
     excess = level.used + min(amount, limit) - limit
     return 0.0 if excess <= limit * _ROUNDING else excess * window_s / limit
 
 
-def spent(level: Level, amount: float) -> Level:
-    return Level(level.used + amount, level.at_s)
+def spent(level: BucketLevel, amount: float) -> BucketLevel:
+    return BucketLevel(level.used + amount, level.at_s)
 
 
 def retry_after(seconds: float) -> int:

@@ -13,14 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from hub.quotas.buckets import HourSum, Level, refilled, spent, wait_s
+from hub.quotas.buckets import BucketLevel, HourSum, refilled, spent, wait_s
 from hub.quotas.kinds import KINDS, Quota
 from hub.quotas.policy import Limit
 
 MOST_NAMED, MOST_ADDRESSES = 20_000, 10_000
 ADDRESS, TENANT = "address ", "tenant "
 _HELD_WAIT_S = 5.0  # when something that is open may have ended
-_NO_LEVEL = Level()
+_NO_LEVEL = BucketLevel()
 
 
 class Debtor(NamedTuple):
@@ -46,7 +46,7 @@ class Account:
     """Use by one principal or tenant. ``groups``: as of its last request."""
 
     groups: frozenset[str] = frozenset()
-    levels: dict[Quota, Level] = field(default_factory=dict)
+    levels: dict[Quota, BucketLevel] = field(default_factory=dict)
     held: dict[Quota, int] = field(default_factory=dict)
     used: dict[Quota, HourSum] = field(default_factory=dict)
     refused: dict[Quota, HourSum] = field(default_factory=dict)

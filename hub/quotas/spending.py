@@ -30,7 +30,7 @@ class QuotaExceeded(TooMany):
 
 
 @dataclass(slots=True)
-class Hold:
+class QuotaHold:
     """Something that is open. ``release`` is idempotent."""
 
     spender: Spender
@@ -55,7 +55,7 @@ class Spender:
     principal: Debtor
     clock: Callable[[], float] = time.monotonic
     refused: bool = False
-    holds: list[Hold] = field(default_factory=list)
+    holds: list[QuotaHold] = field(default_factory=list)
 
     def debtors(
         self, topics: Collection[str] = (), views: Collection[str] = (), tables: Collection[str] = ()
@@ -73,12 +73,12 @@ class Spender:
         if found is not None:
             raise self._exceeded(quota, found)
 
-    def hold(self, quota: Quota, debtors: list[Debtor]) -> Hold:
+    def hold(self, quota: Quota, debtors: list[Debtor]) -> QuotaHold:
         """Raises QuotaExceeded if one of the debtors has no room."""
         found = self.ledger.hold(debtors, quota, self.clock())
         if found is not None:
             raise self._exceeded(quota, found)
-        held = Hold(self, quota, tuple(each.key for each in debtors))
+        held = QuotaHold(self, quota, tuple(each.key for each in debtors))
         self.holds.append(held)
         return held
 
@@ -125,7 +125,7 @@ def timed(quota: Quota, *, tables: Collection[str] = ()) -> Iterator[None]:
 
 def hold(
     quota: Quota, *, topics: Collection[str] = (), views: Collection[str] = (), tables: Collection[str] = ()
-) -> Hold | None:
+) -> QuotaHold | None:
     """Open something; the hold is released by its caller, at the latest by the end of the request or
     connection. None without quotas. Raises QuotaExceeded."""
     spender = SPENDER.get()

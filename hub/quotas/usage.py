@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from prometheus_client.core import CounterMetricFamily, Metric
 
 from hub.metrics.gauges import gauge
-from hub.quotas.buckets import Level, refilled
+from hub.quotas.buckets import BucketLevel, refilled
 from hub.quotas.kinds import KINDS, OF_THE_SERVER, Quota
 from hub.quotas.ledger import Account, Ledger
 from hub.quotas.policy import Limit, QuotaPolicy
@@ -135,4 +135,4 @@ def _now(account: Account, quota: Quota, limit: Limit | None, now_s: float) -> f
         return float(account.held.get(quota, 0))
     if limit is None or limit.value is None:
         return 0.0
-    return refilled(account.levels.get(quota, Level()), limit.value, window_s, now_s).used
+    return refilled(account.levels.get(quota, BucketLevel()), limit.value, window_s, now_s).used

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from hub.errors import Conflict, NotFound
 from hub.log import TopicDescription
 from hub.record import Positions
-from hub.repairs.journal import Journal
-from hub.repairs.model import Generation, GenerationChange, TopicGenerations
+from hub.repairs.journal import RepairJournal
+from hub.repairs.model import GenerationChange, TopicGeneration, TopicGenerations
 from hub.repairs.plan import described_topic
 from hub.repairs.selection import RepairRange
 from hub.topics.tree.confirmed_plans import plan_digest
@@ -25,7 +25,7 @@ class ChangeOrigin:
     plan: str
 
 
-def begin_repair(journal: Journal, wanted: RepairRange, origin: ChangeOrigin) -> None:
+def begin_repair(journal: RepairJournal, wanted: RepairRange, origin: ChangeOrigin) -> None:
     """Note a repair of the whole topic. Raises Conflict (HUB-1942) if another change is under way, NotFound,
     PeerError.
     """
@@ -38,7 +38,7 @@ def begin_repair(journal: Journal, wanted: RepairRange, origin: ChangeOrigin) ->
     )
 
 
-def undone_generation(state: TopicGenerations, description: TopicDescription) -> Generation:
+def undone_generation(state: TopicGenerations, description: TopicDescription) -> TopicGeneration:
     """Return the generation that an undo brings back: the one before the current. Raises NotFound (HUB-1942),
     Conflict for a topic that somebody else made again.
     """
@@ -57,12 +57,12 @@ def undone_generation(state: TopicGenerations, description: TopicDescription) ->
     return state.generations[-2]
 
 
-def undo_digest(state: TopicGenerations, base: Generation) -> str:
+def undo_digest(state: TopicGenerations, base: TopicGeneration) -> str:
     """Return the digest of the plan of an undo."""
     return plan_digest([state.topic, state.topic_id, "undo", str(state.current), str(base.number)])
 
 
-def begin_undo(journal: Journal, origin: ChangeOrigin) -> None:
+def begin_undo(journal: RepairJournal, origin: ChangeOrigin) -> None:
     """Note an undo: the events of the generation before, then those that came after the repair. Raises as
     ``undone_generation`` and ``begin_repair``.
     """
@@ -72,7 +72,7 @@ def begin_undo(journal: Journal, origin: ChangeOrigin) -> None:
 
 
 def _new_change(
-    journal: Journal, began: Mapping[str, int], origin: ChangeOrigin
+    journal: RepairJournal, began: Mapping[str, int], origin: ChangeOrigin
 ) -> tuple[TopicGenerations, GenerationChange]:
     """Return the state and the change with which a repair or an undo begins. A topic that somebody else made
     again is a generation of its own.

@@ -10,7 +10,7 @@ from typing import Final
 from hub.errors import Conflict
 from hub.log import Log, up_to
 from hub.record import NewRecord, Positions, Record, TopicPartition
-from hub.repairs.journal import SILENT_S, Journal
+from hub.repairs.journal import SILENT_S, RepairJournal
 from hub.repairs.model import (
     SOURCE_HEADER,
     GenerationChange,
@@ -18,7 +18,7 @@ from hub.repairs.model import (
     progress_key,
     without_source,
 )
-from hub.repairs.outcomes import Outcome, counted
+from hub.repairs.outcomes import RepairOutcome, counted
 
 # The most that a record may have in a topic while it is copied; the topics of users get their own limit back.
 LARGEST_COPY: Final = "100000000"
@@ -32,20 +32,20 @@ _GENERATION_CONFIG: Final[Mapping[str, str]] = {
 # Source of a record that was copied from an earlier generation: no reader of the topic is at its position.
 _OF_BASE: Final = -1
 _TRANSACTION_BYTES: Final = 8 << 20
-Outcomes = Callable[[Sequence[Record]], Sequence[Outcome]]
+Outcomes = Callable[[Sequence[Record]], Sequence[RepairOutcome]]
 
 
-def copied(records: Sequence[Record]) -> list[Outcome]:
+def copied(records: Sequence[Record]) -> list[RepairOutcome]:
     """Return the outcomes of a copy that repairs nothing."""
     return [
-        Outcome("unchanged")
+        RepairOutcome("unchanged")
         if each.unread is None
-        else Outcome("refused", reason=f"it is not read: {each.unread}")
+        else RepairOutcome("refused", reason=f"it is not read: {each.unread}")
         for each in records
     ]
 
 
-def make_generations(journal: Journal, change: GenerationChange) -> None:
+def make_generations(journal: RepairJournal, change: GenerationChange) -> None:
     """Create the topics of the current and of the next generation, if they do not exist."""
     names = [generation_topic(journal.topic, each) for each in (journal.state.current, change.target)]
     there = journal.cluster.partition_counts(names)
@@ -59,7 +59,7 @@ def make_generations(journal: Journal, change: GenerationChange) -> None:
             )
 
 
-def copy_base(journal: Journal, change: GenerationChange, check: Callable[[], None]) -> None:
+def copy_base(journal: RepairJournal, change: GenerationChange, check: Callable[[], None]) -> None:
     """Copy the generation ``base`` into the next one. It can be repeated, and continues where it was."""
     assert change.base is not None
     target = generation_topic(journal.topic, change.target)
@@ -73,7 +73,7 @@ def copy_base(journal: Journal, change: GenerationChange, check: Callable[[], No
 
 
 def copy_topic(
-    journal: Journal, ends: Positions, outcomes: Outcomes, check: Callable[[], None]
+    journal: RepairJournal, ends: Positions, outcomes: Outcomes, check: Callable[[], None]
 ) -> GenerationChange:
     """Copy the topic's records into both generations, at least up to ``ends``; return the change with its
     counts. It can be repeated, and continues where it was. Raises Conflict (HUB-1332) for a refused event.
@@ -93,7 +93,7 @@ def copy_topic(
     return change
 
 
-def carry_over(journal: Journal, records: Sequence[Record]) -> None:
+def carry_over(journal: RepairJournal, records: Sequence[Record]) -> None:
     """Append events that came while the topic was made again to both generations, in one transaction with the
     next round of the change.
     """
@@ -173,7 +173,10 @@ def refused(record: Record, reason: str) -> Conflict:
 
 
 def _both_copies(
-    journal: Journal, change: GenerationChange, records: Sequence[Record], results: Sequence[Outcome]
+    journal: RepairJournal,
+    change: GenerationChange,
+    records: Sequence[Record],
+    results: Sequence[RepairOutcome],
 ) -> list[NewRecord]:
     """Return the records of the current generation that its archive lacks, and those of the next one."""
     archive = generation_topic(journal.topic, journal.state.current)
@@ -190,12 +193,14 @@ def _both_copies(
     return made
 
 
-def _reached(journal: Journal, change: GenerationChange, work: str, tp: TopicPartition, start: int) -> int:
+def _reached(
+    journal: RepairJournal, change: GenerationChange, work: str, tp: TopicPartition, start: int
+) -> int:
     return int(journal.noted(work, change.target, tp.partition).get("next", start))
 
 
 def _progress(
-    journal: Journal, change: GenerationChange, work: str, position: Positions
+    journal: RepairJournal, change: GenerationChange, work: str, position: Positions
 ) -> dict[bytes, Mapping[str, int] | None]:
     return {
         progress_key(journal.topic, work, change.target, tp.partition): {"next": at} for tp, at in position

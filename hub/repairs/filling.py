@@ -17,7 +17,7 @@ from hub.log import AppendWithdrawn, between
 from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.repairs.copying import LARGEST_COPY, pages
 from hub.repairs.holding import LIMIT, NOTHING
-from hub.repairs.journal import SILENT_S, Journal
+from hub.repairs.journal import SILENT_S, RepairJournal
 from hub.repairs.model import (
     FilledPartition,
     GenerationChange,
@@ -43,7 +43,7 @@ class Interrupted(Exception):
     """Another producer appended to the topic while it was filled."""
 
 
-def create_again(journal: Journal, change: GenerationChange) -> None:
+def create_again(journal: RepairJournal, change: GenerationChange) -> None:
     """Create the topic; it refuses events until ``open_for_fill``."""
     config = {name: value for name, value in change.config.items() if name not in _LATER}
     config |= {LIMIT: NOTHING, "message.timestamp.type": "CreateTime"}
@@ -55,18 +55,18 @@ def create_again(journal: Journal, change: GenerationChange) -> None:
     )
 
 
-def open_for_fill(journal: Journal) -> None:
+def open_for_fill(journal: RepairJournal) -> None:
     """Let the topic accept records of every size."""
     journal.cluster.alter_config(journal.topic, {LIMIT: LARGEST_COPY})
 
 
-def restore_settings(journal: Journal, change: GenerationChange) -> None:
+def restore_settings(journal: RepairJournal, change: GenerationChange) -> None:
     """Give the topic the settings that it had."""
     journal.cluster.alter_config(journal.topic, {name: change.config.get(name) for name in _LATER})
 
 
 def fill(
-    journal: Journal, wanted: Mapping[int, Sequence[int]], check: Callable[[], None]
+    journal: RepairJournal, wanted: Mapping[int, Sequence[int]], check: Callable[[], None]
 ) -> dict[int, FilledPartition]:
     """Fill the topic, and return the state of each partition. It can be repeated, and continues where it was.
     ``wanted``: positions of groups before the repair, by partition. Raises Interrupted.
@@ -83,7 +83,7 @@ def fill(
     return filled
 
 
-def filled_partitions(journal: Journal, change: GenerationChange) -> dict[int, FilledPartition]:
+def filled_partitions(journal: RepairJournal, change: GenerationChange) -> dict[int, FilledPartition]:
     """Return the state of each partition, as the journal has it."""
     found: dict[int, FilledPartition] = {}
     for partition in range(change.partitions):
@@ -94,7 +94,7 @@ def filled_partitions(journal: Journal, change: GenerationChange) -> dict[int, F
     return found
 
 
-def late_events(journal: Journal, filled: Mapping[int, FilledPartition]) -> list[Record]:
+def late_events(journal: RepairJournal, filled: Mapping[int, FilledPartition]) -> list[Record]:
     """Return the committed records of other producers: those after the records of the fill."""
     ends = journal.cluster.end_offsets([journal.topic])
     start = Positions({tp: filled[tp.partition].end if tp.partition in filled else 0 for tp, _ in ends})
@@ -102,7 +102,7 @@ def late_events(journal: Journal, filled: Mapping[int, FilledPartition]) -> list
 
 
 def _append_page(
-    journal: Journal,
+    journal: RepairJournal,
     change: GenerationChange,
     records: Sequence[Record],
     position: Positions,
@@ -145,7 +145,7 @@ def _append_page(
     return moved
 
 
-def _expected_begins(journal: Journal, filled: Mapping[int, FilledPartition]) -> dict[int, int]:
+def _expected_begins(journal: RepairJournal, filled: Mapping[int, FilledPartition]) -> dict[int, int]:
     """Return the offset that the next record of each partition gets. Raises Interrupted if another producer
     has appended after the records of the fill, or has a transaction open there.
     """
@@ -165,7 +165,7 @@ def _expected_begins(journal: Journal, filled: Mapping[int, FilledPartition]) ->
     return {number: committed.get(tp) for number, tp in places.items()}
 
 
-def _decided_ends(journal: Journal, places: Sequence[TopicPartition]) -> Positions:
+def _decided_ends(journal: RepairJournal, places: Sequence[TopicPartition]) -> Positions:
     """Return the ends once no transaction is open: the marker of a commit comes a moment after it."""
     deadline = time.monotonic() + _DECIDED_S
     while True:

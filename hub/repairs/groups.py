@@ -18,7 +18,7 @@ from hub.topics.browse.readers import OWN_GROUPS
 _AT_ONCE = 100
 
 
-class GroupCluster(Protocol):
+class RepairGroupCluster(Protocol):
     """Cluster calls that this module needs."""
 
     def groups(self) -> list[str]: ...
@@ -36,7 +36,7 @@ class TopicGroups:
     active: tuple[str, ...]
 
 
-def groups_of(cluster: GroupCluster, topic: str) -> TopicGroups:
+def groups_of(cluster: RepairGroupCluster, topic: str) -> TopicGroups:
     """Return the groups that read a topic, without those of views: a view reads the new topic from its
     beginning by itself. Raises PeerError.
     """

@@ -39,7 +39,7 @@ class JournalLog(Log, Protocol):
 
 
 @dataclass
-class Journal:
+class RepairJournal:
     """State of one topic's generations. ``state`` and ``progress`` are as of the last append."""
 
     cluster: JournalLog
@@ -106,14 +106,14 @@ class Journal:
 
 
 @contextmanager
-def open_journal(cluster: JournalLog, topic: str, replication_factor: int) -> Iterator[Journal]:
+def open_journal(cluster: JournalLog, topic: str, replication_factor: int) -> Iterator[RepairJournal]:
     """Open the journal of a topic for writing. Raises PeerError."""
     ensure_topic(cluster, STATE_TOPIC, replication_factor=replication_factor)
     writer = cluster.writer(_writer_name(topic))
-    journal: Journal | None = None
+    journal: RepairJournal | None = None
     try:
         state, progress = _read(cluster, topic)
-        journal = Journal(cluster, topic, writer, state, progress)
+        journal = RepairJournal(cluster, topic, writer, state, progress)
         yield journal
     finally:
         (writer if journal is None else journal.writer).close()

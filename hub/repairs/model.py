@@ -29,7 +29,7 @@ PartitionOffsets = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
+class TopicGeneration:
     """A generation that was the topic's content, or is. ``command`` made it; ``plan``: digest of its plan.
     ``counts``: results by kind.
     """
@@ -85,10 +85,10 @@ class TopicGenerations:
     current: int = 1
     topic_id: str = ""
     archived: PartitionOffsets = field(default_factory=dict)
-    generations: tuple[Generation, ...] = ()
+    generations: tuple[TopicGeneration, ...] = ()
     change: GenerationChange | None = None
 
-    def generation(self, number: int) -> Generation | None:
+    def generation(self, number: int) -> TopicGeneration | None:
         """Return a generation; None if the topic never had it."""
         return next((each for each in self.generations if each.number == number), None)
 
@@ -135,7 +135,7 @@ def state_of(text: bytes) -> TopicGenerations:
     body: dict[str, Any] = orjson.loads(text)
     stamp = Stamp(int(body.get("version", 1)))
     require_readable(GENERATIONS, stamp, f'topic "{STATE_TOPIC}"')
-    generations = tuple(known_fields(Generation, each) for each in body.pop("generations", ()))
+    generations = tuple(known_fields(TopicGeneration, each) for each in body.pop("generations", ()))
     change = body.pop("change", None)
     if change is not None:
         change["left_groups"] = tuple(change.get("left_groups", ()))
@@ -149,8 +149,8 @@ def finished(state: TopicGenerations, archived: PartitionOffsets) -> TopicGenera
     assert change is not None
     known = state.generations
     if state.generation(state.current) is None:
-        known = (*known, Generation(state.current, "", "", change.at_ms))
-    made = Generation(change.target, change.command, change.by, change.at_ms, change.plan, change.counts)
+        known = (*known, TopicGeneration(state.current, "", "", change.at_ms))
+    made = TopicGeneration(change.target, change.command, change.by, change.at_ms, change.plan, change.counts)
     return replace(
         state,
         current=change.target,

@@ -46,7 +46,7 @@ class EventChange(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RepairOutcome:
     """Result for one record. ``values``: of the events that replace it. ``reason``: why it is refused."""
 
     kind: Kind
@@ -71,7 +71,7 @@ class EventRepair:
     def _encoder(self) -> RepairedEventEncoder:
         return RepairedEventEncoder(self.registry)
 
-    def outcomes(self, records: Sequence[Record]) -> list[Outcome]:
+    def outcomes(self, records: Sequence[Record]) -> list[RepairOutcome]:
         """Return the outcome of each record, in their order. Tombstones and records outside of the range are
         unchanged. Raises PeerError if the registry does not answer.
         """
@@ -82,16 +82,16 @@ class EventRepair:
             (record.partition, record.offset): self._outcome(record, event.schema_id, result)
             for record, event, result in zip(chosen, events, results, strict=True)
         }
-        same = Outcome("unchanged")
+        same = RepairOutcome("unchanged")
         return [_unread(each) or found.get((each.partition, each.offset), same) for each in records]
 
-    def _outcome(self, record: Record, schema_id: int | None, result: Any) -> Outcome:
+    def _outcome(self, record: Record, schema_id: int | None, result: Any) -> RepairOutcome:
         if result is UNCHANGED:
-            return Outcome("unchanged")
+            return RepairOutcome("unchanged")
         if isinstance(result, HubError):
-            return Outcome("refused", reason=result.message)
+            return RepairOutcome("refused", reason=result.message)
         if not result:
-            return Outcome("dropped")
+            return RepairOutcome("dropped")
         try:
             if len(result) > MOST_SPLIT:
                 raise CallerError(f"{len(result)} events are too many for one: at most {MOST_SPLIT}")
@@ -99,10 +99,10 @@ class EventRepair:
         except HubError as error:
             if error.retriable:
                 raise
-            return Outcome("refused", reason=error.message)
+            return RepairOutcome("refused", reason=error.message)
         if values == (record.value,):
-            return Outcome("unchanged")
-        return Outcome("changed" if len(values) == 1 else "split", values)
+            return RepairOutcome("unchanged")
+        return RepairOutcome("changed" if len(values) == 1 else "split", values)
 
     def _built(self, record: Record, schema_id: int | None, event: Any) -> bytes:
         """Return the bytes of a new event. Raises CallerError if it does not satisfy the topic."""
@@ -133,12 +133,12 @@ class EventRepair:
         return self._sealed[schema_id]
 
 
-def counted(outcomes: Sequence[Outcome]) -> Counter[str]:
+def counted(outcomes: Sequence[RepairOutcome]) -> Counter[str]:
     """Return the number of outcomes by kind."""
     return Counter(each.kind for each in outcomes)
 
 
-def _unread(record: Record) -> Outcome | None:
+def _unread(record: Record) -> RepairOutcome | None:
     if record.unread is None:
         return None
-    return Outcome("refused", reason=f"it is not read: {record.unread}")
+    return RepairOutcome("refused", reason=f"it is not read: {record.unread}")

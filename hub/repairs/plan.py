@@ -11,7 +11,7 @@ from hub.log import Log, TopicDescription
 from hub.record import Record
 from hub.repairs.copying import Outcomes, pages
 from hub.repairs.model import MOST_TOPIC_NAME, generation_topic
-from hub.repairs.outcomes import Outcome, counted
+from hub.repairs.outcomes import RepairOutcome, counted
 from hub.topics.tree.confirmed_plans import plan_digest
 from hub.topics.tree.plan import is_own
 
@@ -24,7 +24,7 @@ class SampledOutcome:
     """One event of a plan and its outcome."""
 
     record: Record
-    outcome: Outcome
+    outcome: RepairOutcome
 
 
 @dataclass
@@ -44,7 +44,7 @@ class RepairPlan:
         """Number of events that the repair changes, drops or splits."""
         return sum(self.counts[kind] for kind in ("changed", "dropped", "split"))
 
-    def add(self, records: Sequence[Record], outcomes: Sequence[Outcome]) -> None:
+    def add(self, records: Sequence[Record], outcomes: Sequence[RepairOutcome]) -> None:
         """Count a page and sample it."""
         self.counts += counted(outcomes)
         for record, outcome in zip(records, outcomes, strict=True):

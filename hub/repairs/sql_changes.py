@@ -14,7 +14,7 @@ from hub.materializers.queries.parser import SqlError
 from hub.materializers.queries.topic_rows import TopicTables
 from hub.record import Record
 from hub.repairs.outcomes import UNCHANGED
-from hub.sinks.selection import Selection, sql_refused
+from hub.sinks.selection import SinkSelection, sql_refused
 from hub.sinks.sinks_file import SinkEntry, TopicTarget
 from hub.topics.dead_letters.repair import changed
 
@@ -31,7 +31,7 @@ class SqlChange:
     tables: TopicTables
     where: str | None
     sets: Sequence[tuple[str, str]] = ()
-    _selection: Selection = field(init=False)
+    _selection: SinkSelection = field(init=False)
 
     def __post_init__(self) -> None:
         expressions = [f"{text} AS set_{at}" for at, (_, text) in enumerate(self.sets)]
@@ -39,7 +39,7 @@ class SqlChange:
             source=self.topic, where=self.where, fields=expressions or ["1 AS meets"], topic=_TARGET
         )
         try:
-            self._selection = Selection(entry, self.tables)
+            self._selection = SinkSelection(entry, self.tables)
             columns = self._selection.columns  # compiles, so that wrong SQL is refused before the first event
         except SqlError as error:
             raise sql_refused(error) from None

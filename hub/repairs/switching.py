@@ -16,20 +16,20 @@ from hub.log import Cluster, GroupsLeftAlone
 from hub.record import Positions
 from hub.repairs import copying, filling
 from hub.repairs.groups import (
-    GroupCluster,
+    RepairGroupCluster,
     groups_of,
     moved_positions,
     require_inactive,
     wanted_positions,
 )
 from hub.repairs.holding import LIMIT, HoldWaits, hold, is_held
-from hub.repairs.journal import Journal, JournalLog
+from hub.repairs.journal import JournalLog, RepairJournal
 from hub.repairs.model import FilledPartition, GenerationChange, Step, finished, generation_topic
 
 _MOST_ROUNDS: Final = 3
 
 
-class RepairCluster(JournalLog, GroupCluster, Protocol):
+class RepairCluster(JournalLog, RepairGroupCluster, Protocol):
     """A cluster whose topics and groups are changed."""
 
 
@@ -54,7 +54,7 @@ class Switch:
     """
 
     cluster: RepairCluster
-    journal: Journal
+    journal: RepairJournal
     outcomes: copying.Outcomes = copying.copied
     leave_active: bool = False
     waits: HoldWaits = field(default_factory=HoldWaits)
@@ -193,7 +193,7 @@ class Switch:
         self.journal.append(state=replace(self.journal.state, change=change))
 
 
-def abort(cluster: Cluster, journal: Journal) -> None:
+def abort(cluster: Cluster, journal: RepairJournal) -> None:
     """End a change that has not deleted the topic: the topic accepts events again, and the next generation is
     deleted. Raises Conflict (HUB-1942) for a change that is too far.
     """
@@ -216,7 +216,7 @@ def abort(cluster: Cluster, journal: Journal) -> None:
     journal.append(state=after, progress=notes)
 
 
-def _archived_so_far(journal: Journal, change: GenerationChange) -> dict[str, int]:
+def _archived_so_far(journal: RepairJournal, change: GenerationChange) -> dict[str, int]:
     """Return the positions up to which the current generation's archive has the topic's records."""
     known = dict(journal.state.archived)
     for number in range(change.partitions):

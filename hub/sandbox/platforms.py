@@ -31,28 +31,28 @@ _SIGNALS = 6  # the version of Landlock
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class SandboxGap:
     """A rule that is not enforced, and the reason with the way out."""
 
     rule: Rule
     text: str
 
 
-def gaps(platform: Platform) -> tuple[Gap, ...]:
+def gaps(platform: Platform) -> tuple[SandboxGap, ...]:
     """Return the rules that the kernel does not enforce here, in the order of ``Rule``."""
     if platform.system != "linux":
         way = "run the hub on Linux, or set `transforms: off`"
         return (
-            Gap(Rule.files, f"functions can read and write the hub's files: {way}"),
-            Gap(Rule.network, f"functions can open connections: {way}"),
-            Gap(Rule.processes, f"functions can start processes and signal others: {way}"),
-            Gap(Rule.system, f"functions can make every system call: {way}"),
+            SandboxGap(Rule.files, f"functions can read and write the hub's files: {way}"),
+            SandboxGap(Rule.network, f"functions can open connections: {way}"),
+            SandboxGap(Rule.processes, f"functions can start processes and signal others: {way}"),
+            SandboxGap(Rule.system, f"functions can make every system call: {way}"),
         )
     found = []
     if not platform.landlock:
         what = "read, and without seccomp write," if not platform.seccomp else "read"
         found.append(
-            Gap(
+            SandboxGap(
                 Rule.files,
                 f"functions can {what} the files of the hub's user: the kernel has no Landlock "
                 "(Linux 5.13 or later, with `landlock` in the boot parameter `lsm`)",
@@ -62,13 +62,13 @@ def gaps(platform: Platform) -> tuple[Gap, ...]:
         why = f"there is no seccomp filter here (machine {platform.machine})"
         network = "send datagrams" if platform.landlock >= 4 else "open connections"
         found += [
-            Gap(Rule.network, f"functions can {network}: {why}"),
-            Gap(Rule.processes, f"functions can start processes: {why}"),
-            Gap(Rule.system, f"functions can make every system call: {why}"),
+            SandboxGap(Rule.network, f"functions can {network}: {why}"),
+            SandboxGap(Rule.processes, f"functions can start processes: {why}"),
+            SandboxGap(Rule.system, f"functions can make every system call: {why}"),
         ]
     if not platform.networks:
         found.append(
-            Gap(
+            SandboxGap(
                 Rule.network,
                 "functions of PySpark views can open connections while they are planned: "
                 "the kernel or the container allows no user namespaces",
@@ -76,7 +76,7 @@ def gaps(platform: Platform) -> tuple[Gap, ...]:
         )
     if platform.landlock < _SIGNALS:
         found.append(
-            Gap(
+            SandboxGap(
                 Rule.processes,
                 "functions of PySpark views can signal processes of the hub's user while they are planned: "
                 "Landlock has no rule for signals (Linux 6.12 or later)",
@@ -92,7 +92,7 @@ class PythonOfViews:
 
     transforms: str
     parts: str = ""
-    gaps: tuple[Gap, ...] = ()
+    gaps: tuple[SandboxGap, ...] = ()
 
     @property
     def is_complete(self) -> bool:

@@ -30,8 +30,8 @@ from hub.sinks.assembling.domain_event import Unassembled, event_schema, events_
 from hub.sinks.assembling.entry import Assemble
 from hub.sinks.assembling.transactions import Closed, Limits, Transactions
 from hub.sinks.commits import Commits
-from hub.sinks.events import Delivered, Refused, SinkBatch, SinkEvent
-from hub.sinks.selection import Selection
+from hub.sinks.events import Delivered, RefusedRecord, SinkBatch, SinkEvent
+from hub.sinks.selection import SinkSelection
 from hub.sinks.sink import CHECK_S, COMMIT_S, PAGE, POLL_S, QUEUE_KB, Sink, begin_positions
 from hub.sinks.sinks_file import SinkEntry
 from hub.times import epoch_ms
@@ -123,7 +123,7 @@ class AssemblyRound:
         self.source = TopicPartition(entry.source, 0)
         self.commits = Commits(sink.name, cluster, self.parts.settings)
         stack.callback(self.commits.close)
-        selection = Selection(entry, TopicTables(cluster, registry))
+        selection = SinkSelection(entry, TopicTables(cluster, registry))
         self.target = self.parts.open_target(sink.name, entry, selection, sink.report_retry)
         stack.callback(self.target.close)
         self.at = begin_positions(sink, self.commits, self.target)
@@ -150,7 +150,7 @@ class AssemblyRound:
             now_s = time.monotonic()
             closed, strays = self.transactions.close(self._settled(now_s), now_s)
             delivered, refused = self._delivered(closed, stop)
-            refused += [Refused(each.record, each.reason) for each in strays]
+            refused += [RefusedRecord(each.record, each.reason) for each in strays]
             if delivered.records or refused or now_s - committed_s > COMMIT_S:
                 self.commits.commit(delivered, refused)
                 committed_s = now_s
@@ -197,16 +197,18 @@ class AssemblyRound:
         else:
             self.transactions.take_row(change, now_s)
 
-    def _delivered(self, closed: Sequence[Closed], stop: threading.Event) -> tuple[Delivered, list[Refused]]:
+    def _delivered(
+        self, closed: Sequence[Closed], stop: threading.Event
+    ) -> tuple[Delivered, list[RefusedRecord]]:
         """Return the records of closed transactions with the positions behind them, and what is refused."""
-        events, refused = list[SinkEvent](), list[Refused]()
+        events, refused = list[SinkEvent](), list[RefusedRecord]()
         for each in closed:
             try:
                 if each.reason:
                     raise Unassembled(each.reason)
                 made = events_of(self.assemble, each.id, each.at_ms, each.rows)
             except Unassembled as error:
-                refused.append(Refused(each.boundary, str(error)))
+                refused.append(RefusedRecord(each.boundary, str(error)))
                 continue
             place = each.boundary
             events += [
@@ -223,7 +225,7 @@ class AssemblyRound:
             if len(new.value or b"") > self.most_bytes:
                 size = len(new.value or b"")
                 reason = f"its event has {size:,} bytes, and {self.topic} takes {self.most_bytes:,}"
-                refused.append(Refused(record, reason))
+                refused.append(RefusedRecord(record, reason))
             else:
                 records.append(new)
         return Delivered(positions, len(records), records=records), refused

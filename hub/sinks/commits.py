@@ -10,7 +10,7 @@ from hub.kafka import KafkaCluster
 from hub.kafka.writer import KafkaWriter
 from hub.materializers.engine.plans.topics import ensure_dead_letter_topic, largest_records
 from hub.record import NewRecord, Positions
-from hub.sinks.events import Delivered, Refused, group_of
+from hub.sinks.events import Delivered, RefusedRecord, group_of
 from hub.topics.dead_letters.model import DLQ_SUFFIX, dead_letter
 
 
@@ -30,7 +30,7 @@ class Commits:
         self.committed = self._cluster.group_positions(self.group).of_topics(topics)
         return self.committed
 
-    def commit(self, delivered: Delivered, refused: Sequence[Refused]) -> None:
+    def commit(self, delivered: Delivered, refused: Sequence[RefusedRecord]) -> None:
         """Append dead-letter records, the target's records and the positions in one transaction."""
         dead = self._dead_letters(refused)
         if not dead and not delivered.records and delivered.positions == self.committed:
@@ -39,14 +39,14 @@ class Commits:
         self._writer.append_with_groups([*dead, *delivered.records], groups, lambda: None)
         self.committed = delivered.positions
 
-    def bury(self, refused: Sequence[Refused]) -> None:
+    def bury(self, refused: Sequence[RefusedRecord]) -> None:
         """Append dead-letter records now, without positions."""
         self._writer.append(self._dead_letters(refused))
 
     def close(self) -> None:
         self._writer.close()
 
-    def _dead_letters(self, refused: Sequence[Refused]) -> list[NewRecord]:
+    def _dead_letters(self, refused: Sequence[RefusedRecord]) -> list[NewRecord]:
         for topic in {each.record.topic for each in refused} - self._with_dead_letters:
             largest = largest_records(self._cluster, [topic])[topic]
             ensure_dead_letter_topic(self._cluster, topic + DLQ_SUFFIX, largest, self._settings)

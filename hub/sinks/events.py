@@ -39,7 +39,7 @@ class SinkEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedRecord:
     """A record that is not delivered, and why: for its dead-letter record."""
 
     record: Record
@@ -65,7 +65,7 @@ class Delivered:
 
     positions: Positions
     events: int = 0
-    refused: Sequence[Refused] = ()
+    refused: Sequence[RefusedRecord] = ()
     records: Sequence[NewRecord] = field(default=())
 
 

@@ -29,7 +29,7 @@ from hub.materializers.queries.topic_columns import META, VALUE
 from hub.materializers.queries.topic_rows import TopicTables
 from hub.record import Record
 from hub.schema_registry.codecs.wire_format import Undecodable, unframe
-from hub.sinks.events import Refused, SinkEvent
+from hub.sinks.events import RefusedRecord, SinkEvent
 from hub.sinks.sinks_file import SinkEntry
 from hub.times import epoch_ms
 
@@ -43,7 +43,7 @@ class Selected:
     """Events of a page, in its order, and the records that cannot be decoded or computed."""
 
     events: list[SinkEvent]
-    refused: list[Refused]
+    refused: list[RefusedRecord]
 
 
 def statement_of(entry: SinkEntry, *, whole: bool = False) -> ParsedStatement:
@@ -65,7 +65,7 @@ def statement_of(entry: SinkEntry, *, whole: bool = False) -> ParsedStatement:
 
 
 @dataclass
-class Selection:
+class SinkSelection:
     """The selection of one sink. Not thread safe."""
 
     entry: SinkEntry
@@ -96,7 +96,7 @@ class Selection:
         for record in records:
             place = (record.partition, record.offset)
             if record.unread is not None or place in failed:
-                selected.refused.append(Refused(record, record.unread or failed[place]))
+                selected.refused.append(RefusedRecord(record, record.unread or failed[place]))
             elif record.value is None:
                 selected.events.append(SinkEvent(record, None))
             elif place in rows:

@@ -24,10 +24,10 @@ from hub.record import Positions, Record, TopicPartition
 from hub.runtime import Backoff
 from hub.schema_registry.client.port import SchemaRegistry
 from hub.sinks.commits import Commits, check_same_topic, lost_offsets
-from hub.sinks.events import Delivered, Refused, SinkBatch
+from hub.sinks.events import Delivered, RefusedRecord, SinkBatch
 from hub.sinks.note import SinkNote, SinkStatus
 from hub.sinks.owner import Owners
-from hub.sinks.selection import Selected, Selection, sql_refused
+from hub.sinks.selection import Selected, SinkSelection, sql_refused
 from hub.sinks.sinks_file import SinkEntry
 from hub.sinks.targets.target import ReportRetry, Target
 from hub.times import epoch_ms
@@ -51,7 +51,7 @@ class SinkParts:
     cluster: KafkaCluster
     registry: SchemaRegistry
     owners: Owners
-    open_target: Callable[[str, SinkEntry, Selection, ReportRetry], Target]
+    open_target: Callable[[str, SinkEntry, SinkSelection, ReportRetry], Target]
 
 
 class Round(Protocol):
@@ -142,7 +142,7 @@ class SinkRound:
         self.commits = Commits(sink.name, cluster, self.parts.settings)
         stack.callback(self.commits.close)
         tables = TopicTables(cluster, self.parts.registry)
-        self.selection = Selection(entry, tables)
+        self.selection = SinkSelection(entry, tables)
         stack.callback(self.selection.close)
         _ = self.selection.columns  # wrong SQL is reported before the first record
         self.target = self.parts.open_target(sink.name, entry, self.selection, sink.report_retry)
@@ -187,7 +187,7 @@ class SinkRound:
         """Return whether a crash may leave the target's position past a record that is not written yet."""
         return self.sink.entry.database is not None or self.sink.entry.files is not None
 
-    def _bury(self, refused: Sequence[Refused]) -> None:
+    def _bury(self, refused: Sequence[RefusedRecord]) -> None:
         """Append dead-letter records now, before the target moves its position past them."""
         self.commits.bury(refused)
         status = self.sink.status
@@ -210,7 +210,7 @@ class SinkRound:
         source = self.sink.entry.source
         return self.parts.cluster.partition_counts([source]).get(source) == self.partitions
 
-    def _report(self, delivered: Delivered, refused: Sequence[Refused]) -> None:
+    def _report(self, delivered: Delivered, refused: Sequence[RefusedRecord]) -> None:
         status = self.sink.status
         read, positions = self._read, delivered.positions
         while read and read[0][1] < positions.get(read[0][0]):

@@ -13,7 +13,7 @@ from hub.record import Positions, Record
 from hub.sinks.assembler import check_assembly
 from hub.sinks.assembling.domain_event import event_schema
 from hub.sinks.events import SinkEvent
-from hub.sinks.selection import Selection, sql_refused
+from hub.sinks.selection import SinkSelection, sql_refused
 from hub.sinks.sink import SinkParts
 from hub.sinks.sinks_file import SinkEntry, filled
 from hub.sinks.targets.addresses import check_address
@@ -51,7 +51,7 @@ def check(
         check_assembly(parts.cluster, name, entry)
         schema = event_schema(entry.topic.name if entry.topic is not None else "", entry.assemble)
         return [each["name"] for each in schema["fields"]]
-    selection = Selection(entry, TopicTables(parts.cluster, parts.registry))
+    selection = SinkSelection(entry, TopicTables(parts.cluster, parts.registry))
     try:
         return [each.name for each in selection.columns]
     except SqlError as error:
@@ -83,7 +83,7 @@ def newest_event(parts: SinkParts, entry: SinkEntry) -> SinkEvent:
             records += page
     finally:
         reader.close()
-    selection = Selection(entry, TopicTables(cluster, parts.registry))
+    selection = SinkSelection(entry, TopicTables(cluster, parts.registry))
     try:
         events = [each for each in selection.select(records).events if each.row is not None]
     except SqlError as error:

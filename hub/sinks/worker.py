@@ -26,15 +26,15 @@ from hub.schema_registry.encryption.serving import use_remote_keys
 from hub.sinks.assembler import AssemblyRound
 from hub.sinks.note import SinkNote, paused_sinks, write_notes
 from hub.sinks.owner import Owners
-from hub.sinks.selection import Selection
+from hub.sinks.selection import SinkSelection
 from hub.sinks.sink import Sink, SinkParts, SinkRound
 from hub.sinks.sinks_file import SINKS_FILE, SinkEntry, load_sinks
 from hub.sinks.targets.database import Database
 from hub.sinks.targets.files import Files
-from hub.sinks.targets.search import SearchIndex
+from hub.sinks.targets.search import SearchIndexSink
 from hub.sinks.targets.target import ReportRetry, Target
 from hub.sinks.targets.topic import OtherTopic
-from hub.sinks.targets.webhook import Webhook
+from hub.sinks.targets.webhook import WebhookSink
 from hub.times import epoch_ms
 from hub.topics.tree.erasable import seal_by_tree
 from hub.topics.tree.tree_file import duration_ms
@@ -65,7 +65,9 @@ def sink_parts(settings: Settings, environ: Mapping[str, str] = os.environ) -> S
                 code="HUB-3822",
             ) from None
 
-    def open_target(name: str, entry: SinkEntry, selection: Selection, report_retry: ReportRetry) -> Target:
+    def open_target(
+        name: str, entry: SinkEntry, selection: SinkSelection, report_retry: ReportRetry
+    ) -> Target:
         return target_of(name, entry, selection, settings, parts, report_retry, environ)
 
     parts = SinkParts(settings, cluster, registry, Owners(access, explain), open_target)
@@ -75,7 +77,7 @@ def sink_parts(settings: Settings, environ: Mapping[str, str] = os.environ) -> S
 def target_of(
     name: str,
     entry: SinkEntry,
-    selection: Selection,
+    selection: SinkSelection,
     settings: Settings,
     parts: SinkParts,
     report_retry: ReportRetry,
@@ -83,11 +85,11 @@ def target_of(
 ) -> Target:
     """Open the target of an entry. Raises ConfigError, PeerError, NotFound."""
     if entry.webhook is not None:
-        return Webhook(name, entry.webhook, environ, report_retry, link_local=settings.sink_link_local)
+        return WebhookSink(name, entry.webhook, environ, report_retry, link_local=settings.sink_link_local)
     if entry.database is not None:
         return Database(name, entry.database, selection.columns, environ)
     if entry.search is not None:
-        return SearchIndex(name, entry.search, environ, report_retry, link_local=settings.sink_link_local)
+        return SearchIndexSink(name, entry.search, environ, report_retry, link_local=settings.sink_link_local)
     if entry.files is not None:
         place = entry.files.to
         folder = place if "://" in place else str(settings.project.expanduser() / place)

@@ -47,7 +47,7 @@ from hub.schema_registry.model.facts import Reference
 from hub.schema_registry.registry.state_machine import RegisterSchema
 from hub.schema_registry.server.node import RegistryNode
 from hub.topics.browse.browse import Browser
-from hub.topics.browse.describe import PartitionFacts, TopicFacts, TopicSetting
+from hub.topics.browse.describe import DescribedPartition, DescribedTopic, TopicSetting
 from hub.topics.groups.reset import GroupPositions
 from hub.topics.tree.tree import Slo, TopicSpec
 
@@ -235,19 +235,21 @@ class StagedEstate(StagedHub):
     def monitor(self) -> StagedMonitor:
         return StagedMonitor(self)
 
-    def describe(self, topic: str) -> TopicFacts:
+    def describe(self, topic: str) -> DescribedTopic:
         self.cluster._reachable()
         if topic not in self.cluster.logs:
             raise NotFound(f'topic "{topic}" does not exist')
         partitions = tuple(
-            PartitionFacts(PartitionReplicas(number, 1, (1, 2), (1,)), 0, len(log), {1: 5_000})
+            DescribedPartition(PartitionReplicas(number, 1, (1, 2), (1,)), 0, len(log), {1: 5_000})
             for number, log in enumerate(self.cluster.logs[topic])
         )
         settings = (
             TopicSetting("cleanup.policy", "delete", "default"),
             TopicSetting("retention.ms", "604800000", "tree: shop"),
         )
-        return TopicFacts(topic, self.tree.get(topic), partitions, settings, (), (), ("sizes: not asked",))
+        return DescribedTopic(
+            topic, self.tree.get(topic), partitions, settings, (), (), ("sizes: not asked",)
+        )
 
     def register(self, subject: str, schema: Any, references: Sequence[Reference] = (), **more: Any) -> int:
         assert self.node is not None

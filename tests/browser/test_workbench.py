@@ -21,7 +21,7 @@ from playwright.sync_api import Page, expect
 
 from hub.config import Settings
 from hub.materializers.definition.sql_view import SqlView
-from hub.materializers.golden.cases import Case, GivenEvent, Outcome
+from hub.materializers.golden.cases import Case, CaseOutcome, GivenEvent
 from hub.materializers.queries.answering.service import QueryService
 from hub.materializers.queries.executor import QueryExecutor
 from hub.materializers.queries.http.routes import create_router as query_routes
@@ -52,11 +52,13 @@ class SwitchedPreviews:
         self.staged = True
         self.why_not = ""
 
-    def compute(self, view: SqlView, schemas: Mapping[str, Any], case: Case) -> Outcome:
+    def compute(self, view: SqlView, schemas: Mapping[str, Any], case: Case) -> CaseOutcome:
         if not self.staged:
             return self.process.compute(view, schemas, case)
         given = [each for each in case.events if isinstance(each, GivenEvent)]
-        return Outcome(("customer_id", "orders"), {"C-1007": {"customer_id": "C-1007", "orders": len(given)}})
+        return CaseOutcome(
+            ("customer_id", "orders"), {"C-1007": {"customer_id": "C-1007", "orders": len(given)}}
+        )
 
 
 class Bench:

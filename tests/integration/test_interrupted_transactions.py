@@ -16,7 +16,7 @@ from patience import patient
 from pipeline import wait_until
 
 from hub.embedded import KafkaNode
-from hub.embedded.interrupted_transactions import Decision, decisions_in, known_and_new
+from hub.embedded.interrupted_transactions import TransactionDecision, decisions_in, known_and_new
 from hub.kafka import KafkaCluster
 from hub.kafka.protocol.broker_client import (
     READ_COMMITTED,
@@ -194,7 +194,9 @@ def test_what_an_earlier_start_did_not_finish_is_finished_by_the_next(node: Kafk
         forget_the_end(node)
         found = known_and_new(kept, node.folder / "data")
         assert [each.version for each in found] == [2 if client == "java" else 0]
-        gone = Decision("gone", 9, 0, commits=False, partitions=(TopicPartition("shop.deleted", 0),))
+        gone = TransactionDecision(
+            "gone", 9, 0, commits=False, partitions=(TopicPartition("shop.deleted", 0),)
+        )
         kept.write_bytes(orjson.dumps([*found, gone], default=tuple))
         # The coordinator took the transaction for complete before that start was killed, too.
         for segment, content in complete.items():

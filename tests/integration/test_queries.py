@@ -26,7 +26,7 @@ from processes import run_hub
 from sql_cases import FRIENDLY, HOSTILE, NOW_MS, PLANT, ask, fill, schema
 from sqlalchemy import create_engine, text
 
-from hub.access.masking.facts import ViewFacts
+from hub.access.masking.facts import ViewColumns
 from hub.caller import CALLER
 from hub.cli.context import environment_of
 from hub.config import Settings
@@ -79,8 +79,8 @@ def test_postgres_masks_as_sqlite_does(
     queries: QueryExecutor, tmp_path_factory: pytest.TempPathFactory, sql: str
 ) -> None:
     """Hashes are equal in both, and no expression of the caller meets a row that is filtered."""
-    plant = ViewFacts(dict.fromkeys(PLANT, ()))
-    facts = KnownFacts(views={"plant": plant, "customer": ViewFacts({"name": (), "plant": ()})})
+    plant = ViewColumns(dict.fromkeys(PLANT, ()))
+    facts = KnownFacts(views={"plant": plant, "customer": ViewColumns({"name": (), "plant": ()})})
     masks = [
         {"fields": ["city", "n"], "views": ["plant"], "as": "hashed"},
         {"fields": ["note"], "views": ["plant"], "as": "partial(2)"},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hub.formats.table import FORMATS, Format
+from hub.formats.table import FORMATS, DurableFormat
 
 from .text import table
 
@@ -63,7 +63,7 @@ def page() -> str:
     return "\n".join([_INTRO, *table(heads, map(_row, FORMATS)), _RULES.strip()])
 
 
-def _row(format: Format) -> tuple[str, ...]:
+def _row(format: DurableFormat) -> tuple[str, ...]:
     reads = str(format.version) if format.oldest == format.version else f"{format.oldest} to {format.version}"
     older = _OLDER[format.older] if format.version > 1 else "none yet"
     writers = ", ".join(format.writers) or "commands"

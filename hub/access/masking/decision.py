@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hub.access.decide import AccessPolicy, Principal, decide, granted_as
-from hub.access.masking.facts import MaskFacts, Origin, TopicFacts, ViewFacts
+from hub.access.masking.facts import ColumnOrigin, MaskFacts, TopicFields, ViewColumns
 from hub.access.masking.rules import ROLE_ACTIONS, Claims, MaskedPrincipal, MaskRule, names
 from hub.caller import Kind, Resource
 from hub.masking.shape import KEY, OPEN, FieldPath, MaskedField, RowCondition, Visibility, normal
@@ -101,7 +101,7 @@ class MaskDecision:
         keys, rows = [], list[RowCondition]()
         about = self._rules(what)
         hiding = [(rule, how) for rule, who in about if (how := rule.treatment_of(who)).form != "shown"]
-        facts = self.facts.topic(what.name) if hiding else TopicFacts()
+        facts = self.facts.topic(what.name) if hiding else TopicFields()
         for rule, how in hiding:
             for path in _fields_of(rule, facts):
                 if path[0] == "_key" or path == (KEY,):
@@ -146,7 +146,7 @@ class MaskDecision:
     def _of_column(
         self,
         column: str,
-        facts: ViewFacts,
+        facts: ViewColumns,
         sources: Mapping[str, Visibility],
         about: Sequence[tuple[MaskRule, MaskedPrincipal]],
     ) -> list[Treatment]:
@@ -163,17 +163,17 @@ class MaskDecision:
             treatments += _from_source(topic, shape, origins, self._holds_any(topic, shape, column, facts))
         return treatments
 
-    def _holds_any(self, topic: str, shape: Visibility, column: str, facts: ViewFacts) -> bool:
+    def _holds_any(self, topic: str, shape: Visibility, column: str, facts: ViewColumns) -> bool:
         """Return whether a nested column may hold any masked field, because no schema describes it."""
         return column in facts.nested and bool(shape.fields) and not self._facts_of(topic).fields
 
-    def _facts_of(self, topic: str) -> TopicFacts:
+    def _facts_of(self, topic: str) -> TopicFields:
         owner = list(granted_as(Resource(Kind.topic, topic)))[-1]
         if owner.kind is not Kind.view:
             return self.facts.topic(owner.name)
-        return TopicFacts({(column,): frozenset() for column in self.facts.view(owner.name).columns})
+        return TopicFields({(column,): frozenset() for column in self.facts.view(owner.name).columns})
 
-    def _has_tag(self, tags: frozenset[str], origins: Iterable[Origin] | None, depth: int) -> bool:
+    def _has_tag(self, tags: frozenset[str], origins: Iterable[ColumnOrigin] | None, depth: int) -> bool:
         """Return whether a column is made of a field with one of the tags; True where that is not known."""
         if origins is None or depth > _MOST_VIEWS:
             return True
@@ -194,7 +194,7 @@ def _is_named(rule: MaskRule, column: str) -> bool:
     return any(names(each, (column,)) or normal(each[0]) == normal(column) for each in rule.fields)
 
 
-def _fields_of(rule: MaskRule, facts: TopicFacts) -> list[FieldPath]:
+def _fields_of(rule: MaskRule, facts: TopicFields) -> list[FieldPath]:
     """Return the paths that a rule is about: named ones as they are named, tagged ones as the schema has
     them."""
     found = list(rule.fields)
@@ -204,7 +204,7 @@ def _fields_of(rule: MaskRule, facts: TopicFacts) -> list[FieldPath]:
     return found
 
 
-def _topic_key(facts: TopicFacts, masked: Mapping[FieldPath, Treatment]) -> Treatment:
+def _topic_key(facts: TopicFields, masked: Mapping[FieldPath, Treatment]) -> Treatment:
     """Return the treatment of record keys: that of the declared field, else the strictest of all, never
     refused."""
     if facts.key is None:
@@ -215,7 +215,7 @@ def _topic_key(facts: TopicFacts, masked: Mapping[FieldPath, Treatment]) -> Trea
 
 
 def _from_source(
-    topic: str, shape: Visibility, origins: Iterable[Origin] | None, holds_any: bool
+    topic: str, shape: Visibility, origins: Iterable[ColumnOrigin] | None, holds_any: bool
 ) -> list[Treatment]:
     """Return the treatments of a source's fields that a column may hold."""
     if shape.closed:

@@ -13,7 +13,7 @@ Tags = frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
-class TopicFacts:
+class TopicFields:
     """Fields of all versions of a topic's value schema with their tags, those of its key schema below
     ``_key``, and the field that is declared as its key."""
 
@@ -22,7 +22,7 @@ class TopicFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class ColumnOrigin:
     """A column of a topic that a view's column is made of."""
 
     topic: str
@@ -30,7 +30,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class ViewFacts:
+class ViewColumns:
     """Columns of a view with their origins; None: not known. ``sources``: all topics that the view
     reads.
 
@@ -38,9 +38,9 @@ class ViewFacts:
     ``nested``: columns whose values are records, lists or maps.
     """
 
-    columns: Mapping[str, tuple[Origin, ...] | None]
+    columns: Mapping[str, tuple[ColumnOrigin, ...] | None]
     sources: tuple[str, ...] = ()
-    key: tuple[Origin, ...] | None = None
+    key: tuple[ColumnOrigin, ...] | None = None
     key_columns: tuple[str, ...] = ()
     nested: frozenset[str] = frozenset()
 
@@ -48,9 +48,9 @@ class ViewFacts:
 class MaskFacts(Protocol):
     """Facts of a running hub. Each method may raise PeerError while they are not known."""
 
-    def topic(self, name: str) -> TopicFacts: ...
+    def topic(self, name: str) -> TopicFields: ...
 
-    def view(self, name: str) -> ViewFacts: ...
+    def view(self, name: str) -> ViewColumns: ...
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import APIRouter, Response
 from fastapi.concurrency import run_in_threadpool
 
-from hub.access_log.actions import LoggedAction, Result
+from hub.access_log.actions import LoggedAction, Outcome
 from hub.access_log.search import FoundEntries, LogFilter, find, parse_since
 from hub.errors import CallerError, HubError, NotFound
 from hub.log import Log
@@ -30,11 +30,13 @@ class _Search:
         self, by: str, action: str, on: str, result: str, since: str, limit: int
     ) -> tuple[list[dict[str, Any]], bool]:
         """Return rows, newest first, and whether a part of the asked time was not searched. Blocks."""
-        if result and result not in list(Result):
+        if result and result not in list(Outcome):
             raise CallerError(
-                f'result "{result[:40]}" is not known', hint=f"one of {', '.join(Result)}", code="HUB-1725"
+                f'result "{result[:40]}" is not known',
+                hint=f"one of {', '.join(Outcome)}",
+                code="HUB-1725",
             )
-        wanted = LogFilter(by, action, on, Result(result) if result else None)
+        wanted = LogFilter(by, action, on, Outcome(result) if result else None)
         if not 1 <= limit <= MOST_LIMIT:
             raise CallerError(f"limit {limit} is not between 1 and {MOST_LIMIT}", code="HUB-1424")
         try:
@@ -82,7 +84,7 @@ def create_router(cluster: Log) -> APIRouter:
             error=error,
             asked=asked,
             actions=list(LoggedAction),
-            results=list(Result),
+            results=list(Outcome),
             limit=DEFAULT_LIMIT,
         )
 

@@ -17,7 +17,7 @@ from typing import Any
 from hub.access.authenticate import AuthenticatedCaller, AuthRequest
 from hub.access.decide import ANONYMOUS
 from hub.access.live_config import AccessRules
-from hub.access_log.actions import LoggedAction, Result
+from hub.access_log.actions import LoggedAction, Outcome
 from hub.access_log.entry import ACCOUNT_HEADER, Entry, Who, new_id
 from hub.access_log.request import NOTES, RequestNotes
 from hub.access_log.writer import AccessLog, NotLogged
@@ -107,7 +107,7 @@ class LoggedRequest:
     async def run(self, app: App, scope: Scope, receive: Any, send: Send) -> None:
         """Let the app answer, and log the request. Raises NotLogged before anything happened."""
         if self.route is not None and self.route.is_change:
-            await self._intend(self._entry(self.route.action, Result.started, self.kind, self.name))
+            await self._intend(self._entry(self.route.action, Outcome.started, self.kind, self.name))
 
         async def watched(message: Any) -> None:
             if message["type"] in _BEGINS:
@@ -126,7 +126,7 @@ class LoggedRequest:
         if self._done:
             return
         self._done = True
-        result = Result.denied if status in _DENIED else Result.ok if status < 400 else Result.failed
+        result = Outcome.denied if status in _DENIED else Outcome.ok if status < 400 else Outcome.failed
         if self._started is not None:
             self.owner.log.result(self._started.then(result, epoch_ms(), status=status))
             return
@@ -140,7 +140,7 @@ class LoggedRequest:
         self._done = True
         if self._started is None and status not in _DENIED:
             return
-        result = Result.denied if status in _DENIED else Result.failed
+        result = Outcome.denied if status in _DENIED else Outcome.failed
         detail = {"status": status, "error": error.code}
         if self._started is not None:
             self.owner.log.result(self._started.then(result, epoch_ms(), **detail))
@@ -149,12 +149,12 @@ class LoggedRequest:
         action = self.route.action if self.route is not None else LoggedAction.request
         if wrong:
             action, detail["claimed"] = LoggedAction.sign_in, claimed_name(self.auth_request)
-            result = Result.failed
+            result = Outcome.failed
         self.owner.log.note(self._entry(action, result, self.kind, self.name, **detail))
 
     # ---- entries
 
-    def _entries(self, result: Result, status: int) -> list[Entry]:
+    def _entries(self, result: Outcome, status: int) -> list[Entry]:
         """Return the entries of a request that changed nothing by itself."""
         route, own = self.route, self.known.who.kind == "own"
         entries = [] if own else self.uses()
@@ -164,7 +164,7 @@ class LoggedRequest:
         for kind, name, part in sorted(self.notes.masked):
             entries.append(self._entry(LoggedAction.masked_read, result, kind, name, seen=part))
         if route is None:
-            if result is Result.denied and not self.notes.sql:
+            if result is Outcome.denied and not self.notes.sql:
                 entries.append(self._entry(LoggedAction.request, result, self.kind, self.name, status=status))
         elif route.action is LoggedAction.sign_in or route.action is LoggedAction.sign_out:
             entries.append(self._sign_in(route.action, result, status))
@@ -179,17 +179,17 @@ class LoggedRequest:
         if not who.name or way == "session" or not self.owner.uses.is_first(key, time.monotonic()):
             return []
         if way in _SIGN_IN_WAYS:
-            return [self._entry(LoggedAction.sign_in, Result.ok, "hub", "")]
-        return [self._entry(LoggedAction.token_use, Result.ok, "token", self.known.token_id or who.name)]
+            return [self._entry(LoggedAction.sign_in, Outcome.ok, "hub", "")]
+        return [self._entry(LoggedAction.token_use, Outcome.ok, "token", self.known.token_id or who.name)]
 
-    def _sign_in(self, action: LoggedAction, result: Result, status: int) -> Entry:
+    def _sign_in(self, action: LoggedAction, result: Outcome, status: int) -> Entry:
         """Return the entry of a sign-in or sign-out on the page, where the guard does not know who it is."""
-        result = Result.failed if result is Result.denied else result
+        result = Outcome.failed if result is Outcome.denied else result
         entry = self._entry(action, result, "hub", "", status=status)
         way = "oidc" if "oidc" in self.template else "password"
         return replace(entry, who=replace(entry.who, name=self.notes.subject[:200], way=way))
 
-    def _entry(self, action: LoggedAction, result: Result, kind: str, name: str, **detail: Any) -> Entry:
+    def _entry(self, action: LoggedAction, result: Outcome, kind: str, name: str, **detail: Any) -> Entry:
         self._id = self._id or new_id()
         who = Who(self.known.who.name, self.known.way, self.auth_request.address)
         about = {"method": self.method, "route": self.template, **detail}
@@ -202,7 +202,7 @@ class LoggedRequest:
 
     async def _change(self, action: LoggedAction, kind: str, name: str) -> None:
         """Log a change that the route does not show, as RequestNotes.change."""
-        await self._intend(self._entry(action, Result.started, kind, name))
+        await self._intend(self._entry(action, Outcome.started, kind, name))
 
     async def _intend(self, entry: Entry) -> None:
         log = self.owner.log

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hub.access.masking.facts import Tags, TopicFacts, ViewFacts
+from hub.access.masking.facts import Tags, TopicFields, ViewColumns
 from hub.api.masking.schema_fields import tagged_fields
 from hub.api.masking.view_origins import combined, origins_of
 from hub.errors import NotFound, PeerError
@@ -40,20 +40,20 @@ class LiveMaskFacts:
         default_factory=lambda: LruCache(2_000)
     )
 
-    def topic(self, name: str) -> TopicFacts:
+    def topic(self, name: str) -> TopicFields:
         found: dict[FieldPath, Tags] = {}
         for around, subject in (((), f"{name}{_VALUE}"), (("_key",), f"{name}-key")):
             for path, tags in self._of_subject(subject):
                 here = (*around, *path)
                 found[here] = found.get(here, frozenset()) | tags
         spec = self.tree.find(name)
-        return TopicFacts(found, None if spec is None else spec.key)
+        return TopicFields(found, None if spec is None else spec.key)
 
     def _of_subject(self, subject: str) -> Iterator[tuple[FieldPath, Tags]]:
         for source in self.node.read(lambda registry: _versions(registry, subject)):
             yield from self._of(source).items()
 
-    def view(self, name: str) -> ViewFacts:
+    def view(self, name: str) -> ViewColumns:
         progress = self.newest(self.store.progress())
         record = progress.get(f"{PREFIX}{name}")
         if record is None:

@@ -14,7 +14,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from hub.access.masking.facts import Origin, ViewFacts
+from hub.access.masking.facts import ColumnOrigin, ViewColumns
 from hub.errors import ConfigError
 from hub.materializers.definition.column_lineage import made_of
 from hub.materializers.definition.declared import META, changelog_of
@@ -25,18 +25,18 @@ from hub.materializers.definition.sql_view import SqlView
 from hub.topics.tree.tree import matches
 
 _RECORD_KEY = "_key"
-_Origins = tuple[Origin, ...] | None
+_Origins = tuple[ColumnOrigin, ...] | None
 
 
 @lru_cache(maxsize=256)
-def origins_of(body: str) -> ViewFacts:
+def origins_of(body: str) -> ViewColumns:
     """Return the facts of one version of a view. ``body``: as it is stored in the log.
 
     Topics may be patterns; columns are those that the view declares.
     """
     view, lineage = view_of(body), made_of(body)
     traced = {
-        column: tuple(Origin(topic, tuple(path.split("."))) for topic, path in each)
+        column: tuple(ColumnOrigin(topic, tuple(path.split("."))) for topic, path in each)
         for column, each in lineage.items()
     }
     if isinstance(view, SqlView):
@@ -44,40 +44,42 @@ def origins_of(body: str) -> ViewFacts:
     return _of_fields(view, traced)
 
 
-def _of_sql(view: SqlView, traced: Mapping[str, tuple[Origin, ...]]) -> ViewFacts:
+def _of_sql(view: SqlView, traced: Mapping[str, tuple[ColumnOrigin, ...]]) -> ViewColumns:
     topics = tuple(
         changelog_of(each.view) if each.view is not None else each.topic for each in view.sources.values()
     )
     text = view.sql.lower()
     columns: dict[str, _Origins] = {name: each for name, each in traced.items() if name}
     if _RECORD_KEY in text:
-        keys = tuple(Origin(topic, (_RECORD_KEY,)) for topic in topics)
+        keys = tuple(ColumnOrigin(topic, (_RECORD_KEY,)) for topic in topics)
         columns = {name: None if each is None else (*each, *keys) for name, each in columns.items()}
     # Without a declared key the engine takes columns of the SELECT: any of them.
-    return ViewFacts(columns, topics, None, tuple(view.key) or tuple(columns))
+    return ViewColumns(columns, topics, None, tuple(view.key) or tuple(columns))
 
 
-def _of_fields(view: View, traced: Mapping[str, tuple[Origin, ...]]) -> ViewFacts:
+def _of_fields(view: View, traced: Mapping[str, tuple[ColumnOrigin, ...]]) -> ViewColumns:
     topics = {name: each.topic for name, each in view.sources.items()}
     columns: dict[str, _Origins] = {}
     for name, text in (*view.fields.items(), *view.computed.items()):
         columns[name] = _whole(text, traced.get(name, ()), topics, columns)
-    return ViewFacts(columns, tuple(topics.values()), _key_of(view))
+    return ViewColumns(columns, tuple(topics.values()), _key_of(view))
 
 
 def _key_of(view: View) -> _Origins:
-    origins: list[Origin] = []
+    origins: list[ColumnOrigin] = []
     for name, source in view.sources.items():
         read = _read(source.key)
         if read is None:
             return None
         for path in read:
-            origins.append(Origin(source.topic, path[1:] if len(path) > 1 and path[0] == name else path))
+            origins.append(
+                ColumnOrigin(source.topic, path[1:] if len(path) > 1 and path[0] == name else path)
+            )
     return tuple(origins)
 
 
 def _whole(
-    text: str, traced: tuple[Origin, ...], topics: Mapping[str, str], earlier: Mapping[str, _Origins]
+    text: str, traced: tuple[ColumnOrigin, ...], topics: Mapping[str, str], earlier: Mapping[str, _Origins]
 ) -> _Origins:
     """Return the origins of one expression: those that are traced, and what lineage does not see."""
     found = _read(text)
@@ -89,7 +91,7 @@ def _whole(
             if len(path) == 1:  # a whole event
                 return None
             if path[1] == _RECORD_KEY:
-                made.append(Origin(topics[path[0]], (_RECORD_KEY,)))
+                made.append(ColumnOrigin(topics[path[0]], (_RECORD_KEY,)))
         elif path[0] in earlier:
             inner = earlier[path[0]]
             if inner is None:
@@ -112,7 +114,7 @@ def _read(text: str) -> list[tuple[str, ...]] | None:
     return [tuple(part.name for part in each.parts) for each in tree.find_all(exp.Column)]
 
 
-def combined(versions: Iterable[ViewFacts], concrete: Callable[[str], Iterable[str]]) -> ViewFacts:
+def combined(versions: Iterable[ViewColumns], concrete: Callable[[str], Iterable[str]]) -> ViewColumns:
     """Return the facts of all versions of a view together: while one replaces another, both hold.
 
     ``concrete``: the topics that a source's topic or pattern stands for.
@@ -125,7 +127,7 @@ def combined(versions: Iterable[ViewFacts], concrete: Callable[[str], Iterable[s
     def spelled(origins: _Origins) -> _Origins:
         if origins is None:
             return None
-        return tuple(Origin(topic, each.path) for each in origins for topic in concrete(each.topic))
+        return tuple(ColumnOrigin(topic, each.path) for each in origins for topic in concrete(each.topic))
 
     for each in versions:
         sources.update(dict.fromkeys(topic for source in each.sources for topic in concrete(source)))
@@ -135,10 +137,10 @@ def combined(versions: Iterable[ViewFacts], concrete: Callable[[str], Iterable[s
         more = spelled(each.key)
         key = None if key is None or more is None else (*key, *more)
         key_columns.update(dict.fromkeys(each.key_columns))
-    return ViewFacts(columns, tuple(sources), key, tuple(key_columns))
+    return ViewColumns(columns, tuple(sources), key, tuple(key_columns))
 
 
-def declared_facts(view: View | SqlView, topics: Collection[str]) -> ViewFacts:
+def declared_facts(view: View | SqlView, topics: Collection[str]) -> ViewColumns:
     """Return the facts of a view's file, whether it runs or not. ``topics``: all that its patterns may stand
     for. A column whose origin cannot be traced is None; "*" stands for columns that are not known.
     """

@@ -20,7 +20,7 @@ from hub.backup.restoring.restore_plan import (
     is_unfinished,
     plan_topics,
 )
-from hub.backup.restoring.saved_log import RestoredPartition, SavedLog
+from hub.backup.restoring.saved_log import PartitionToRestore, SavedLog
 from hub.backup.saved_registry import SchemasPlan, plan_schemas, read_registry, restore_schemas
 from hub.backup.saving.run_plan import is_restored
 from hub.backup.storage.manifest import Manifest, SavedPartition, UnreadableBackup
@@ -80,7 +80,7 @@ class RestorePlan:
     run: Manifest
     topics: tuple[TopicRestore, ...]
     refusals: tuple[TopicRefusal, ...]
-    partitions: Mapping[TopicPartition, RestoredPartition]
+    partitions: Mapping[TopicPartition, PartitionToRestore]
     schemas: SchemasPlan
     groups: Mapping[str, Mapping[TopicPartition, int]]
     notes: tuple[str, ...] = ()
@@ -138,7 +138,7 @@ def plan_restore(
             code="HUB-1805",
         )
     partitions = {
-        TopicPartition(request.prefix + topic.name, number): RestoredPartition(
+        TopicPartition(request.prefix + topic.name, number): PartitionToRestore(
             topic.topic_id, saved, _end_of(vault, saved, request.until_ms)
         )
         for topic in chosen
@@ -294,7 +294,7 @@ def _copy_some(
     target: ClusterHandle,
     vault: Vault,
     log: SavedLog,
-    partitions: Mapping[TopicPartition, RestoredPartition],
+    partitions: Mapping[TopicPartition, PartitionToRestore],
     progress: Callable[[int], None],
 ) -> tuple[int, int]:
     engine = BatchEngine(

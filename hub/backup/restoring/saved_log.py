@@ -41,7 +41,7 @@ _OFFSET = struct.Struct(">q")
 
 
 @dataclass(frozen=True, slots=True)
-class RestoredPartition:
+class PartitionToRestore:
     """A partition to restore: what is saved, under which topic id, and up to which position."""
 
     topic_id: str
@@ -80,7 +80,7 @@ def before(batches: Iterable[RecordBatch], end: int) -> bytearray:
 class SavedLog:
     """``EngineConnection`` over a backup, for reading. ``partitions``: by their names at the target."""
 
-    def __init__(self, vault: Vault, partitions: Mapping[TopicPartition, RestoredPartition]) -> None:
+    def __init__(self, vault: Vault, partitions: Mapping[TopicPartition, PartitionToRestore]) -> None:
         self.name = "backup"
         self.topics: dict[str, TopicMetadata] = {}
         self._vault, self._partitions = vault, partitions

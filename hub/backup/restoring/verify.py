@@ -28,7 +28,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class BackupDefect:
     """Something that is wrong: in which partition and object, at which offset."""
 
     tp: TopicPartition
@@ -45,7 +45,7 @@ class VerifyReport:
     segments: int
     records: int
     raw_bytes: int
-    findings: tuple[Finding, ...]
+    findings: tuple[BackupDefect, ...]
     seconds: float
     compared: int = 0
 
@@ -54,7 +54,7 @@ def verify(vault: Vault, run: Manifest, progress: Progress = lambda _done, _all:
     """Check every segment of a run. Raises PeerError when the storage does not answer."""
     begun_s = time.monotonic()
     segments = list(run.segments())
-    findings: list[Finding] = [
+    findings: list[BackupDefect] = [
         each
         for topic in run.topics.values()
         for number, partition in enumerate(topic.partitions)
@@ -70,18 +70,18 @@ def verify(vault: Vault, run: Manifest, progress: Progress = lambda _done, _all:
     return VerifyReport(run.number, len(segments), records, size, tuple(findings), time.monotonic() - begun_s)
 
 
-def _order(tp: TopicPartition, saved: SavedPartition) -> Iterator[Finding]:
+def _order(tp: TopicPartition, saved: SavedPartition) -> Iterator[BackupDefect]:
     """Yield segments that do not begin after the end of the one before."""
     position = saved.start
     for segment in saved.segments:
         if segment.first < position:
-            yield Finding(
+            yield BackupDefect(
                 tp, segment.name, segment.first, f"it begins before {position}, the end of the last"
             )
         position = segment.next
 
 
-def check_segment(vault: Vault, tp: TopicPartition, segment: SavedSegment) -> list[Finding]:
+def check_segment(vault: Vault, tp: TopicPartition, segment: SavedSegment) -> list[BackupDefect]:
     """Return what is wrong with a segment: its digest, a batch's checksum, the order of offsets,
     the count."""
     try:
@@ -89,23 +89,23 @@ def check_segment(vault: Vault, tp: TopicPartition, segment: SavedSegment) -> li
     except HubError as error:
         if isinstance(error, PeerError) and error.retriable:
             raise
-        return [Finding(tp, segment.name, segment.first, error.message)]
+        return [BackupDefect(tp, segment.name, segment.first, error.message)]
     at, records = -1, 0
     for batch in batches_in(content):
         if not is_intact(batch):
-            return [Finding(tp, segment.name, batch.base_offset, "the checksum of its batch is wrong")]
+            return [BackupDefect(tp, segment.name, batch.base_offset, "the checksum of its batch is wrong")]
         if batch.last_offset <= at:
-            return [Finding(tp, segment.name, batch.base_offset, f"its batch is after offset {at}")]
+            return [BackupDefect(tp, segment.name, batch.base_offset, f"its batch is after offset {at}")]
         at, records = batch.last_offset, records + records_from(batch, segment.first)
     if records != segment.records or len(content) != segment.raw_bytes:
         reason = f"it has {records} records in {len(content)} bytes, and {segment.records} in the manifest"
-        return [Finding(tp, segment.name, segment.first, reason)]
+        return [BackupDefect(tp, segment.name, segment.first, reason)]
     return []
 
 
 def try_restore(
     vault: Vault, run: int, target: ClusterHandle, progress: Progress = lambda _done, _all: None
-) -> tuple[int, list[Finding]]:
+) -> tuple[int, list[BackupDefect]]:
     """Restore a run's topics into a scratch cluster and compare them; return (records, findings). Changelogs
     of views are included. Raises PeerError when the cluster does not answer.
     """
@@ -124,7 +124,7 @@ def try_restore(
 
 def compare(
     vault: Vault, plan: RestorePlan, target: ClusterHandle, tp: TopicPartition
-) -> tuple[int, Finding | None]:
+) -> tuple[int, BackupDefect | None]:
     """Compare one restored partition with its segments: key, value, headers and timestamp, in order. Returns
     the number of equal records and the first difference.
     """
@@ -139,11 +139,11 @@ def compare(
             for record in _saved_records(vault, segment):
                 other = next(restored, None)
                 if other is None:
-                    return equal, Finding(
+                    return equal, BackupDefect(
                         tp, segment.name, record.offset, "the restored topic ends before it"
                     )
                 if not is_same(record, other):
-                    return equal, Finding(
+                    return equal, BackupDefect(
                         tp, segment.name, record.offset, f"it differs from the restored offset {other.offset}"
                     )
                 equal += 1
@@ -151,7 +151,7 @@ def compare(
     finally:
         reader.close()
     if rest is not None:
-        return equal, Finding(
+        return equal, BackupDefect(
             tp, "", rest.offset, "the restored topic has a record that is not in the backup"
         )
     return equal, None

@@ -20,7 +20,7 @@ _CHANGELOGS = "views"
 
 
 @dataclass(frozen=True, slots=True)
-class TopicFacts:
+class ClusterTopic:
     """A topic as the cluster has it now. ``begins`` and ``ends``: by partition, committed records only."""
 
     name: str
@@ -84,7 +84,7 @@ def is_restored(topic: str, patterns: Iterable[str]) -> bool:
 
 
 def plan_run(
-    before: Manifest | None, topics: Iterable[TopicFacts], now_ms: int, from_start: Callable[[str], bool]
+    before: Manifest | None, topics: Iterable[ClusterTopic], now_ms: int, from_start: Callable[[str], bool]
 ) -> RunPlan:
     """Return what a run reads. ``from_start``: topics that the caller wants to be read
     from their first record."""
@@ -128,13 +128,13 @@ def plan_run(
     return RunPlan(saved, tuple(ranges), troubles)
 
 
-def _reason(facts: TopicFacts, saved_topic: SavedTopic | None, from_start: Callable[[str], bool]) -> str:
+def _reason(facts: ClusterTopic, saved_topic: SavedTopic | None, from_start: Callable[[str], bool]) -> str:
     if saved_topic is None:
         return ""
     return "--from-start" if from_start(facts.name) else "the topic was deleted and made again"
 
 
-def _is_too_old(facts: TopicFacts, saved: SavedPartition, now_ms: int) -> bool:
+def _is_too_old(facts: ClusterTopic, saved: SavedPartition, now_ms: int) -> bool:
     if "compact" not in facts.config.get("cleanup.policy", "") or not saved.segments:
         return False
     kept = facts.config.get("delete.retention.ms", "")

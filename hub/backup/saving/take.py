@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 
 from hub.backup.saved_registry import read_registry
 from hub.backup.saving.range_reader import RangeReader
-from hub.backup.saving.run_plan import ReadRange, RunPlan, TopicFacts, is_selected, plan_run
+from hub.backup.saving.run_plan import ClusterTopic, ReadRange, RunPlan, is_selected, plan_run
 from hub.backup.saving.segment_writer import SegmentWriter
 from hub.backup.storage.manifest import Manifest, SavedPartition, SavedTopic
 from hub.backup.storage.vault import Vault, remove_orphans
@@ -226,7 +226,7 @@ def _with_others(
 
 def _facts(
     source: ClusterHandle, topics: Mapping[str, TopicDescription], troubles: dict[str, str]
-) -> list[TopicFacts]:
+) -> list[ClusterTopic]:
     """Return the state of these topics. Topics with a partition that does not answer are left out."""
     kafka = source.kafka
     config = kafka.topic_config(sorted(topics))
@@ -243,7 +243,7 @@ def _facts(
             troubles[name] = f"partition {missing[0]} has no leader now"
             continue
         found.append(
-            TopicFacts(
+            ClusterTopic(
                 name,
                 each.topic_id,
                 each.replication_factor,

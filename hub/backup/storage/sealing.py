@@ -25,7 +25,7 @@ WRONG_KEY = "HUB-1802"
 
 
 @dataclass(frozen=True, slots=True)
-class Sealer:
+class ObjectSealer:
     """Seals and opens the objects of one backup. ``key``: 32 bytes; None: no encryption."""
 
     key: bytes | None = field(default=None, repr=False)

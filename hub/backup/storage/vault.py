@@ -14,7 +14,7 @@ import orjson
 
 from hub.backup.storage.manifest import Manifest, SavedSegment, UnreadableBackup, manifest_of
 from hub.backup.storage.object_store import ObjectStore
-from hub.backup.storage.sealing import CIPHER, WRONG_KEY, Sealer, digest_of
+from hub.backup.storage.sealing import CIPHER, WRONG_KEY, ObjectSealer, digest_of
 from hub.errors import ConfigError, Conflict, HubError, NotFound
 from hub.formats.fields import fields_of
 from hub.formats.table import BACKUP
@@ -41,7 +41,7 @@ class BackupHead:
 class Vault:
     """A backup that exists. Thread safe. Open it with ``open_vault`` or ``open_or_make``."""
 
-    def __init__(self, store: ObjectStore, head: BackupHead, sealer: Sealer) -> None:
+    def __init__(self, store: ObjectStore, head: BackupHead, sealer: ObjectSealer) -> None:
         self.store, self.head, self._sealer = store, head, sealer
 
     def put(self, name: str, content: bytes | bytearray) -> tuple[int, str]:
@@ -123,7 +123,7 @@ def open_vault(store: ObjectStore, key: bytes | None) -> Vault:
         raise ConfigError(f'backup "{store.place}" is encrypted', hint=_MAKE_OR_GIVE, code=WRONG_KEY)
     if not head.check and key is not None:
         raise ConfigError(f'backup "{store.place}" is not encrypted', hint="leave out --key", code=WRONG_KEY)
-    sealer = Sealer(key)
+    sealer = ObjectSealer(key)
     if head.check:
         try:
             sealer.open(_CHECK, base64.b64decode(head.check))
@@ -139,7 +139,7 @@ def open_or_make(store: ObjectStore, key: bytes | None, cluster: str, now_ms: in
     try:
         vault = open_vault(store, key)
     except NotFound:
-        sealer = Sealer(key)
+        sealer = ObjectSealer(key)
         check = sealer.seal(_CHECK, b"hub backup", os.urandom(12)) if key is not None else b""
         head = BackupHead(secrets.token_hex(6), cluster, now_ms, base64.b64encode(check).decode())
         store.put(HEAD, orjson.dumps(_shown(head), option=orjson.OPT_INDENT_2))

@@ -20,7 +20,7 @@ from hub.cli.terminal.progress import counted
 from hub.config import Settings
 
 if TYPE_CHECKING:
-    from hub.backup.restoring.verify import Finding, VerifyReport
+    from hub.backup.restoring.verify import BackupDefect, VerifyReport
     from hub.backup.storage.manifest import Manifest
     from hub.replication.clusters.clusters import ClusterHandle
 
@@ -170,7 +170,7 @@ def verify(
 
 
 def _show_report(
-    report: VerifyReport, findings: Sequence[Finding], compared: int | None, output: Output
+    report: VerifyReport, findings: Sequence[BackupDefect], compared: int | None, output: Output
 ) -> None:
     row: dict[str, object] = {
         "run": report.run,

@@ -78,7 +78,7 @@ def verify(patterns: PatternsArgument = None, output: OutputOption = Output.tabl
     Example: hub lake verify nyc.jfk.departures
     """
     from hub.kafka import own_cluster
-    from hub.lake.schemas import TopicSchemas
+    from hub.lake.schemas import LakeSchemas
     from hub.lake.verify import compare
     from hub.schema_registry.client.registry_client import RegistryClient
 
@@ -86,7 +86,7 @@ def verify(patterns: PatternsArgument = None, output: OutputOption = Output.tabl
     cluster, registry = own_cluster(settings), RegistryClient(settings.registry)
     found = []
     for topic, table in _tables(settings, patterns):
-        schemas = TopicSchemas(registry, topic)
+        schemas = LakeSchemas(registry, topic)
         schemas.refresh()
         begins = {place.partition: at for place, at in cluster.beginning_offsets([topic])}
         found.append(compare(cluster, table, schemas, begins))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hub.access_log.actions import LoggedAction, Result
+from hub.access_log.actions import LoggedAction, Outcome
 from hub.cli.context import load_settings
 from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
 from hub.errors import CallerError, did_you_mean
@@ -32,7 +32,7 @@ ActionOption = Annotated[str, typer.Option("--action", help="An action, or a pat
 OnOption = Annotated[
     str, typer.Option("--on", help="Name of the object: shop.orders, view:customers, shop.*")
 ]
-ResultOption = Annotated[Result | None, typer.Option("--result", help="The result.")]
+ResultOption = Annotated[Outcome | None, typer.Option("--result", help="The result.")]
 SinceOption = Annotated[
     str, typer.Option("--since", help="A time (2026-01-31T12:00), or a span: 30m, 24h, 7d")
 ]
@@ -170,7 +170,7 @@ def export(
     note(f"{count} records.")
 
 
-def _filter(by: str, action: str, on: str, result: Result | None) -> LogFilter:
+def _filter(by: str, action: str, on: str, result: Outcome | None) -> LogFilter:
     from hub.access_log.search import LogFilter
 
     if action and not any(each in action for each in "*?[") and action not in list(LoggedAction):

@@ -29,7 +29,7 @@ app = typer.Typer(
 )
 
 
-class Origin(StrEnum):
+class SettingOrigin(StrEnum):
     """Origin of a setting's value."""
 
     environment = "environment"
@@ -50,7 +50,7 @@ def show_all(
     """
     settings = load_settings()
     rows = [line_of(settings, name) for name in Settings.model_fields]
-    show([row for row in rows if not changed or row["from"] != Origin.default], output, _COLUMNS)
+    show([row for row in rows if not changed or row["from"] != SettingOrigin.default], output, _COLUMNS)
 
 
 @app.command()
@@ -84,22 +84,22 @@ def line_of(settings: Settings, name: str) -> dict[str, Any]:
     }
 
 
-def origin_of(settings: Settings, name: str) -> Origin:
+def origin_of(settings: Settings, name: str) -> SettingOrigin:
     """Return where the value of a setting comes from."""
     variable = f"HUB_{name.upper()}"
     if variable in os.environ or any(each.startswith(f"{variable}__") for each in os.environ):
-        return Origin.environment
+        return SettingOrigin.environment
     if name not in settings.model_fields_set:
-        return Origin.default
+        return SettingOrigin.default
     file = settings.project / "hub.yaml"
     written = load_mapping(file) if file.exists() else {}
     running = running_at(settings.home)
     if name in running and str(written.get(name)) != running[name]:
-        return Origin.running
+        return SettingOrigin.running
     if name in written:
-        return Origin.file
+        return SettingOrigin.file
     # Embedded Kafka's address follows from its port.
-    return origin_of(settings, "kafka_port") if name == "bootstrap" else Origin.flag
+    return origin_of(settings, "kafka_port") if name == "bootstrap" else SettingOrigin.flag
 
 
 def without_secrets(value: Any) -> Any:

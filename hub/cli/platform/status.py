@@ -51,7 +51,7 @@ _OF_LEVEL = {
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StatusPart:
     """One line: a part of the hub, its state, details, and the command for more."""
 
     part: str
@@ -75,7 +75,7 @@ def status(
     home, declared = settings.home, settings.outbox_database is not None
     tree = LiveTree(settings.project / "topics.yaml")
 
-    def look() -> Sequence[Part]:
+    def look() -> Sequence[StatusPart]:
         hub, now_ms = running_hub(home), epoch_ms()
         relay = relay_state(read_outbox_note(home, now_ms), declared=declared)
         local = [
@@ -91,72 +91,78 @@ def status(
             overview = http.get("/api/overview", timeout_s=_TIMEOUT_S)
             rows = http.get("/api/lag", timeout_s=_TIMEOUT_S)
         except HubError as error:
-            return [*local, Part("server", PartState.bad, error.message, error.hint or ""), *tables]
+            return [*local, StatusPart("server", PartState.bad, error.message, error.hint or ""), *tables]
         return [*local, *parts(overview, rows, len(view_files(settings.project))), *tables]
 
     found = looked(look, lambda rows: show([asdict(each) for each in rows], output), watch, output, interval)
     raise typer.Exit(1 if any(each.state in (PartState.bad, PartState.unknown) for each in found) else 0)
 
 
-def processes(hub: RunningHub | None) -> Part:
+def processes(hub: RunningHub | None) -> StatusPart:
     """Return the line of the hub's own processes on this machine."""
     if hub is None:
-        return Part("processes", PartState.off, "no hub runs on this home folder", "hub up --detach")
+        return StatusPart("processes", PartState.off, "no hub runs on this home folder", "hub up --detach")
     if hub.missing:
-        return Part(
+        return StatusPart(
             "processes", PartState.bad, f"not ready: {', '.join(hub.missing)}", f"hub logs {hub.missing[0]}"
         )
     state = PartState.ok if hub.healthy else PartState.warn
-    return Part(
+    return StatusPart(
         "processes", state, f"{len(hub.processes)} run" + ("" if hub.healthy else ", starting"), "hub top"
     )
 
 
-def python(transforms: str, platform: Platform) -> Part:
+def python(transforms: str, platform: Platform) -> StatusPart:
     """Return the line of the Python functions of views."""
     found = python_of_views(transforms, platform)
-    return Part("python", PartState.ok if found.is_complete else PartState.warn, found.text, "hub doctor")
+    return StatusPart(
+        "python", PartState.ok if found.is_complete else PartState.warn, found.text, "hub doctor"
+    )
 
 
-def lake(topics: Sequence[str], known: LakeNote | None) -> list[Part]:
+def lake(topics: Sequence[str], known: LakeNote | None) -> list[StatusPart]:
     """Return the line of the topics' Iceberg tables. ``known`` None: no writer reports."""
     if known is None:
-        return [Part("lake", PartState.unknown, "no writer of Iceberg tables reports", "hub lake ls")]
+        return [StatusPart("lake", PartState.unknown, "no writer of Iceberg tables reports", "hub lake ls")]
     found = [known.topics.get(topic) for topic in topics]
     failing = [each.topic for each in found if each is not None and each.state == "FAILING"]
     if failing:
-        return [Part("lake", PartState.bad, f"not written: {_some(failing)}", "hub lake ls")]
+        return [StatusPart("lake", PartState.bad, f"not written: {_some(failing)}", "hub lake ls")]
     written = sum(each is not None and each.state == "WRITING" for each in found)
     state = PartState.ok if written == len(topics) else PartState.warn
-    return [Part("lake", state, f"{written} of {len(topics)} Iceberg tables are written", "hub lake ls")]
+    return [
+        StatusPart("lake", state, f"{written} of {len(topics)} Iceberg tables are written", "hub lake ls")
+    ]
 
 
-def sinks(rows: Sequence[SinkRow]) -> list[Part]:
+def sinks(rows: Sequence[SinkRow]) -> list[StatusPart]:
     """Return the line of the sinks; none without any."""
     if not rows:
         return []
     bad = [each.note.sink for each in rows if each.note.state in BAD or each.is_late]
     if bad:
-        return [Part("sinks", PartState.bad, f"late or not delivering: {_some(bad)}", "hub sink ls")]
+        return [StatusPart("sinks", PartState.bad, f"late or not delivering: {_some(bad)}", "hub sink ls")]
     unknown = [each.note.sink for each in rows if each.note.state == "UNKNOWN"]
     if unknown:
-        return [Part("sinks", PartState.unknown, f"not reported: {_some(unknown)}", "hub sink ls")]
+        return [StatusPart("sinks", PartState.unknown, f"not reported: {_some(unknown)}", "hub sink ls")]
     delivering = sum(each.note.state == "DELIVERING" for each in rows)
     state = PartState.ok if delivering == len(rows) else PartState.warn
-    return [Part("sinks", state, f"{delivering} of {len(rows)} sinks deliver", "hub sink ls")]
+    return [StatusPart("sinks", state, f"{delivering} of {len(rows)} sinks deliver", "hub sink ls")]
 
 
-def outbox(relay: RelayState, *, runs: bool) -> list[Part]:
+def outbox(relay: RelayState, *, runs: bool) -> list[StatusPart]:
     """Return the line of the outbox's relay; none without one."""
     if relay.state == "off":
         return []
     if relay.state == "unknown" and not runs:
-        return [Part("outbox", PartState.off, "no relay runs on this home folder", "hub up --detach")]
+        return [StatusPart("outbox", PartState.off, "no relay runs on this home folder", "hub up --detach")]
     states = {"failing": PartState.bad, "refused": PartState.warn, "unknown": PartState.unknown}
-    return [Part("outbox", states.get(relay.state, PartState.ok), relay.found, "hub outbox status")]
+    return [StatusPart("outbox", states.get(relay.state, PartState.ok), relay.found, "hub outbox status")]
 
 
-def parts(overview: Mapping[str, Any], lag: Sequence[Mapping[str, Any]], view_files: int = 0) -> list[Part]:
+def parts(
+    overview: Mapping[str, Any], lag: Sequence[Mapping[str, Any]], view_files: int = 0
+) -> list[StatusPart]:
     """Return the lines of ``/api/overview`` and ``/api/lag`` (both as the server answers).
 
     ``view_files``: number of files in the project's views; the server does not know of them at once.
@@ -168,23 +174,23 @@ def parts(overview: Mapping[str, Any], lag: Sequence[Mapping[str, Any]], view_fi
     return lines
 
 
-def _kafka(overview: Mapping[str, Any]) -> Part:
+def _kafka(overview: Mapping[str, Any]) -> StatusPart:
     kafka = overview["kafka"]
     cut_off = overview["cut_off"]
     if kafka["state"] != "up":
         state = PartState.unknown if kafka["state"] == "connecting" else PartState.bad
-        return Part("kafka", state, kafka["error"] or kafka["state"], "hub doctor")
+        return StatusPart("kafka", state, kafka["error"] or kafka["state"], "hub doctor")
     if cut_off:
         names = _some([each["process"] for each in cut_off])
-        return Part("kafka", PartState.bad, f"up, but gives no answer to {names}", "hub doctor")
-    return Part("kafka", PartState.ok, f"up at {kafka['bootstrap']}", "hub doctor")
+        return StatusPart("kafka", PartState.bad, f"up, but gives no answer to {names}", "hub doctor")
+    return StatusPart("kafka", PartState.ok, f"up at {kafka['bootstrap']}", "hub doctor")
 
 
-def _connect(connect: Mapping[str, Any]) -> Part:
+def _connect(connect: Mapping[str, Any]) -> StatusPart:
     failed = connect["failed"]
     if failed is None:
-        return Part("connect", PartState.unknown, "no worker answers", "hub doctor")
-    return Part(
+        return StatusPart("connect", PartState.unknown, "no worker answers", "hub doctor")
+    return StatusPart(
         "connect",
         PartState.bad if failed else PartState.ok,
         f"{failed} failed tasks and connectors",
@@ -192,12 +198,12 @@ def _connect(connect: Mapping[str, Any]) -> Part:
     )
 
 
-def _topics(overview: Mapping[str, Any]) -> Part:
+def _topics(overview: Mapping[str, Any]) -> StatusPart:
     if overview["totals"]["events"] is None:
-        return Part("topics", PartState.unknown, "Kafka has not listed them yet", "hub topic ls")
+        return StatusPart("topics", PartState.unknown, "Kafka has not listed them yet", "hub topic ls")
     count = sum(topic["kind"] == "events" for topic in overview["topics"])
     rate = format.rate(overview["totals"]["events_per_second"])
-    return Part(
+    return StatusPart(
         "topics",
         PartState.ok,
         f"{count:,} with {overview['totals']['events']:,} events, {rate}/s",
@@ -205,50 +211,52 @@ def _topics(overview: Mapping[str, Any]) -> Part:
     )
 
 
-def _views(overview: Mapping[str, Any], files: int) -> Part:
+def _views(overview: Mapping[str, Any], files: int) -> StatusPart:
     views = overview["views"]
     if overview["totals"]["views_live"] is None:
-        return Part("views", PartState.unknown, "nothing is known of them yet", "hub view ls")
+        return StatusPart("views", PartState.unknown, "nothing is known of them yet", "hub view ls")
     if not views and files:
-        return Part(
+        return StatusPart(
             "views", PartState.unknown, f"{files} in views/, not reported yet", "hub logs materializer"
         )
     if not views:
-        return Part("views", PartState.off, "the project has none", "hub view new --help")
+        return StatusPart("views", PartState.off, "the project has none", "hub view new --help")
     waiting = [view for view in views if view["state"] not in RUNNING]
     found = f"{len(views) - len(waiting)} of {len(views)} live"
     if waiting:
         found += ": " + _some([f"{view['name']} {view['state']}" for view in waiting])
     known = all(view["state"] != "unknown" for view in waiting)
     state = PartState.ok if not waiting else PartState.warn if known else PartState.unknown
-    return Part("views", state, found, f"hub view show {waiting[0]['name']}" if waiting else "hub view ls")
+    return StatusPart(
+        "views", state, found, f"hub view show {waiting[0]['name']}" if waiting else "hub view ls"
+    )
 
 
-def _lag(rows: Sequence[Mapping[str, Any]]) -> Part:
+def _lag(rows: Sequence[Mapping[str, Any]]) -> StatusPart:
     if not rows:
-        return Part("lag", PartState.off, "nobody reads a topic", "hub lag")
+        return StatusPart("lag", PartState.off, "nobody reads a topic", "hub lag")
     states = Counter(row["state"] for row in rows)
     worst = min((_OF_LEVEL[LEVEL[LagState(state)]] for state in states), key=list(PartState).index)
     found = ", ".join(f"{count} {state}" for state, count in states.most_common())
     bad = [row for row in rows if _OF_LEVEL[LEVEL[LagState(row["state"])]] is worst]
     if worst in (PartState.bad, PartState.warn) and bad[0].get("cause"):
         found += f": {bad[0]['name']}, {bad[0]['cause']}"
-    return Part("lag", worst, found, "hub lag")
+    return StatusPart("lag", worst, found, "hub lag")
 
 
-def _dead_letters(overview: Mapping[str, Any]) -> Part:
+def _dead_letters(overview: Mapping[str, Any]) -> StatusPart:
     count = overview["totals"]["undecodable"]
     if count is None:
-        return Part("dead letters", PartState.unknown, "Kafka has not listed them yet", "hub dlq ls")
+        return StatusPart("dead letters", PartState.unknown, "Kafka has not listed them yet", "hub dlq ls")
     topics = [topic["name"] for topic in overview["topics"] if topic["undecodable"]]
     found = f"{count:,}" + (f" of {_some(topics)}" if topics else "")
-    return Part("dead letters", PartState.warn if count else PartState.ok, found, "hub dlq ls")
+    return StatusPart("dead letters", PartState.warn if count else PartState.ok, found, "hub dlq ls")
 
 
-def _alerts(firing: int | None) -> Part:
+def _alerts(firing: int | None) -> StatusPart:
     if firing is None:
-        return Part("alerts", PartState.off, "not judged (setting alerts)", "hub config explain alerts")
-    return Part("alerts", PartState.bad if firing else PartState.ok, f"{firing} firing", "hub alert ls")
+        return StatusPart("alerts", PartState.off, "not judged (setting alerts)", "hub config explain alerts")
+    return StatusPart("alerts", PartState.bad if firing else PartState.ok, f"{firing} firing", "hub alert ls")
 
 
 def _some(names: Sequence[str]) -> str:

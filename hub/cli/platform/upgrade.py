@@ -19,7 +19,7 @@ from hub.formats import home as home_stamps
 from hub.formats.deprecations import DeprecatedKey, deprecated_keys
 from hub.formats.report import FoundState, UnusedFiles, UpgradeReport, require_no_refusal
 from hub.formats.stamps import FIRST
-from hub.formats.table import FORMATS, ORDER, STORE, Format
+from hub.formats.table import FORMATS, ORDER, STORE, DurableFormat
 
 _KAFKA_S = 5.0
 _ALL_TOPICS = "records of the hub's topics"
@@ -154,7 +154,7 @@ def topic_states(settings: Settings) -> list[FoundState]:
     return found
 
 
-def patterns(format: Format) -> list[str]:
+def patterns(format: DurableFormat) -> list[str]:
     """Return the patterns of a format's files or topics.
 
     >>> patterns(FORMATS[5])

@@ -9,7 +9,7 @@ from typing import Annotated, TextIO
 
 import typer
 
-from hub.cli.query.sql_session import Session
+from hub.cli.query.sql_session import SqlSession
 from hub.cli.terminal.rows import RowFormat
 from hub.errors import CallerError
 
@@ -62,7 +62,7 @@ def sql(
     """
     from hub.cli.query.sql_shell import Shell
 
-    session = Session(
+    session = SqlSession(
         limit=limit,
         timeout_ms=timeout_ms,
         events=_count(events),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from hub.cli.query.sql_session import Session
+from hub.cli.query.sql_session import SqlSession
 from hub.errors import HubError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _COMMANDS = (
 )
 
 
-def completer(session: Session) -> Completer:
+def completer(session: SqlSession) -> Completer:
     """Completes commands, tables behind FROM and JOIN, columns of the statement's tables, functions,
     keywords."""
     from prompt_toolkit.completion import Completer, Completion
@@ -52,7 +52,7 @@ def completer(session: Session) -> Completer:
     return SqlCompleter()
 
 
-def proposals(session: Session, before: str, whole: str) -> list[tuple[str, int, str]]:
+def proposals(session: SqlSession, before: str, whole: str) -> list[tuple[str, int, str]]:
     """Return completions as (text, number of characters before the cursor to replace, kind), for a cursor
     after ``before``.
     """
@@ -79,7 +79,7 @@ def proposals(session: Session, before: str, whole: str) -> list[tuple[str, int,
     return _matching([*dict(columns).items(), *functions, *keywords], typed)
 
 
-def _of_command(session: Session, text: str) -> list[tuple[str, int, str]]:
+def _of_command(session: SqlSession, text: str) -> list[tuple[str, int, str]]:
     name, blank, rest = text.partition(" ")
     if not blank:
         return [(each, len(name), "") for each in _COMMANDS if each.startswith(name)]
@@ -103,7 +103,7 @@ def _tables_named(text: str) -> dict[str, str]:
     return found
 
 
-def _columns(session: Session, views: Mapping[str, list[str]], table: str) -> list[str]:
+def _columns(session: SqlSession, views: Mapping[str, list[str]], table: str) -> list[str]:
     if table in views:
         return list(views[table])
     if table in {each["topic"] for each in session.topics()}:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from hub.cli.query.sql_session import Session
+from hub.cli.query.sql_session import SqlSession
 from hub.errors import CallerError, did_you_mean
 
 # Names of the columns, and the rows.
 Listing = tuple[tuple[str, ...], list[dict[str, Any]]]
 
 
-def view_rows(session: Session) -> Listing:
+def view_rows(session: SqlSession) -> Listing:
     rows = [
         {"view": each["view"], "columns": len(each["columns"]), "indexes": ", ".join(each["indexes"])}
         for each in session.tables()["views"]
@@ -19,7 +19,7 @@ def view_rows(session: Session) -> Listing:
     return ("view", "columns", "indexes"), rows
 
 
-def topic_rows(session: Session) -> Listing:
+def topic_rows(session: SqlSession) -> Listing:
     rows = [
         {"topic": each["topic"], "partitions": each["partitions"], "records": each["end_offsets"]}
         for each in session.topics()
@@ -27,7 +27,7 @@ def topic_rows(session: Session) -> Listing:
     return ("topic", "partitions", "records"), rows
 
 
-def saved_query_rows(session: Session) -> Listing:
+def saved_query_rows(session: SqlSession) -> Listing:
     rows = [
         {"query": each["query"], "parameters": ", ".join(each["parameters"]), "doc": each["doc"]}
         for each in session.saved()
@@ -35,7 +35,7 @@ def saved_query_rows(session: Session) -> Listing:
     return ("query", "parameters", "doc"), rows
 
 
-def relation_rows(session: Session, name: str) -> Listing:
+def relation_rows(session: SqlSession, name: str) -> Listing:
     """Return the columns of a view or a topic. Raises CallerError with a similar name."""
     views = {each["view"]: each for each in session.tables()["views"]}
     if name in views:

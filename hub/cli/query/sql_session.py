@@ -28,7 +28,7 @@ class StatementRefused(HubError):
 
 
 @dataclass(slots=True)
-class Session:
+class SqlSession:
     """A session with one server; remembers the limits of this call and, for a while, the tables."""
 
     limit: int = 1_000

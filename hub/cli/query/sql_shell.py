@@ -19,7 +19,7 @@ from hub.cli.query import push_rows
 from hub.cli.query.sql_completion import completer
 from hub.cli.query.sql_listings import Listing, relation_rows, saved_query_rows, topic_rows, view_rows
 from hub.cli.query.sql_output import ShellOutput
-from hub.cli.query.sql_session import Session, StatementRefused
+from hub.cli.query.sql_session import SqlSession, StatementRefused
 from hub.cli.terminal.rows import RowFormat, cell, footer, printable, rendered
 from hub.errors import CallerError, HubError, nearest
 
@@ -51,7 +51,7 @@ class Shell:
 
     def __init__(
         self,
-        session: Session,
+        session: SqlSession,
         *,
         form: RowFormat = RowFormat.table,
         parameters: Mapping[str, str] | None = None,

@@ -24,7 +24,7 @@ from hub.errors import CallerError, ConfigError, HubError, NotFound, PeerError
 if TYPE_CHECKING:
     from hub.schema_registry.client.remote import RemoteRegistry
     from hub.schema_registry.folder.files import Folder
-    from hub.schema_registry.folder.plan import FolderPlan, Item
+    from hub.schema_registry.folder.plan import FolderItem, FolderPlan
     from hub.schema_registry.registry.rulebook import Rulebook
     from hub.schema_registry.registry.snapshot import ParsedSchema, RegistryState
 
@@ -82,7 +82,7 @@ def apply(
                 note(f"! {subject}: {line}")
         with counted("Registering") as progress:
 
-            def report(item: Item) -> None:
+            def report(item: FolderItem) -> None:
                 done.append(item.subject)
                 progress(len(done), len(made.steps))
                 note(f"[{len(done)}/{len(made.steps)}] {_head(item)}")
@@ -274,7 +274,7 @@ def _check_compatibility(made: FolderPlan, state: RegistryState, registry: Remot
     return replace(made, items=tuple(items))
 
 
-def _refused(item: Item, reasons: Sequence[tuple[str, str, str]]) -> Item:
+def _refused(item: FolderItem, reasons: Sequence[tuple[str, str, str]]) -> FolderItem:
     from hub.schema_registry.compat.compatibility import Incompatibility
     from hub.schema_registry.folder.plan import Status
 

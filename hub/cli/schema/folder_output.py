@@ -11,7 +11,7 @@ from hub.cli.schema.impact import NOBODY, Touched
 from hub.cli.terminal.output import Output, note, show_one
 
 if TYPE_CHECKING:
-    from hub.schema_registry.folder.plan import FolderPlan, Item
+    from hub.schema_registry.folder.plan import FolderItem, FolderPlan
 
 
 _MARKS = {"new": "+", "changed": "~", "refused": "x", "unchanged": "=", "only in the registry": "?"}
@@ -34,7 +34,7 @@ def _places(failures: Sequence[object]) -> list[str]:
     ]
 
 
-def _head(item: Item) -> str:
+def _head(item: FolderItem) -> str:
     status = item.status.value
     if item.registers:
         status = f"{status}, version {item.version}"
@@ -83,7 +83,7 @@ def reason_text(reason: object) -> str:
     return str(reason) if reason.reader_is else f"{reason.rule}: {reason.what}; fix: {reason.fix}"
 
 
-def as_json(item: Item, impact: Touched) -> dict[str, object]:
+def as_json(item: FolderItem, impact: Touched) -> dict[str, object]:
     return {
         "subject": item.subject,
         "status": item.status.value,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hub.materializers.definition.schema_impact import ColumnImpact
     from hub.materializers.definition.sql_view import SqlView
     from hub.materializers.queries.saved_queries import QueryImpact, SavedQuery
-    from hub.schema_registry.folder.plan import FolderPlan, Item
+    from hub.schema_registry.folder.plan import FolderItem, FolderPlan
     from hub.topics.browse.readers import GroupReader
 
 READERS_WAIT_S = 4.0  # all questions together
@@ -131,7 +131,7 @@ def _queries(project: Path) -> list[SavedQuery]:
     return saved_queries
 
 
-def _affects_readers(item: Item) -> bool:
+def _affects_readers(item: FolderItem) -> bool:
     return any(each.is_visible_to_readers for each in item.changes)
 
 

@@ -14,7 +14,7 @@ from hub.cli.topic.tree_file import FileOption, load_tree, objectives_of
 from hub.config import Settings
 
 if TYPE_CHECKING:
-    from hub.topics.browse.describe import TopicFacts
+    from hub.topics.browse.describe import DescribedTopic
     from hub.topics.tree.tree import TopicSpec
 
 
@@ -66,7 +66,7 @@ def _spec_if_any(
     )
 
 
-def _show_facts(facts: TopicFacts, everything: bool) -> None:
+def _show_facts(facts: DescribedTopic, everything: bool) -> None:
     spec = facts.spec
     about: dict[str, object] = {"topic": facts.name}
     if spec is not None:

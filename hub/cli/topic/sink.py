@@ -138,7 +138,7 @@ def send_one(name: NameArgument, output: OutputOption = Output.table) -> None:
     import os
 
     from hub.sinks.events import event_text
-    from hub.sinks.targets.webhook import Webhook
+    from hub.sinks.targets.webhook import WebhookSink
     from hub.sinks.trial import newest_event
     from hub.sinks.worker import sink_parts
 
@@ -151,7 +151,7 @@ def send_one(name: NameArgument, output: OutputOption = Output.table) -> None:
     if entry.webhook is None:
         show_one({**shown, "answer": f"not sent: a trial is for webhooks, not for {entry.kind}"}, output)
         return
-    target = Webhook(name, entry.webhook, os.environ, link_local=settings.sink_link_local)
+    target = WebhookSink(name, entry.webhook, os.environ, link_local=settings.sink_link_local)
     try:
         answer = target.request(event, f"test-{time.time_ns()}-{event.id}")
     finally:

@@ -8,8 +8,8 @@ from typing import Any
 
 from hub.importing.column_types import ColumnType, avro_schema, read_type
 from hub.importing.flink.windows import duration_of
-from hub.importing.relations import AHEAD, EVENT_TIME, Catalog, Column, Declaration, Relation
-from hub.importing.report import NotTranslated, Translation
+from hub.importing.relations import AHEAD, EVENT_TIME, Declaration, ImportedColumn, Relation, RelationCatalog
+from hub.importing.report import NotTranslated, StatementTranslation
 from hub.importing.statements import StatementReader, Token, sql_of
 
 _METADATA = {"timestamp": "_timestamp", "partition": "_partition", "offset": "_offset", "topic": "_topic"}
@@ -34,7 +34,7 @@ class _TableColumns:
 
 
 def read_declaration(
-    reader: StatementReader, name: str, catalog: Catalog, translation: Translation
+    reader: StatementReader, name: str, catalog: RelationCatalog, translation: StatementTranslation
 ) -> Declaration:
     """Read what follows the name of a CREATE TABLE. Raises NotTranslated."""
     columns = _columns(reader, catalog)
@@ -68,14 +68,14 @@ def read_declaration(
     return Declaration(relation, topic, node, schema)
 
 
-def _columns(reader: StatementReader, catalog: Catalog) -> _TableColumns:
+def _columns(reader: StatementReader, catalog: RelationCatalog) -> _TableColumns:
     columns = _TableColumns()
     for part in reader.lists(angles=True):
         _column(StatementReader(reader.text, part), columns, catalog)
     return columns
 
 
-def _column(reader: StatementReader, columns: _TableColumns, catalog: Catalog) -> None:
+def _column(reader: StatementReader, columns: _TableColumns, catalog: RelationCatalog) -> None:
     if reader.take("WATERMARK FOR"):
         columns.time = reader.next().text
         reader.need("AS")
@@ -110,7 +110,11 @@ def _delay(tokens: Sequence[Token], time: str) -> str:
 
 
 def _format(
-    name: str, topic: str, options: Mapping[str, str], columns: _TableColumns, translation: Translation
+    name: str,
+    topic: str,
+    options: Mapping[str, str],
+    columns: _TableColumns,
+    translation: StatementTranslation,
 ) -> tuple[dict[str, Any], tuple[str, str] | None, bool]:
     """Return (keys of the source, schema, whether the events are changes of a table's rows)."""
     form = options.get("value.format") or options.get("format") or ""
@@ -144,17 +148,17 @@ def _relation(
     source: dict[str, Any],
     columns: _TableColumns,
     is_table: bool,
-    translation: Translation,
+    translation: StatementTranslation,
 ) -> Relation:
-    read = {each: Column(each, of) for each, of in columns.physical.items()}
-    read |= {each: Column(text) for each, text in columns.computed.items()}
+    read = {each: ImportedColumn(each, of) for each, of in columns.physical.items()}
+    read |= {each: ImportedColumn(text) for each, text in columns.computed.items()}
     unreadable: dict[str, str] = {}
     for each, of in columns.metadata.items():
         if of not in _METADATA:
             unreadable[each] = f"the SQL of a view does not see the {of} of a record"
             translation.differ(f"the column {each} of the {of} is left out")
         else:
-            read[each] = Column(_METADATA[of])
+            read[each] = ImportedColumn(_METADATA[of])
     if (is_table or connector == "upsert-kafka") and not columns.key:
         raise NotTranslated("a table of changes has no PRIMARY KEY", "PRIMARY KEY (id) NOT ENFORCED")
     time, event_time = _time(columns, read)
@@ -177,7 +181,7 @@ def _relation(
     )
 
 
-def _time(columns: _TableColumns, read: Mapping[str, Column]) -> tuple[str, str | None]:
+def _time(columns: _TableColumns, read: Mapping[str, ImportedColumn]) -> tuple[str, str | None]:
     """Return (expression of the event's time, column that can have a watermark)."""
     if not columns.time:
         return "_timestamp", None

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 from hub.importing.checking import ProjectCopy
 from hub.importing.flink.declared import read_declaration
-from hub.importing.flink.queries import QueryWriter, ViewQuery
+from hub.importing.flink.queries import FlinkQuery, QueryWriter
 from hub.importing.made_files import put_topic, put_view
 from hub.importing.project_files import ProjectFiles
-from hub.importing.relations import Catalog, Relation
+from hub.importing.relations import Relation, RelationCatalog
 from hub.importing.report import (
     NotTranslated,
     StatementReport,
-    Translation,
+    StatementTranslation,
     refused_report,
     translated_report,
 )
@@ -68,7 +68,7 @@ class FlinkImport:
 
     def __init__(self, files: ProjectFiles, copy: ProjectCopy) -> None:
         self.files, self.copy = files, copy
-        self.catalog = Catalog()
+        self.catalog = RelationCatalog()
         self.targets: dict[str, _Target] = {}
         self.filled: set[str] = set()
         self.views: set[str] = set()
@@ -80,7 +80,7 @@ class FlinkImport:
         return [self._translate(each) for each in statements]
 
     def _translate(self, statement: Statement) -> StatementReport:
-        translation = Translation()
+        translation = StatementTranslation()
         made, relations = dict(self.files.made), dict(self.catalog.relations)
         try:
             self._take(StatementReader(statement.text, statement.tokens), translation)
@@ -90,7 +90,7 @@ class FlinkImport:
             return refused_report(statement.line, statement.text, error)
         return translated_report(statement.line, statement.text, translation)
 
-    def _take(self, reader: StatementReader, translation: Translation) -> None:
+    def _take(self, reader: StatementReader, translation: StatementTranslation) -> None:
         if reader.take("CREATE TABLE", "CREATE TEMPORARY TABLE"):
             self._table(reader, translation)
         elif reader.take("CREATE VIEW", "CREATE TEMPORARY VIEW", "CREATE OR REPLACE VIEW"):
@@ -107,7 +107,7 @@ class FlinkImport:
                     raise NotTranslated(f"{phrase} declares nothing that could be a file", instead)
             raise NotTranslated(f'"{reader.shown()}" begins no statement that is known', "check its spelling")
 
-    def _table(self, reader: StatementReader, translation: Translation) -> None:
+    def _table(self, reader: StatementReader, translation: StatementTranslation) -> None:
         reader.take("IF NOT EXISTS")
         name = _name(reader)
         if reader.peek() == "AS":
@@ -123,7 +123,7 @@ class FlinkImport:
             return
         put_topic(self.files, self.copy, declaration, translation)
 
-    def _view(self, reader: StatementReader, translation: Translation) -> None:
+    def _view(self, reader: StatementReader, translation: StatementTranslation) -> None:
         reader.take("IF NOT EXISTS")
         name = _name(reader)
         names = tuple(part[0].text for part in reader.lists()) if reader.peek() == "(" else ()
@@ -137,7 +137,7 @@ class FlinkImport:
         self._put(view, query, f"From Flink SQL: CREATE VIEW {name}.", translation)
         self.catalog.relations[name] = query.relation(name, view)
 
-    def _insert(self, reader: StatementReader, translation: Translation) -> None:
+    def _insert(self, reader: StatementReader, translation: StatementTranslation) -> None:
         name = _name(reader)
         if reader.peek() == "(":
             raise NotTranslated("INSERT INTO with a list of columns", "select all columns of the target")
@@ -157,14 +157,14 @@ class FlinkImport:
         self.catalog.relations[name] = query.relation(name, view)
 
     @staticmethod
-    def _query(reader: StatementReader, writer: QueryWriter) -> ViewQuery:
+    def _query(reader: StatementReader, writer: QueryWriter) -> FlinkQuery:
         return writer.written(reader.text, reader.tokens[reader.at :])
 
-    def _put(self, view: str, query: ViewQuery, doc: str, translation: Translation) -> None:
+    def _put(self, view: str, query: FlinkQuery, doc: str, translation: StatementTranslation) -> None:
         put_view(self.files, self.copy, view, query.sql, query.sources, query.key, {"doc": doc}, translation)
         self.views.add(view)
 
-    def _drop(self, reader: StatementReader, translation: Translation) -> None:
+    def _drop(self, reader: StatementReader, translation: StatementTranslation) -> None:
         reader.take("TEMPORARY")
         kind = reader.next().upper
         reader.take("IF EXISTS")
@@ -175,7 +175,7 @@ class FlinkImport:
             )
         translation.differ("its files stay; only later statements no longer see it")
 
-    def _set(self, reader: StatementReader, translation: Translation) -> None:
+    def _set(self, reader: StatementReader, translation: StatementTranslation) -> None:
         name = reader.next().text
         while not reader.ended and reader.peek() not in ("", "="):
             name += reader.next().text

@@ -14,8 +14,8 @@ from hub.importing.column_types import ColumnType
 from hub.importing.expressions import ExpressionTranslator, ImportedSql, dotted, parsed
 from hub.importing.flink.functions import FLINK_AGGREGATES, FLINK_FUNCTIONS
 from hub.importing.flink.windows import TableWindow, grouped_windows, without_windows
-from hub.importing.relations import Catalog, Column, Kind, Relation
-from hub.importing.report import NotTranslated, Translation
+from hub.importing.relations import ImportedColumn, Kind, Relation, RelationCatalog
+from hub.importing.report import NotTranslated, StatementTranslation
 from hub.importing.statements import Token, sql_of
 from hub.materializers.definition.sql_text import SPARK
 from hub.materializers.sql_rules.unsupported import unsupported
@@ -27,7 +27,7 @@ _WINDOW = {"window_start": "start", "window_end": "end", "window_time": "end"}
 
 
 @dataclass
-class ViewQuery:
+class FlinkQuery:
     """The SELECT of a view. ``columns``: names. ``key`` []: it follows from GROUP BY or DISTINCT."""
 
     sql: str
@@ -38,7 +38,7 @@ class ViewQuery:
 
     def relation(self, name: str, view: str) -> Relation:
         source: dict[str, Any] = {"view": view, **({"as": "stream"} if self.kind == "stream" else {})}
-        columns = {each: Column(each) for each in self.columns}
+        columns = {each: ImportedColumn(each) for each in self.columns}
         time = "rowtime" if "rowtime" in self.columns else ""
         return Relation(
             name, self.kind, source, columns, tuple(self.key), time=time, event_time=None, view=view
@@ -61,14 +61,14 @@ class _Anything:
 class QueryWriter:
     """Writes one query. ``names``: of the columns of the target, () without one. ``key``: of the target."""
 
-    catalog: Catalog
-    translation: Translation
+    catalog: RelationCatalog
+    translation: StatementTranslation
     names: tuple[str, ...] = ()
     key: tuple[str, ...] = ()
     sources: dict[str, dict[str, Any]] = field(default_factory=dict)
     windows: Mapping[str, TableWindow] = field(default_factory=dict)
 
-    def written(self, text: str, tokens: Sequence[Token]) -> ViewQuery:
+    def written(self, text: str, tokens: Sequence[Token]) -> FlinkQuery:
         """Return the view's SELECT. Raises NotTranslated."""
         plain, self.windows = without_windows(tokens)
         unsupported_construct = unsupported(SPARK.tokenize(sql_of(tokens, text)), view=True)
@@ -92,7 +92,7 @@ class QueryWriter:
         )
         columns = [each.alias_or_name for each in tops[0].expressions]
         sql = translator.rewritten(tree).sql("spark", normalize_functions=False, pretty=True)
-        return ViewQuery(sql, self.sources, columns, key, kind)
+        return FlinkQuery(sql, self.sources, columns, key, kind)
 
     # ---- FROM and names
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hub.connectors.connectors_file import is_secret_key
-from hub.importing.report import NotTranslated, Translation
+from hub.importing.report import NotTranslated, StatementTranslation
 
 _CONVERTERS = {
     "JsonConverter": "json",
@@ -20,7 +20,7 @@ _CONVERTERS = {
 _PREFIXES = ("topic.prefix", "database.server.name")
 
 
-def connector(name: str, options: Mapping[str, str], translation: Translation) -> dict[str, Any]:
+def connector(name: str, options: Mapping[str, str], translation: StatementTranslation) -> dict[str, Any]:
     """Return the entry of a connector. Raises NotTranslated."""
     config = dict(options)
     java_class = config.pop("connector.class", "")

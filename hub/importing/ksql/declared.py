@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hub.importing.column_types import ColumnType, avro_schema, json_schema, protobuf_schema, read_type
-from hub.importing.relations import EVENT_TIME, Catalog, Column, Declaration, Kind, Relation
-from hub.importing.report import NotTranslated, Translation
+from hub.importing.relations import EVENT_TIME, Declaration, ImportedColumn, Kind, Relation, RelationCatalog
+from hub.importing.report import NotTranslated, StatementTranslation
 from hub.importing.statements import StatementReader, Token
 
 _SCHEMAS = {"AVRO": "avsc", "JSON_SR": "json", "PROTOBUF": "proto"}
@@ -35,7 +35,11 @@ class _Columns:
 
 
 def read_declaration(
-    reader: StatementReader, kind: Kind, name: str, catalog: Catalog, translation: Translation
+    reader: StatementReader,
+    kind: Kind,
+    name: str,
+    catalog: RelationCatalog,
+    translation: StatementTranslation,
 ) -> Declaration:
     """Read what follows the name of a CREATE with columns. Raises NotTranslated."""
     columns = _columns(reader, catalog) if reader.peek() == "(" else _Columns()
@@ -75,7 +79,7 @@ def read_declaration(
     return Declaration(replace(relation, partitions=node.get("partitions")), topic, node, schema)
 
 
-def _columns(reader: StatementReader, catalog: Catalog) -> _Columns:
+def _columns(reader: StatementReader, catalog: RelationCatalog) -> _Columns:
     columns = _Columns()
     reader.need("(")
     while not reader.take(")"):
@@ -102,11 +106,11 @@ def _value(
     form: str,
     columns: _Columns,
     options: Mapping[str, str],
-    translation: Translation,
-) -> tuple[dict[str, Any], dict[str, Column], tuple[str, str] | None]:
+    translation: StatementTranslation,
+) -> tuple[dict[str, Any], dict[str, ImportedColumn], tuple[str, str] | None]:
     """Return (keys of the source, columns, schema) of a value's format."""
     if form in _SCHEMAS:
-        read = {each: Column(quoted(of), columns.value[of]) for each, of in columns.names.items()}
+        read = {each: ImportedColumn(quoted(of), columns.value[of]) for each, of in columns.names.items()}
         if not read:
             return {"topic": topic}, {}, None
         translation.differ(f"the {form} schema is made of the columns; keep the registry's if there is one")
@@ -128,7 +132,7 @@ def _value(
     read, kinds = {}, {}
     for each, event_field in columns.names.items():
         type_ = columns.value[event_field]
-        as_read = (Column(quoted(event_field), type_), type_.ddl)
+        as_read = (ImportedColumn(quoted(event_field), type_), type_.ddl)
         read[each], kinds[event_field] = _json_times(*as_read) if form == "JSON" else as_read
     source["schema"] = kinds
     if form == "JSON":
@@ -138,16 +142,18 @@ def _value(
     return source, read, None
 
 
-def _json_times(column: Column, ddl: str) -> tuple[Column, str]:
+def _json_times(column: ImportedColumn, ddl: str) -> tuple[ImportedColumn, str]:
     """Return a column of JSON and the type that is read: times are numbers there."""
     if ddl == "timestamp":
-        return Column(f"timestamp_millis({column.expression})", column.type), "bigint"
+        return ImportedColumn(f"timestamp_millis({column.expression})", column.type), "bigint"
     if ddl == "date":
-        return Column(f"date_from_unix_date({column.expression})", column.type), "int"
+        return ImportedColumn(f"date_from_unix_date({column.expression})", column.type), "int"
     return column, ddl
 
 
-def _keys(columns: Mapping[str, ColumnType], form: str, translation: Translation) -> dict[str, Column]:
+def _keys(
+    columns: Mapping[str, ColumnType], form: str, translation: StatementTranslation
+) -> dict[str, ImportedColumn]:
     """Return the columns of the record's key, which a view reads as text in ``_key``."""
     keys = {}
     for number, (name, type_) in enumerate(columns.items()):
@@ -165,18 +171,18 @@ def _keys(columns: Mapping[str, ColumnType], form: str, translation: Translation
             translation.differ(
                 f"a view reads keys as text: the key {name} must be written as text, not as Kafka's bytes"
             )
-        keys[name] = Column(text if type_.name == "string" else f"CAST({text} AS {type_.ddl})", type_)
+        keys[name] = ImportedColumn(text if type_.name == "string" else f"CAST({text} AS {type_.ddl})", type_)
     return keys
 
 
 def _time(
-    options: Mapping[str, str], read: Mapping[str, Column], translation: Translation
+    options: Mapping[str, str], read: Mapping[str, ImportedColumn], translation: StatementTranslation
 ) -> tuple[str, str | None]:
     """Return (expression of ROWTIME, column that can have a watermark)."""
     name = options.get("timestamp", "").strip("`").lower()
     if not name:
         return EVENT_TIME, EVENT_TIME
-    column = read.get(name, Column(name))
+    column = read.get(name, ImportedColumn(name))
     if name not in read and read:
         raise NotTranslated(f'timestamp = "{name}" is not a column of the value', "name one of them")
     form = options.get("timestamp_format")
@@ -189,7 +195,7 @@ def _time(
     return column.expression, None if "(" in column.expression else column.expression
 
 
-def _node(kind: Kind, options: Mapping[str, str], translation: Translation) -> dict[str, Any]:
+def _node(kind: Kind, options: Mapping[str, str], translation: StatementTranslation) -> dict[str, Any]:
     """Return the topic's own keys of topics.yaml."""
     node: dict[str, Any] = {}
     if "partitions" in options:

@@ -14,11 +14,11 @@ from hub.importing.ksql.query import query_of
 from hub.importing.ksql.views import ViewSelect, ViewWriter
 from hub.importing.made_files import put_topic, put_view
 from hub.importing.project_files import ProjectFiles
-from hub.importing.relations import Catalog, Column, Kind, Relation
+from hub.importing.relations import ImportedColumn, Kind, Relation, RelationCatalog
 from hub.importing.report import (
     NotTranslated,
     StatementReport,
-    Translation,
+    StatementTranslation,
     refused_report,
     translated_report,
 )
@@ -68,7 +68,7 @@ class KsqlImport:
 
     def __init__(self, files: ProjectFiles, copy: ProjectCopy) -> None:
         self.files, self.copy = files, copy
-        self.catalog = Catalog()
+        self.catalog = RelationCatalog()
         self.variables: dict[str, str] = {}
         self.views: dict[str, _ImportedView] = {}
         self.fed: set[str] = set()
@@ -80,7 +80,7 @@ class KsqlImport:
         return [self._translate(each) for each in statements]
 
     def _translate(self, statement: Statement) -> StatementReport:
-        translation = Translation()
+        translation = StatementTranslation()
         made, relations = dict(self.files.made), dict(self.catalog.relations)
         try:
             whole = substituted(statement, self.variables)
@@ -91,7 +91,7 @@ class KsqlImport:
             return refused_report(statement.line, statement.text, error)
         return translated_report(statement.line, statement.text, translation)
 
-    def _take(self, reader: StatementReader, translation: Translation) -> None:
+    def _take(self, reader: StatementReader, translation: StatementTranslation) -> None:
         for phrase, action in self._actions().items():
             if reader.take(phrase):
                 action(reader, translation)
@@ -101,7 +101,7 @@ class KsqlImport:
                 raise NotTranslated(f"{phrase} declares nothing that could be a file", instead)
         raise NotTranslated(f'"{reader.shown()}" begins no statement that is known', "check its spelling")
 
-    def _actions(self) -> Mapping[str, Callable[[StatementReader, Translation], None]]:
+    def _actions(self) -> Mapping[str, Callable[[StatementReader, StatementTranslation], None]]:
         return {
             "CREATE TYPE": self._type,
             "CREATE SOURCE CONNECTOR": self._connector,
@@ -119,7 +119,7 @@ class KsqlImport:
 
     # ---- CREATE
 
-    def _create(self, reader: StatementReader, translation: Translation) -> None:
+    def _create(self, reader: StatementReader, translation: StatementTranslation) -> None:
         reader.take("OR REPLACE")
         is_source = reader.take("SOURCE")
         keyword = reader.next().upper
@@ -143,7 +143,9 @@ class KsqlImport:
         doc = f"From ksqlDB: CREATE {keyword} {name}."
         self._view(name, reader.text[start:], options, doc, translation, kind)
 
-    def _declare(self, reader: StatementReader, kind: Kind, name: str, translation: Translation) -> None:
+    def _declare(
+        self, reader: StatementReader, kind: Kind, name: str, translation: StatementTranslation
+    ) -> None:
         declaration = read_declaration(reader, kind, name, self.catalog, translation)
         if not reader.ended:
             raise NotTranslated(f'"{reader.shown()}" is not expected behind WITH (…)', "remove it")
@@ -153,7 +155,9 @@ class KsqlImport:
         self.catalog.relations[name] = declaration.relation
         put_topic(self.files, self.copy, declaration, translation)
 
-    def _declare_fed(self, name: str, relation: Relation, topic: str, translation: Translation) -> None:
+    def _declare_fed(
+        self, name: str, relation: Relation, topic: str, translation: StatementTranslation
+    ) -> None:
         """Declare a stream that INSERT INTO feeds: it becomes a view."""
         translation.differ(
             f"INSERT INTO makes it a view; events that others write into {topic} are not in it"
@@ -161,7 +165,7 @@ class KsqlImport:
         names = [*relation.columns, *PLACE, "rowtime"]
         view = plain_name(name)
         self.views[name] = _ImportedView(view, f"From ksqlDB: CREATE STREAM {name}.", columns=tuple(names))
-        columns = {each: Column(each, of.type) for each, of in relation.columns.items()}
+        columns = {each: ImportedColumn(each, of.type) for each, of in relation.columns.items()}
         self.catalog.relations[name] = replace(
             relation, source={"view": view}, columns=columns, time="rowtime", event_time="rowtime", view=view
         )
@@ -172,7 +176,7 @@ class KsqlImport:
         text: str,
         options: Mapping[str, str],
         doc: str,
-        translation: Translation,
+        translation: StatementTranslation,
         kind: Kind | None = None,
     ) -> None:
         query = query_of(text, tokenize(text))
@@ -194,7 +198,7 @@ class KsqlImport:
         self.views[name] = imported
         self.catalog.relations[name] = select.relation(view)
 
-    def _put(self, imported: _ImportedView, translation: Translation) -> None:
+    def _put(self, imported: _ImportedView, translation: StatementTranslation) -> None:
         """Write the view's file, and check it. Raises NotTranslated."""
         sql = "\nUNION ALL\n".join(each.sql(imported.columns) for each in imported.selects)
         sources = {name: source for each in imported.selects for name, source in each.sources.items()}
@@ -203,7 +207,7 @@ class KsqlImport:
             self.files, self.copy, imported.name, sql, sources, imported.selects[0].key, more, translation
         )
 
-    def _insert(self, reader: StatementReader, translation: Translation) -> None:
+    def _insert(self, reader: StatementReader, translation: StatementTranslation) -> None:
         name = reader.name()
         if reader.peek() in ("(", "VALUES"):
             raise NotTranslated(
@@ -235,14 +239,14 @@ class KsqlImport:
 
     # ---- others
 
-    def _type(self, reader: StatementReader, translation: Translation) -> None:
+    def _type(self, reader: StatementReader, translation: StatementTranslation) -> None:
         reader.take("IF NOT EXISTS")
         name = reader.next().text.upper()
         reader.need("AS")
         self.catalog.types[name] = read_type(reader, self.catalog.types)
         translation.note("columns of this type have its fields")
 
-    def _connector(self, reader: StatementReader, translation: Translation) -> None:
+    def _connector(self, reader: StatementReader, translation: StatementTranslation) -> None:
         reader.take("IF NOT EXISTS")
         name = reader.name()
         reader.need("WITH")
@@ -252,7 +256,7 @@ class KsqlImport:
         self.copy.check_files(self.files)
         translation.made.append(f"connectors.yaml: {name}")
 
-    def _drop(self, reader: StatementReader, translation: Translation) -> None:
+    def _drop(self, reader: StatementReader, translation: StatementTranslation) -> None:
         kind = reader.next().upper
         reader.take("IF EXISTS")
         name = reader.name()
@@ -281,16 +285,18 @@ class KsqlImport:
             translation.note(f"views/{imported.name}.yaml is not made")
         del self.catalog.relations[name]
 
-    def _alter(self, reader: StatementReader, translation: Translation) -> None:
+    def _alter(self, reader: StatementReader, translation: StatementTranslation) -> None:
         name = reader.name()
         relation = self.catalog.relation(name)
         if relation.view is not None:
             raise NotTranslated(f"{name} has the columns of its SELECT", "change the SELECT")
-        added: dict[str, Column] = {}
+        added: dict[str, ImportedColumn] = {}
         while reader.take("ADD"):
             reader.take("COLUMN")
             token = reader.next()
-            added[column_name(token)] = Column(quoted(token.text), read_type(reader, self.catalog.types))
+            added[column_name(token)] = ImportedColumn(
+                quoted(token.text), read_type(reader, self.catalog.types)
+            )
             reader.take(",")
         source = dict(relation.source)
         if "schema" in source:
@@ -300,17 +306,17 @@ class KsqlImport:
             translation.differ("add the columns to the schema's file, too")
         self.catalog.relations[name] = replace(relation, source=source, columns={**relation.columns, **added})
 
-    def _define(self, reader: StatementReader, translation: Translation) -> None:
+    def _define(self, reader: StatementReader, translation: StatementTranslation) -> None:
         name = reader.name()
         reader.need("=")
         self.variables[name] = reader.next().text
         translation.note("its value stands in the statements")
 
-    def _undefine(self, reader: StatementReader, translation: Translation) -> None:
+    def _undefine(self, reader: StatementReader, translation: StatementTranslation) -> None:
         self.variables.pop(reader.name(), None)
         translation.note("statements behind it no longer have its value")
 
-    def _set(self, reader: StatementReader, translation: Translation) -> None:
+    def _set(self, reader: StatementReader, translation: StatementTranslation) -> None:
         name = reader.next().text
         value = reader.next().text if reader.take("=") else ""
         if name not in _SETTINGS:
@@ -344,7 +350,7 @@ def _is_query(reader: StatementReader) -> bool:
     return found
 
 
-def _note_unused_options(view: str, options: Mapping[str, str], translation: Translation) -> None:
+def _note_unused_options(view: str, options: Mapping[str, str], translation: StatementTranslation) -> None:
     if "kafka_topic" in options:
         translation.differ(f'the rows are in the topic "views.{view}", not in "{options["kafka_topic"]}"')
     form = options.get("value_format") or options.get("format")

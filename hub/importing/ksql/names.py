@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from hub.importing.column_types import ColumnType
 from hub.importing.expressions import dotted, parsed
-from hub.importing.relations import Column, Relation
+from hub.importing.relations import ImportedColumn, Relation
 from hub.importing.report import NotTranslated
 
 # Columns that identify an event, with their expressions in a source.
@@ -73,24 +73,24 @@ class QueryNames:
             raise NotTranslated(
                 f"{relation.name} has no column {name}", f"it has {', '.join(relation.columns) or 'none'}"
             )
-        column = column or Column(name)
+        column = column or ImportedColumn(name)
         tree = self.of_relation(alias, column.expression)
         return dotted(tree, parts[1:]), column.type if len(parts) == 1 else None
 
-    def _pseudo(self, relation: Relation, name: str) -> Column | None:
+    def _pseudo(self, relation: Relation, name: str) -> ImportedColumn | None:
         match name:
             case "rowtime":
-                return Column(f"unix_millis({relation.time})", ColumnType("bigint"))
+                return ImportedColumn(f"unix_millis({relation.time})", ColumnType("bigint"))
             case "rowkey":
-                return Column("_key", ColumnType("string"))
+                return ImportedColumn("_key", ColumnType("string"))
             case "rowpartition" | "rowoffset":
-                return Column("_" + name.removeprefix("row"), ColumnType("bigint"))
+                return ImportedColumn("_" + name.removeprefix("row"), ColumnType("bigint"))
             case "windowstart" | "windowend":
                 end = WINDOW_COLUMNS[name]
                 if self.window:
-                    return Column(f"unix_millis({self.window}.{end})", ColumnType("bigint"))
+                    return ImportedColumn(f"unix_millis({self.window}.{end})", ColumnType("bigint"))
                 if relation.windowed:
-                    return Column(f"unix_millis(window_{end})", ColumnType("bigint"))
+                    return ImportedColumn(f"unix_millis(window_{end})", ColumnType("bigint"))
         return None
 
     def of_relation(self, alias: str, expression: str) -> exp.Expr:

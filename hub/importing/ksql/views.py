@@ -19,8 +19,8 @@ from hub.importing.expressions import ExpressionTranslator, name_parts, parsed, 
 from hub.importing.ksql.functions import KSQL_FUNCTIONS, KSQL_TABLE_FUNCTIONS
 from hub.importing.ksql.names import PLACE, WINDOW_COLUMNS, QueryNames, plain_name, selected_as, time_of
 from hub.importing.ksql.query import Joined, KsqlQuery, SelectItem, WindowClause
-from hub.importing.relations import AHEAD, EVENT_TIME, Catalog, Column, Kind, Relation
-from hub.importing.report import NotTranslated, Translation
+from hub.importing.relations import AHEAD, EVENT_TIME, ImportedColumn, Kind, Relation, RelationCatalog
+from hub.importing.report import NotTranslated, StatementTranslation
 
 _GRACE = "24 hours"  # ksqlDB's default
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
@@ -55,7 +55,7 @@ class ViewSelect:
         own_time = "rowtime" if self.kind == "stream" else ""
         missing = {} if own_time else {"rowtime": "a row of a table has no time of its own in the hub"}
         source: dict[str, Any] = {"view": name}
-        columns = {each: Column(each, of) for each, of in self.columns.items()}
+        columns = {each: ImportedColumn(each, of) for each, of in self.columns.items()}
         return Relation(
             name, self.kind, source, columns, tuple(self.key), True, own_time, own_time or None,
             self.windowed, missing, name,
@@ -65,7 +65,7 @@ class ViewSelect:
 class ViewWriter:
     """Writes the SELECT of one query."""
 
-    def __init__(self, query: KsqlQuery, catalog: Catalog, translation: Translation) -> None:
+    def __init__(self, query: KsqlQuery, catalog: RelationCatalog, translation: StatementTranslation) -> None:
         self.query, self.catalog, self.translation = query, catalog, translation
         if query.limit:
             raise NotTranslated("LIMIT: the view of a stream does not end", "leave it out")

@@ -17,14 +17,14 @@ from dataclasses import dataclass, field, replace
 
 from hub.materializers.dataframes.plan_values import (
     REFERENCE,
-    Column,
     DistinctStep,
     ExplodeStep,
     GroupStep,
-    Item,
     JoinStep,
     OverStep,
     Plan,
+    PlanColumn,
+    PlanItem,
     SelectStep,
     Source,
     SqlTerm,
@@ -42,7 +42,7 @@ _LONGEST_REPEATED = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PlanLine:
     """One line of SQL, and the line of Python that it was made of; 0: unknown."""
 
     text: str
@@ -53,9 +53,9 @@ class Line:
 class _Block:
     """One SELECT under construction. ``columns``: terms of the columns, by number, in terms of FROM."""
 
-    tables: tuple[Line, ...]
+    tables: tuple[PlanLine, ...]
     columns: Mapping[int, SqlTerm]
-    laterals: tuple[Line, ...] = ()
+    laterals: tuple[PlanLine, ...] = ()
     where: tuple[SqlTerm, ...] = ()
     groups: tuple[SqlTerm, ...] | None = None
     having: tuple[SqlTerm, ...] = ()
@@ -89,7 +89,7 @@ class _Block:
         )
 
 
-def sql_of(plan: Plan, outputs: Sequence[Column]) -> list[Line]:
+def sql_of(plan: Plan, outputs: Sequence[PlanColumn]) -> list[PlanLine]:
     """Return the SELECT of a plan, one line per expression. ``outputs``: its columns, in order."""
     writer = _Writer()
     needed = {column.number for column in outputs}
@@ -138,7 +138,7 @@ class _Writer:
             for each in plan.columns
             if each.number in needed
         }
-        return _Block((Line(table),), columns)
+        return _Block((PlanLine(table),), columns)
 
     def _select(self, plan: SelectStep, needed: set[int]) -> _Block:
         items = [item for item in plan.items if item.column.number in needed]
@@ -182,10 +182,10 @@ class _Writer:
             right = self._nested(right)
         columns = {**left.columns, **right.columns}
         first, *rest = right.tables
-        tables = [*left.tables, Line(f"{plan.kind} JOIN {first.text}", first.source or plan.line), *rest]
+        tables = [*left.tables, PlanLine(f"{plan.kind} JOIN {first.text}", first.source or plan.line), *rest]
         if plan.condition is not None:
             condition = _within(plan.condition, columns)
-            tables.append(Line(f"  ON {condition.text}", condition.line or plan.line))
+            tables.append(PlanLine(f"  ON {condition.text}", condition.line or plan.line))
         sql_terms = {number: term for number, term in columns.items() if number in needed}
         return _Block(tuple(tables), sql_terms, line=plan.line)
 
@@ -193,14 +193,14 @@ class _Writer:
         positions = [n for n, each in enumerate(plan.columns) if each.number in needed] or [0]
         columns = [plan.columns[n] for n in positions]
         names = _names(columns)
-        lines: list[Line] = []
+        lines: list[PlanLine] = []
         for child, inputs in zip(plan.children, plan.inputs, strict=True):
             wanted = [inputs[n] for n in positions]
             block = self.block(child, set(wanted))
             if block.limit is not None:
                 block = self._nested(block)
             if lines:
-                lines.append(Line("UNION ALL"))
+                lines.append(PlanLine("UNION ALL"))
             lines += self.rendered(block, list(zip(wanted, names, strict=True)))
         return self._from(lines, dict(zip((each.number for each in columns), names, strict=True)))
 
@@ -213,7 +213,7 @@ class _Writer:
         outer = "OUTER " if plan.outer else ""
         call = _within(plan.generator, child.columns)
         made = ", ".join(map(_quoted, names))
-        lateral = Line(f"LATERAL VIEW {outer}{call.text} {alias} AS {made}", call.line)
+        lateral = PlanLine(f"LATERAL VIEW {outer}{call.text} {alias} AS {made}", call.line)
         columns = {number: term for number, term in child.columns.items() if number in needed}
         columns |= {each.number: SqlTerm(_quoted(name)) for each, name in zip(plan.made, names, strict=True)}
         return replace(child, laterals=(*child.laterals, lateral), columns=columns)
@@ -237,34 +237,34 @@ class _Writer:
 
     def _nested(self, block: _Block) -> _Block:
         """Return a SELECT that reads ``block`` as a subquery."""
-        names = _names([Column(number, self.names[number]) for number in block.columns])
+        names = _names([PlanColumn(number, self.names[number]) for number in block.columns])
         named = list(zip(block.columns, names, strict=True))
         lines = self.rendered(block, named or [(-1, "c1")])
         return self._from(lines, dict(named))
 
-    def _from(self, lines: Sequence[Line], names: Mapping[int, str]) -> _Block:
+    def _from(self, lines: Sequence[PlanLine], names: Mapping[int, str]) -> _Block:
         alias = self._alias("t")
-        inner = [Line(f"  {line.text}", line.source) for line in lines]
-        tables = (Line("("), *inner, Line(f") AS {alias}"))
+        inner = [PlanLine(f"  {line.text}", line.source) for line in lines]
+        tables = (PlanLine("("), *inner, PlanLine(f") AS {alias}"))
         return _Block(tables, {number: SqlTerm(f"{alias}.{name}") for number, name in names.items()})
 
-    def rendered(self, block: _Block, outputs: Sequence[tuple[int, str]]) -> list[Line]:
+    def rendered(self, block: _Block, outputs: Sequence[tuple[int, str]]) -> list[PlanLine]:
         """Return the lines of a SELECT. ``outputs``: number and name of each column; a column that the block
         does not have is the constant 1."""
-        lines = [Line("SELECT DISTINCT" if block.distinct else "SELECT", block.line)]
+        lines = [PlanLine("SELECT DISTINCT" if block.distinct else "SELECT", block.line)]
         for n, (number, name) in enumerate(outputs, 1):
             term = block.columns.get(number, SqlTerm("1"))
             comma = "," if n < len(outputs) else ""
-            lines.append(Line(f"  {term.text} AS {_quoted(name)}{comma}", term.line or block.line))
+            lines.append(PlanLine(f"  {term.text} AS {_quoted(name)}{comma}", term.line or block.line))
         first, *rest = block.tables
-        lines += [Line(f"FROM {first.text}", first.source), *rest, *block.laterals]
+        lines += [PlanLine(f"FROM {first.text}", first.source), *rest, *block.laterals]
         lines += _clause("WHERE", "AND", block.where)
         if block.groups:
             lines += _clause("GROUP BY", ",", block.groups, block.line)
         lines += _clause("HAVING", "AND", block.having)
         lines += _clause("ORDER BY", ",", block.order)
         if block.limit is not None:
-            lines.append(Line(f"LIMIT {block.limit.text}", block.limit.line))
+            lines.append(PlanLine(f"LIMIT {block.limit.text}", block.limit.line))
         return lines
 
     def _alias(self, wanted: str) -> str:
@@ -286,16 +286,16 @@ class _Writer:
         return name
 
 
-def _clause(word: str, joint: str, terms: Sequence[SqlTerm], line: int = 0) -> list[Line]:
+def _clause(word: str, joint: str, terms: Sequence[SqlTerm], line: int = 0) -> list[PlanLine]:
     lines = []
     for n, term in enumerate(terms):
         begins = word if not n else "  " if joint == "," else f"  {joint}"
         ends = joint if joint == "," and n < len(terms) - 1 else ""
-        lines.append(Line(f"{begins} {term.text}{ends}", term.line or line))
+        lines.append(PlanLine(f"{begins} {term.text}{ends}", term.line or line))
     return lines
 
 
-def _made(items: Iterable[Item], child: _Block) -> dict[int, SqlTerm]:
+def _made(items: Iterable[PlanItem], child: _Block) -> dict[int, SqlTerm]:
     return {item.column.number: _within(item.term, child.columns) for item in items}
 
 
@@ -307,7 +307,7 @@ def _within(term: SqlTerm, columns: Mapping[int, SqlTerm]) -> SqlTerm:
     return SqlTerm(text, term.line or next(filter(None, lines), 0), ranks)
 
 
-def _is_long(child: _Block, items: Sequence[Item]) -> bool:
+def _is_long(child: _Block, items: Sequence[PlanItem]) -> bool:
     """Return True if writing the child's columns out in ``items`` would repeat long expressions."""
     read = [int(number) for item in items for number in REFERENCE.findall(item.term.text)]
     return any(
@@ -319,7 +319,7 @@ def _read_by(terms: Iterable[SqlTerm]) -> set[int]:
     return {number for term in terms for number in term.columns}
 
 
-def _names(columns: Sequence[Column]) -> list[str]:
+def _names(columns: Sequence[PlanColumn]) -> list[str]:
     """Return names for the columns of a subquery: their own where these are plain and distinct."""
     lower = [each.name.lower() for each in columns]
     plain = all(_PLAIN.fullmatch(name) for name in lower) and len(set(lower)) == len(lower)

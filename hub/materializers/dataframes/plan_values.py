@@ -30,7 +30,7 @@ class SqlTerm:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class PlanColumn:
     """A column of a plan: its number and its name."""
 
     number: int
@@ -38,10 +38,10 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class PlanItem:
     """A column that a plan computes."""
 
-    column: Column
+    column: PlanColumn
     term: SqlTerm
 
 
@@ -50,12 +50,12 @@ class Source:
     """The data frame of a source."""
 
     name: str
-    columns: tuple[Column, ...]
+    columns: tuple[PlanColumn, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SelectStep:
-    items: tuple[Item, ...]
+    items: tuple[PlanItem, ...]
     child: Plan
 
 
@@ -68,14 +68,14 @@ class WhereStep:
 @dataclass(frozen=True, slots=True)
 class GroupStep:
     keys: tuple[SqlTerm, ...]
-    items: tuple[Item, ...]
+    items: tuple[PlanItem, ...]
     child: Plan
     line: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class DistinctStep:
-    columns: tuple[Column, ...]
+    columns: tuple[PlanColumn, ...]
     child: Plan
 
 
@@ -92,7 +92,7 @@ class JoinStep:
 class UnionStep:
     """``inputs``: by child, the number of the column that becomes each of ``columns``."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[PlanColumn, ...]
     children: tuple[Plan, ...]
     inputs: tuple[tuple[int, ...], ...]
 
@@ -103,7 +103,7 @@ class ExplodeStep:
 
     generator: SqlTerm
     outer: bool
-    made: tuple[Column, ...]
+    made: tuple[PlanColumn, ...]
     child: Plan
 
 
@@ -111,7 +111,7 @@ class ExplodeStep:
 class OverStep:
     """The child with window functions as further columns."""
 
-    items: tuple[Item, ...]
+    items: tuple[PlanItem, ...]
     child: Plan
 
 
@@ -138,7 +138,7 @@ Plan = (
 )
 
 
-def new_columns(plan: Plan) -> tuple[Column, ...]:
+def new_columns(plan: Plan) -> tuple[PlanColumn, ...]:
     """Return the columns that the last step of a plan makes."""
     match plan:
         case Source() | DistinctStep() | UnionStep():

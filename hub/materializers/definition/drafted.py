@@ -42,7 +42,7 @@ class DraftSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class ViewDraft:
     """The texts of the two files. ``test`` is None where no sample event can be made."""
 
     view: str
@@ -59,7 +59,7 @@ class _Drafting:
     no_sample: bool = False
 
 
-def draft(name: str, key: str, sources: Sequence[DraftSource]) -> Draft:
+def draft(name: str, key: str, sources: Sequence[DraftSource]) -> ViewDraft:
     """Draft a view called ``name`` with one row per value of the column ``key``. Raises CallerError
     (HUB-1005) for a source without that column, or when nothing would be a field.
     """
@@ -74,9 +74,11 @@ def draft(name: str, key: str, sources: Sequence[DraftSource]) -> Draft:
         )
     view = {"view": name, "sources": made.sources, "fields": made.fields}
     if made.no_sample:
-        return Draft(_yaml(view), None)
+        return ViewDraft(_yaml(view), None)
     case = {"events": made.events, "rows": {str(made.events[0]["value"][key]): made.row}}
-    return Draft(_yaml(view), _yaml({"view": name, "tests": {"one event of each topic makes one row": case}}))
+    return ViewDraft(
+        _yaml(view), _yaml({"view": name, "tests": {"one event of each topic makes one row": case}})
+    )
 
 
 def _add(made: _Drafting, source: DraftSource) -> None:

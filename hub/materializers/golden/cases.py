@@ -190,7 +190,7 @@ def _utc(at: datetime) -> datetime:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CaseOutcome:
     """Result of a view for a case's events. ``rows``: JSON by key; ``dead``: (number of the event,
     reason)."""
 
@@ -213,7 +213,7 @@ class CaseResult:
         return not self.differences
 
 
-def differences(case: Case, found: Outcome) -> list[str]:
+def differences(case: Case, found: CaseOutcome) -> list[str]:
     """Return the differences between the outcome and the case; [] if there are none."""
     lines = list(_of_rows(case, found))
     dead = dict(found.dead)
@@ -229,7 +229,7 @@ def differences(case: Case, found: Outcome) -> list[str]:
     return lines
 
 
-def _of_rows(case: Case, found: Outcome) -> Iterator[str]:
+def _of_rows(case: Case, found: CaseOutcome) -> Iterator[str]:
     for key in sorted(case.rows.keys() - found.rows.keys()):
         there = ", ".join(sorted(found.rows)[:10]) or "none"
         yield f'row "{key}": missing (rows there: {there})'

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from hub.errors import HubError
 from hub.materializers.definition.sql_view import SqlSource, SqlView
-from hub.materializers.golden.cases import CaseEvent, Outcome
+from hub.materializers.golden.cases import CaseEvent, CaseOutcome
 from hub.materializers.planning.classified import Classified
 from hub.materializers.spark import sql_rows
 from hub.materializers.spark.checkpoints import committed_batches
@@ -163,5 +163,5 @@ def event_number(events: Sequence[CaseEvent], row: Any) -> int:
 
 def outcome_of(
     columns: tuple[str, ...], rows: Mapping[str, str], dead: Iterable[tuple[int, str]], late: int = 0
-) -> Outcome:
-    return Outcome(columns, {key: orjson.loads(row) for key, row in rows.items()}, sorted(dead), late)
+) -> CaseOutcome:
+    return CaseOutcome(columns, {key: orjson.loads(row) for key, row in rows.items()}, sorted(dead), late)

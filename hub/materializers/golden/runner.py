@@ -24,7 +24,7 @@ from hub.materializers.definition.entity_plan import EntityPlan
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.sql_checks import checked
 from hub.materializers.definition.sql_view import VERSION, SqlSource, SqlView
-from hub.materializers.golden.cases import Case, CaseEvent, Outcome, as_json, events_of
+from hub.materializers.golden.cases import Case, CaseEvent, CaseOutcome, as_json, events_of
 from hub.materializers.golden.frames import (
     EVENTS,
     CaseInput,
@@ -101,7 +101,7 @@ class GoldenRunner:
         """
         return self._ready(view, ()).row_schema
 
-    def run(self, view: str, case: Case) -> Outcome:
+    def run(self, view: str, case: Case) -> CaseOutcome:
         """Return what the view makes of the case's events.
 
         Raises ConfigError for an invalid view or event, PeerError when Spark does not finish within
@@ -232,7 +232,7 @@ class GoldenRunner:
         events: Sequence[CaseEvent],
         records: Sequence[Any],
         answered: SchemaAnswers,
-    ) -> Outcome:
+    ) -> CaseOutcome:
         frame = self._own(made.view).createDataFrame(records, EVENTS)
         rows = dataframes.rows(dataframes.fold(decode(frame, made.inputs, answered), how), how)
         columns = tuple(name for name, _ in how.outputs)
@@ -256,7 +256,7 @@ class GoldenRunner:
         events: Sequence[CaseEvent],
         records: Sequence[Any],
         answered: SchemaAnswers,
-    ) -> Outcome:
+    ) -> CaseOutcome:
         view = made.view
         assert isinstance(view, SqlView)
         own = register(self._session.newSession(), view)
@@ -276,7 +276,7 @@ class GoldenRunner:
         how: Classified,
         inputs: Sequence[CaseInput],
         events: Sequence[CaseEvent],
-    ) -> Outcome:
+    ) -> CaseOutcome:
         """Run the view's SQL as a stream, one micro-batch per batch of the case."""
         own.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", str(how.has_state).lower())
         name = f"golden_{next(_names)}"
@@ -326,7 +326,7 @@ class GoldenRunner:
         how: Classified,
         inputs: Sequence[CaseInput],
         events: Sequence[CaseEvent],
-    ) -> Outcome:
+    ) -> CaseOutcome:
         """Run the SQL of a view of the incremental engine over the final state of its tables."""
         plan, _ = delta_stream.planned(own, view, how, tuple(given.input for given in inputs))
         tables = {table.name: table for table in plan.tables}

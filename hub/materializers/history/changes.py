@@ -39,7 +39,7 @@ def new_versions(
 
 
 @dataclass(frozen=True, slots=True)
-class FieldChange:
+class RowFieldChange:
     """Old and new value of a field; None in a row that does not exist."""
 
     field: str
@@ -50,7 +50,7 @@ class FieldChange:
         return {"field": self.field, "old": self.old, "new": self.new}
 
 
-def field_changes(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> list[FieldChange]:
+def field_changes(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> list[RowFieldChange]:
     """Return the fields that differ between two versions of a row, in the order of the newer one's fields.
     None stands for a version without a row.
 
@@ -60,7 +60,7 @@ def field_changes(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) 
     before, after = old or {}, new or {}
     names = [name for name in dict.fromkeys([*after, *before]) if name not in _OWN]
     return [
-        FieldChange(name, before.get(name), after.get(name))
+        RowFieldChange(name, before.get(name), after.get(name))
         for name in names
         if before.get(name) != after.get(name)
     ]

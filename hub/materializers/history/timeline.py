@@ -37,7 +37,7 @@ class StoredVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class RowChange:
+class TimelineChange:
     """A change of a row at a time. ``before`` None: there was no row, or with the kind ``known`` none that is
     kept. ``period_ms``: begin of the period.
     """
@@ -93,13 +93,13 @@ class Cursor(NamedTuple):
 
 def changes_within(
     period: HistoryPeriod, versions: Sequence[StoredVersion], begins_ms: int, *, is_whole: bool
-) -> tuple[list[RowChange], StoredVersion | None]:
+) -> tuple[list[TimelineChange], StoredVersion | None]:
     """Return the changes within a period, and the version that was valid at its begin.
 
     ``versions``: the newest first, each followed by the one that it replaced. ``is_whole`` False: there are
     older ones, so the last is only known as the one before.
     """
-    row_changes: list[RowChange] = []
+    row_changes: list[TimelineChange] = []
     for place, version in enumerate(versions):
         if version.at_ms <= begins_ms:
             return row_changes, version
@@ -107,7 +107,7 @@ def changes_within(
         if older is None and not is_whole:
             break
         if (kind := _kind(version, older)) is not None:
-            row_changes.append(RowChange(kind, version.at_ms, version, older, period.from_ms))
+            row_changes.append(TimelineChange(kind, version.at_ms, version, older, period.from_ms))
     return row_changes, None
 
 
@@ -121,7 +121,7 @@ def _kind(version: StoredVersion, older: StoredVersion | None) -> ChangeKind | N
 
 def change_at_begin(
     period: HistoryPeriod, base: StoredVersion | None, before: StoredVersion | None, *, is_known: bool
-) -> RowChange | None:
+) -> TimelineChange | None:
     """Return the change at the begin of a period; None if the row is the same as before.
 
     ``base``: the version valid then. ``before``: that of the period before. ``is_known`` False: no period
@@ -130,9 +130,11 @@ def change_at_begin(
     now = None if base is None else base.row.values
     if not is_known:
         return (
-            RowChange("known", base.at_ms, base, None, period.from_ms) if base and now is not None else None
+            TimelineChange("known", base.at_ms, base, None, period.from_ms)
+            if base and now is not None
+            else None
         )
     was = None if before is None else before.row.values
     if (now is None and was is None) or (now is not None and was is not None and not field_changes(was, now)):
         return None
-    return RowChange("swapped", period.from_ms, base, before, period.from_ms)
+    return TimelineChange("swapped", period.from_ms, base, before, period.from_ms)

@@ -103,7 +103,7 @@ class IsolatedVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class Journal:
+class StrikeJournal:
     """Memory over several deaths, by version.
 
     ``barred``: isolated until their file changed. They run in the shared process as long as they are the
@@ -136,12 +136,12 @@ def death_of(code: int, out_of_memory_kills: int = 0) -> ProcessDeath:
 
 
 def after_death(
-    journal: Journal,
+    journal: StrikeJournal,
     death: ProcessDeath,
     disk_states: Mapping[str, DiskState],
     stamps: Mapping[str, tuple[int, ...]],
     now_ms: int,
-) -> Journal:
+) -> StrikeJournal:
     """Return the journal after the shared process died. ``disk_states``: state of its versions.
 
     Isolates at most one version, the one that was started last: a wrongly isolated view is worse off than
@@ -175,13 +175,13 @@ def after_death(
 
 
 def after_stall(
-    journal: Journal, table: str, at: str, cause: str, stamp: tuple[int, ...], now_ms: int
-) -> Journal:
+    journal: StrikeJournal, table: str, at: str, cause: str, stamp: tuple[int, ...], now_ms: int
+) -> StrikeJournal:
     """Return the journal after a version's batch stalled. No other version is suspect."""
     return _isolate(journal, table, IsolatedVersion(at, f"{_named(at)} {cause}", now_ms, stamp))
 
 
-def after_change(journal: Journal, table: str) -> Journal:
+def after_change(journal: StrikeJournal, table: str) -> StrikeJournal:
     """Return the journal after the file of an isolated version's view changed: it is tried in the shared
     process."""
     isolated = dict(journal.isolated)
@@ -192,7 +192,9 @@ def after_change(journal: Journal, table: str) -> Journal:
     return replace(journal, isolated=isolated, barred={**journal.barred, table: entry}, returned_ms=returned)
 
 
-def after_progress(journal: Journal, disk_states: Mapping[str, DiskState], now_ms: int) -> Journal:
+def after_progress(
+    journal: StrikeJournal, disk_states: Mapping[str, DiskState], now_ms: int
+) -> StrikeJournal:
     """Return the journal after versions committed what isolated them. They return, unless they did so too
     often."""
     for table, entry in journal.isolated.items():
@@ -212,7 +214,7 @@ def after_progress(journal: Journal, disk_states: Mapping[str, DiskState], now_m
     return replace(journal, barred=barred, strikes=strikes)
 
 
-def next_suspect(journal: Journal, started_s: Mapping[str, float], now_s: float) -> str | None:
+def next_suspect(journal: StrikeJournal, started_s: Mapping[str, float], now_s: float) -> str | None:
     """Return the suspect that starts now, None if none does. ``started_s``: when each suspect was started in
     this process.
 
@@ -228,19 +230,19 @@ def next_suspect(journal: Journal, started_s: Mapping[str, float], now_s: float)
     return waiting[0]
 
 
-def may_start(journal: Journal, table: str, started_s: Mapping[str, float]) -> bool:
+def may_start(journal: StrikeJournal, table: str, started_s: Mapping[str, float]) -> bool:
     """Return True if the shared process may run a version that is not isolated. A suspect waits
     for its turn."""
     strike = journal.strikes.get(table)
     return strike is None or strike.points < _SUSPECT or table in started_s
 
 
-def only_of(journal: Journal, tables: Iterable[str]) -> Journal:
+def only_of(journal: StrikeJournal, tables: Iterable[str]) -> StrikeJournal:
     """Return the journal without versions that no longer exist."""
     kept = frozenset(tables)
     if kept.issuperset([*journal.strikes, *journal.isolated, *journal.barred, *journal.returned_ms]):
         return journal
-    return Journal(
+    return StrikeJournal(
         {table: each for table, each in journal.strikes.items() if table in kept},
         {table: each for table, each in journal.isolated.items() if table in kept},
         {table: each for table, each in journal.barred.items() if table in kept},
@@ -264,7 +266,7 @@ def to_start(turns: Mapping[str, RestartTurn], most: int, now_s: float) -> list[
     return sorted(due, key=lambda table: (turns[table].start_at_s, table))[: max(0, room)]
 
 
-def as_body(journal: Journal) -> dict[str, Any]:
+def as_body(journal: StrikeJournal) -> dict[str, Any]:
     """Return the journal as JSON."""
 
     def of(entry: IsolatedVersion) -> list[Any]:
@@ -278,14 +280,14 @@ def as_body(journal: Journal) -> dict[str, Any]:
     }
 
 
-def journal_of(body: Mapping[str, Any]) -> Journal:
+def journal_of(body: Mapping[str, Any]) -> StrikeJournal:
     """Load the journal from its JSON. Raises KeyError, TypeError or ValueError when it is malformed."""
 
     def entry(values: list[Any]) -> IsolatedVersion:
         at, cause, since_ms, stamp = values
         return IsolatedVersion(str(at), str(cause), int(since_ms), tuple(int(each) for each in stamp))
 
-    return Journal(
+    return StrikeJournal(
         {
             table: DeathStreak(str(at), int(times), int(points))
             for table, (at, times, points) in body["strikes"].items()
@@ -296,7 +298,7 @@ def journal_of(body: Mapping[str, Any]) -> Journal:
     )
 
 
-def _isolate(journal: Journal, table: str, entry: IsolatedVersion) -> Journal:
+def _isolate(journal: StrikeJournal, table: str, entry: IsolatedVersion) -> StrikeJournal:
     def without(part: Mapping[str, Any]) -> dict[str, Any]:
         return {name: each for name, each in part.items() if name != table}
 

@@ -28,7 +28,7 @@ from hub.config import Settings
 from hub.errors import HubError
 from hub.materializers.definition.load import files_of, load_view
 from hub.materializers.isolation import policy as isolation
-from hub.materializers.isolation.policy import IsolatedVersion, Journal, ProcessDeath, RestartTurn
+from hub.materializers.isolation.policy import IsolatedVersion, ProcessDeath, RestartTurn, StrikeJournal
 from hub.materializers.isolation.thread_marks import (
     IsolatedMember,
     Key,
@@ -63,7 +63,7 @@ class SharedProcess:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.marks = ThreadMarks(settings)
-        self.journal = Journal()
+        self.journal = StrikeJournal()
         self.apart: dict[str, IsolatedMember] = {}
         self.newest: frozenset[str] = frozenset()
         self._news: list[ViewState] = []
@@ -133,7 +133,7 @@ class SharedProcess:
         """Manage the isolated versions. Return the ``keys`` versions that this process runs."""
         ledger.own = frozenset(path.stem for path, _ in keys) - self._owned_elsewhere()
         self.newest = frozenset({key[0]: table_of_key(key) for key in keys}.values())
-        if self.journal != Journal() or self.apart:
+        if self.journal != StrikeJournal() or self.apart:
             self._look(keys, ledger)
         return [key for key in keys if self.allows(table_of_key(key))]
 

@@ -109,5 +109,8 @@ def shares(most: int, unread: Mapping[str, int]) -> dict[str, int]:
 
 
 def fingerprint(made: DeltaPlan) -> str:
-    """Return a hash that is equal for two plans when a state of one can be used by the other."""
+    """Return a hash that is equal for two plans when a state of one can be used by the other.
+
+    It contains the names of the plan's classes and fields: a rename would rebuild every such view.
+    """
     return hashlib.sha256(repr(replace(made, whole_rows=0)).encode()).hexdigest()

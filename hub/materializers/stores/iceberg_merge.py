@@ -102,7 +102,7 @@ def newer(rows: pyarrow.Table, known: Mapping[str, int]) -> pyarrow.Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class MergeChanges:
     """Changes of a table by one batch. ``gone``: keys whose former row or tombstone is replaced. ``live`` and
     ``dead``: new rows and tombstones. ``swept``: whether rows below ``expire_below`` were deleted.
     """
@@ -113,7 +113,7 @@ class Changes:
     swept: bool
 
 
-def changes_of(rows: pyarrow.Table, expired: pyarrow.Table, below: int) -> Changes:
+def changes_of(rows: pyarrow.Table, expired: pyarrow.Table, below: int) -> MergeChanges:
     """Decide on rows that are newer than the table's. ``expired``: key and version of the table's rows of
     versions below ``below``, which become tombstones unless they are replaced.
     """
@@ -124,7 +124,7 @@ def changes_of(rows: pyarrow.Table, expired: pyarrow.Table, below: int) -> Chang
     stays = pyarrow.compute.and_(written, pyarrow.compute.invert(over))
     swept = bool(expired.num_rows or pyarrow.compute.any(pyarrow.compute.and_(over, written)).as_py())
     dead = rows.filter(pyarrow.compute.invert(stays))
-    return Changes(gone, rows.filter(stays), (dead, expired), swept)
+    return MergeChanges(gone, rows.filter(stays), (dead, expired), swept)
 
 
 def keys_of(rows: pyarrow.Table) -> pyarrow.Array:

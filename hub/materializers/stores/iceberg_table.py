@@ -144,7 +144,7 @@ def read(scan: DataScan, tasks: Iterable[FileScanTask], *names: str) -> Iterator
         yield batch.select(names) if names else batch
 
 
-class Branch:
+class TableBranch:
     """Files of one branch, and their replacement. ``file``: the bounds of each."""
 
     def __init__(self, table: Table, name: str) -> None:
@@ -227,7 +227,7 @@ class Branch:
 
 def apply(table: Table, batch: ViewBatch, rows: pyarrow.Table) -> None:
     """Commit a batch. ``rows``: newest change of each key, with ``_deleted``. Raises pyiceberg's errors."""
-    live, dead = Branch(table, MAIN), Branch(table, DELETED)
+    live, dead = TableBranch(table, MAIN), TableBranch(table, DELETED)
     keys = keys_of(rows)
     rows = newer(rows, {**live.versions(keys), **dead.versions(keys)})
     changes = changes_of(rows, live.below(batch.expire_below), batch.expire_below)
@@ -245,7 +245,7 @@ def apply(table: Table, batch: ViewBatch, rows: pyarrow.Table) -> None:
 def empty(transaction: Transaction, table: Table) -> None:
     """Stage the removal of all rows, tombstones and positions."""
     for name in (MAIN, DELETED):
-        branch = Branch(table, name)
+        branch = TableBranch(table, name)
         if branch.tasks or name == MAIN:
             update: Any = transaction.update_snapshot(TableState().summary(), name)
             with update.overwrite() if branch.tasks else update.merge_append() as snapshot:

@@ -38,7 +38,7 @@ class ViewCoverage:
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedStatement:
+class StoreStatement:
     """Prepared statement of a view.
 
     ``given``: makes the driver's parameters for ``wanted``. ``names`` and ``converts``: column names of a row
@@ -62,16 +62,16 @@ class PreparedStatements:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._made: dict[str, PreparedStatement] = {}
+        self._made: dict[str, StoreStatement] = {}
         self._covered: dict[str, tuple[str, ViewCoverage]] = {}  # with the database's text of it
 
-    def get(self, view: str) -> PreparedStatement | None:
+    def get(self, view: str) -> StoreStatement | None:
         return self._made.get(view)
 
     def forget(self, view: str) -> None:
         self._made.pop(view, None)
 
-    def make(self, view: str) -> PreparedStatement:
+    def make(self, view: str) -> StoreStatement:
         """Prepare the view's statement, over a connection of the store. Raises NotFound, PeerError."""
         with self._store.reading() as connection:
             query, view_table = self._store.catalog.row_query(connection, view)
@@ -85,7 +85,7 @@ class PreparedStatements:
 
             kinds = ((each.name, each.type.dialect_impl(dialect)) for each in view_table.table.columns)
             made = ((name, kind.result_processor(dialect, None)) for name, kind in kinds)
-            statement = PreparedStatement(
+            statement = StoreStatement(
                 compiled.string,
                 given,
                 view_table,
@@ -97,7 +97,7 @@ class PreparedStatements:
         statement = self._made[view] = replace(statement, mark=mark)
         return statement
 
-    def answers(self, view: str, statement: PreparedStatement, rows: Sequence[Row]) -> list[Found] | None:
+    def answers(self, view: str, statement: StoreStatement, rows: Sequence[Row]) -> list[Found] | None:
         """Decode the rows of one query; None if the view has changed since the statement was prepared.
 
         The first row has the mark to compare. A statement with another mark is discarded.
@@ -113,7 +113,7 @@ class PreparedStatements:
         return [(_row(statement, each), known[1]) for each in rows]
 
 
-def _row(statement: PreparedStatement, found: Row) -> RowVersion | None:
+def _row(statement: StoreStatement, found: Row) -> RowVersion | None:
     row = dict(zip(statement.names, found[MARKS + 1 :], strict=True))
     if row["key"] is None:
         return None
@@ -156,7 +156,7 @@ class ReadsAtOnce:
 
 
 def fetch(
-    connection: PoolProxiedConnection, statement: PreparedStatement, wanted: str | Sequence[str]
+    connection: PoolProxiedConnection, statement: StoreStatement, wanted: str | Sequence[str]
 ) -> list[Row]:
     cursor = connection.cursor()
     try:

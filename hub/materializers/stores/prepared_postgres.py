@@ -18,7 +18,7 @@ import psycopg
 from sqlalchemy.exc import SQLAlchemyError
 
 from hub.errors import HubError
-from hub.materializers.stores.prepared import Found, PreparedStatement, PreparedStatements, Row
+from hub.materializers.stores.prepared import Found, PreparedStatements, Row, StoreStatement
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.stores.stored_row import without_nul
 
@@ -74,7 +74,7 @@ class PostgresReads:
         for cursor in free:
             await cursor.connection.close()
 
-    async def _ask(self, statement: PreparedStatement, keys: Sequence[str]) -> list[Row]:
+    async def _ask(self, statement: StoreStatement, keys: Sequence[str]) -> list[Row]:
         """Run the statement. A connection that fails, or whose query was cancelled, is not used again."""
         cursor = self._free.pop() if self._free else await self._connect()
         try:

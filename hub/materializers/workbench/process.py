@@ -12,7 +12,7 @@ from multiprocessing.process import BaseProcess
 from hub.config import Settings
 from hub.errors import HubError, PeerError
 from hub.materializers.definition.sql_view import SqlView
-from hub.materializers.golden.cases import Case, Outcome
+from hub.materializers.golden.cases import Case, CaseOutcome
 from hub.materializers.types.avro_types import AvroType
 from hub.materializers.workbench.computer import PreviewTask, compute_previews
 
@@ -39,7 +39,7 @@ class PreviewProcess:
             return "previews are off in hub.yaml (preview_heap_mb: 0)"
         return "" if find_spec("pyspark") else "Spark is not installed with this server"
 
-    def compute(self, view: SqlView, schemas: Mapping[str, AvroType], case: Case) -> Outcome:
+    def compute(self, view: SqlView, schemas: Mapping[str, AvroType], case: Case) -> CaseOutcome:
         """Return what the view makes of the case's events. Blocks.
 
         Raises ConfigError for a view that Spark refuses, PeerError (HUB-3095) while others are computed,
@@ -79,7 +79,7 @@ class PreviewProcess:
             finally:
                 self._turn.release()
 
-    def _computed(self, task: PreviewTask) -> Outcome:
+    def _computed(self, task: PreviewTask) -> CaseOutcome:
         tasks = self._tasks if self._tasks is not None and self._is_alive() else self._start()
         try:
             tasks.send(task)
@@ -100,7 +100,7 @@ class PreviewProcess:
             ) from None
         if isinstance(answer, HubError):
             raise answer
-        assert isinstance(answer, Outcome)
+        assert isinstance(answer, CaseOutcome)
         return answer
 
     def _is_alive(self) -> bool:

@@ -11,7 +11,7 @@ import yaml
 
 from hub.errors import CallerError
 from hub.materializers.definition.sql_view import SqlView
-from hub.materializers.golden.cases import Case, GivenEvent, Outcome, as_json
+from hub.materializers.golden.cases import Case, CaseOutcome, GivenEvent, as_json
 from hub.materializers.golden.values import encoder_of
 from hub.materializers.types.avro_types import AvroType, field_types
 from hub.materializers.types.cdc import wire_schema
@@ -86,7 +86,7 @@ def _given(view: SqlView, source: str, schema: AvroType, event: SampledEvent) ->
     return GivenEvent(source=source, at=at, key=event.key, value=value, partition=event.partition)
 
 
-def golden_text(view: str, name: str, case: Case, outcome: Outcome) -> str:
+def golden_text(view: str, name: str, case: Case, outcome: CaseOutcome) -> str:
     """Return the text of a golden test whose rows are those of ``outcome``. ``name``: of the test."""
     body: dict[str, Any] = {
         "events": [_written(each) for each in case.events if isinstance(each, GivenEvent)],

@@ -14,7 +14,7 @@ from hub.caller import Action, Kind, Resource, may, require
 from hub.errors import CallerError, Conflict, HubError
 from hub.files import write_new
 from hub.materializers.definition.sql_view import SqlView
-from hub.materializers.golden.cases import Case, GoldenFile, Outcome
+from hub.materializers.golden.cases import Case, CaseOutcome, GoldenFile
 from hub.materializers.queries.parser import SqlError
 from hub.materializers.queries.statements.changes import ViewChange
 from hub.materializers.queries.statements.grammar import CODE, CreateView, hub_statement
@@ -34,7 +34,7 @@ class ComputesPreviews(Protocol):
     @property
     def why_not(self) -> str: ...
 
-    def compute(self, view: SqlView, schemas: Mapping[str, AvroType], case: Case) -> Outcome:
+    def compute(self, view: SqlView, schemas: Mapping[str, AvroType], case: Case) -> CaseOutcome:
         """Raises ConfigError, PeerError."""
 
 

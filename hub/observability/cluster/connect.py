@@ -96,7 +96,7 @@ class WorkerAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectWorker:
+class ConnectWorkerStatus:
     """A configured address. ``state``: connecting before its first answer, then up or down."""
 
     url: str
@@ -109,7 +109,7 @@ class ConnectWorker:
 class Connect:
     """All Connect clusters together. Numbers are None while no worker answers, which is not 0."""
 
-    workers: tuple[ConnectWorker, ...]
+    workers: tuple[ConnectWorkerStatus, ...]
     connectors: tuple[Connector, ...]
 
     @property
@@ -158,7 +158,7 @@ def connect_of(answers: Sequence[WorkerAnswer], now_ms: int) -> Connect:
     clusters: list[tuple[frozenset[str], list[Connector]]] = []
 
     def is_one(
-        worker: ConnectWorker, each: WorkerAnswer, known: frozenset[str], those: Sequence[Connector]
+        worker: ConnectWorkerStatus, each: WorkerAnswer, known: frozenset[str], those: Sequence[Connector]
     ) -> bool:
         names = {one.name for one in those}
         alike = worker.state != "up" or any(one.name in names for one in each.connectors)
@@ -174,15 +174,15 @@ def connect_of(answers: Sequence[WorkerAnswer], now_ms: int) -> Connect:
     return Connect(workers, tuple(sorted(connectors, key=lambda one: (RANK[one.state], one.name))))
 
 
-def _worker(answer: WorkerAnswer, now_ms: int) -> ConnectWorker:
+def _worker(answer: WorkerAnswer, now_ms: int) -> ConnectWorkerStatus:
     url = without_password(answer.url)
     if answer.error is not None:
-        return ConnectWorker(url, "down", answer.answered_at_ms, answer.error)
+        return ConnectWorkerStatus(url, "down", answer.answered_at_ms, answer.error)
     if answer.answered_at_ms is None:
-        return ConnectWorker(url, "connecting", None, None)
+        return ConnectWorkerStatus(url, "connecting", None, None)
     if answer.is_stale(now_ms):
-        return ConnectWorker(url, "down", answer.answered_at_ms, "it has not answered for a minute")
-    return ConnectWorker(url, "up", answer.answered_at_ms, None)
+        return ConnectWorkerStatus(url, "down", answer.answered_at_ms, "it has not answered for a minute")
+    return ConnectWorkerStatus(url, "up", answer.answered_at_ms, None)
 
 
 def unknown(connector: Connector, why: str) -> Connector:

@@ -21,7 +21,7 @@ from hub.alerts.model.rules import (
 )
 from hub.log import LogDir
 from hub.observability import format
-from hub.observability.cluster.connect import Connect, Connector, ConnectState, ConnectWorker
+from hub.observability.cluster.connect import Connect, Connector, ConnectState, ConnectWorkerStatus
 from hub.observability.cluster.health import Broker, Health, free_of
 from hub.observability.lag.anchors import Ring
 from hub.observability.lag.consumers import LagRow
@@ -173,7 +173,7 @@ def observe_connect(connect: Connect, changes: RuleChanges) -> list[RuleObservat
     # Worst first: of connectors with the same name in two clusters, report the worse.
     for one in connect.connectors:
         by_name.setdefault(one.name, one)
-    by_url: dict[str, ConnectWorker] = {}
+    by_url: dict[str, ConnectWorkerStatus] = {}
     # An address may be configured twice.
     for worker in sorted(connect.workers, key=lambda each: each.state != "down"):
         by_url.setdefault(worker.url, worker)
@@ -310,7 +310,7 @@ def _connector(one: Connector) -> Observation:
     )
 
 
-def _worker(one: ConnectWorker) -> Observation:
+def _worker(one: ConnectWorkerStatus) -> Observation:
     about = labels_of({"worker": one.url})
     if one.state == "connecting":
         return Observation(about, Verdict.UNKNOWN)

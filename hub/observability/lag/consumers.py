@@ -85,7 +85,7 @@ class Hollow(NamedTuple):
 
 
 @dataclass(slots=True)
-class PartitionState:
+class PartitionLagState:
     """Knowledge about one partition besides its poll anchors."""
 
     beginning: int | None = None
@@ -101,7 +101,7 @@ class PartitionState:
         return max(position, self.hollow.until)
 
 
-NOTHING_KNOWN = PartitionState()
+NOTHING_KNOWN = PartitionLagState()
 # An end offset older than this is not used.
 STALE_MS = 60_000
 
@@ -152,7 +152,7 @@ class _Totals:
     headroom: int | None = None
     basis: str = "arrival"
 
-    def count(self, mark: PositionMark, end: int, about: PartitionState) -> int:
+    def count(self, mark: PositionMark, end: int, about: PartitionLagState) -> int:
         """Count a partition, and return the offset of the first record that may wait in it."""
         committed = position = mark.position
         self.known = True
@@ -202,7 +202,7 @@ def measure(
     topic: str,
     positions: Mapping[int, int],
     rings: Mapping[int, Ring],
-    partitions: Mapping[int, PartitionState],
+    partitions: Mapping[int, PartitionLagState],
     facts: LagTopicFacts,
     marks: Marks,
     now_ms: int,
@@ -256,7 +256,9 @@ def _moved(marks: Marks, partition: int, committed: int, end: int, now_ms: int) 
     return mark
 
 
-def question(wait: Wait, ring: Ring, about: PartitionState, facts: LagTopicFacts, now_ms: int) -> int | None:
+def question(
+    wait: Wait, ring: Ring, about: PartitionLagState, facts: LagTopicFacts, now_ms: int
+) -> int | None:
     """Return the time whose offset would narrow the bracket of a wait; None when it is narrow enough, or
     cannot be narrowed."""
     position = about.skipped(max(wait.committed, about.beginning or 0))

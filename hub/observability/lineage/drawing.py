@@ -23,7 +23,7 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class DrawnLine:
     """An edge as the ``d`` of an SVG path, and the position of its label."""
 
     edge: LineageEdge
@@ -39,7 +39,7 @@ class Drawing:
     width: int
     height: int
     boxes: tuple[Box, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[DrawnLine, ...]
     box: int
     high: int = HIGH
 
@@ -90,12 +90,12 @@ def drawn(graph: Lineage, across: int = ACROSS) -> Drawing:
     )
 
 
-def _line(edge: LineageEdge, one: Box, two: Box, box: int) -> Line:
+def _line(edge: LineageEdge, one: Box, two: Box, box: int) -> DrawnLine:
     x1, y1, x2, y2 = one.x + box, one.y + HIGH // 2, two.x, two.y + HIGH // 2
     bend = max(30, (x2 - x1) // 2)
     path = f"M{x1} {y1}C{x1 + bend} {y1} {x2 - bend} {y2} {x2 - 7} {y2}"
     # The label is nearer to the start: many edges end in one box, and their labels would overlap there.
-    return Line(edge, path, x1 + (x2 - x1) * 2 // 5, y1 + (y2 - y1) * 3 // 10)
+    return DrawnLine(edge, path, x1 + (x2 - x1) * 2 // 5, y1 + (y2 - y1) * 3 // 10)
 
 
 def box_width(names: Iterable[str]) -> int:

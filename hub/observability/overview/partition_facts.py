@@ -11,7 +11,7 @@ from typing import Protocol
 
 from hub.errors import HubError
 from hub.observability.lag.anchors import Ring
-from hub.observability.lag.consumers import Hollow, LagTopicFacts, PartitionState, Wait, question
+from hub.observability.lag.consumers import Hollow, LagTopicFacts, PartitionLagState, Wait, question
 from hub.observability.lag.timed import answered
 from hub.observability.overview.collector import Collector
 from hub.record import Positions, TopicPartition
@@ -51,7 +51,7 @@ class PartitionFacts:
     cluster: LookupCluster
     collector: Collector
     sample_s: float
-    partitions: dict[str, dict[int, PartitionState]] = field(default_factory=dict)
+    partitions: dict[str, dict[int, PartitionLagState]] = field(default_factory=dict)
     facts: dict[str, tuple[LagTopicFacts, int]] = field(default_factory=dict)
 
     def facts_of(self, topic: str) -> LagTopicFacts:
@@ -92,8 +92,8 @@ class PartitionFacts:
     def _ring(self, wait: Wait) -> Ring:
         return self.collector.rings.get(wait.topic, {}).get(wait.partition, ())
 
-    def _of(self, topic: str, partition: int) -> PartitionState:
-        return self.partitions.setdefault(topic, {}).setdefault(partition, PartitionState())
+    def _of(self, topic: str, partition: int) -> PartitionLagState:
+        return self.partitions.setdefault(topic, {}).setdefault(partition, PartitionLagState())
 
     def _learn_beginnings(self, waits: Sequence[Wait]) -> None:
         """Fetch the beginnings of partitions in which records wait; in a large estate, those with the longest

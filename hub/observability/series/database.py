@@ -18,7 +18,7 @@ from hub.errors import PeerError
 from hub.formats.table import SERIES
 from hub.observability.series.catalog import SeriesObject
 from hub.observability.series.marks import Mark
-from hub.observability.series.rollup import HOUR, LEVELS, Bucket, SeriesLevel, Window
+from hub.observability.series.rollup import HOUR, LEVELS, SampleBucket, SeriesLevel, SeriesWindow
 from hub.observability.series.sampling import Sample
 
 log = logging.getLogger(__name__)
@@ -187,16 +187,16 @@ class StoredSeries:
     path: Path
 
     def read(
-        self, names: Sequence[SeriesName], window: Window, level: SeriesLevel
-    ) -> dict[SeriesName, list[tuple[int, Bucket]]]:
+        self, names: Sequence[SeriesName], window: SeriesWindow, level: SeriesLevel
+    ) -> dict[SeriesName, list[tuple[int, SampleBucket]]]:
         """Return the buckets of each series in a window, as (start in epoch ms, bucket), oldest first."""
-        found: dict[SeriesName, list[tuple[int, Bucket]]] = {name: [] for name in names}
+        found: dict[SeriesName, list[tuple[int, SampleBucket]]] = {name: [] for name in names}
         first, last = window.start_ms // level.step_ms, -(-window.end_ms // level.step_ms)
         with self._reader() as reader:
             ids = {id: name for name in names for (id,) in reader.execute(_ID, (str(name[0]), name[1]))}
             statement = _READ.format(level.name, ",".join(map(str, ids)))
             for id, slot, *bucket in reader.execute(statement, (first, last)) if ids else ():
-                found[ids[id]].append((slot * level.step_ms, Bucket(*bucket)))
+                found[ids[id]].append((slot * level.step_ms, SampleBucket(*bucket)))
         return found
 
     def objects(self, kind: str, since_ms: int) -> list[SeriesObject]:

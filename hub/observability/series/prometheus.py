@@ -21,7 +21,7 @@ from hub.errors import PeerError
 from hub.observability.cluster.connect import without_password
 from hub.observability.series.catalog import METRICS, matchers
 from hub.observability.series.database import SeriesName
-from hub.observability.series.rollup import Bucket, Window, bucket_of
+from hub.observability.series.rollup import SampleBucket, SeriesWindow, bucket_of
 
 TIMEOUT_S = 5.0
 MOST_BYTES = 8_000_000
@@ -30,7 +30,7 @@ CACHED, CACHED_S = 500, 5.0
 # Shortest window of a rate: some scrapes must be in it.
 SHORTEST_RATE_S = 60
 
-Points = list[tuple[int, Bucket]]
+Points = list[tuple[int, SampleBucket]]
 
 
 @dataclass
@@ -40,10 +40,10 @@ class PrometheusSeries:
     url: str
     timeout_s: float = TIMEOUT_S
     now_s: Callable[[], float] = time.monotonic
-    _cache: OrderedDict[tuple[str, Window], tuple[float, Points]] = field(default_factory=OrderedDict)
+    _cache: OrderedDict[tuple[str, SeriesWindow], tuple[float, Points]] = field(default_factory=OrderedDict)
     _cache_lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def read(self, names: Sequence[SeriesName], window: Window) -> dict[SeriesName, Points]:
+    def read(self, names: Sequence[SeriesName], window: SeriesWindow) -> dict[SeriesName, Points]:
         """Return the points of the series that ``/metrics`` exports; others are not in the answer. All
         together take ``timeout_s`` at most. Raises PeerError (HUB-3098)."""
         deadline_s = self.now_s() + self.timeout_s
@@ -56,7 +56,7 @@ class PrometheusSeries:
                 found[about, metric] = self._points(query, window, deadline_s)
         return found
 
-    def _points(self, query: str, window: Window, deadline_s: float) -> Points:
+    def _points(self, query: str, window: SeriesWindow, deadline_s: float) -> Points:
         now_s = self.now_s()
         with self._cache_lock:
             at_s, points = self._cache.get((query, window), (now_s - CACHED_S, []))
@@ -69,7 +69,7 @@ class PrometheusSeries:
                 self._cache.popitem(last=False)
         return points
 
-    def _query(self, query: str, window: Window, deadline_s: float) -> Points:
+    def _query(self, query: str, window: SeriesWindow, deadline_s: float) -> Points:
         left_s = deadline_s - self.now_s()
         if left_s <= 0:
             raise self._trouble(f"no answer within {self.timeout_s:g} s")
@@ -107,7 +107,7 @@ class PrometheusSeries:
         )
 
 
-def _parsed(result: Sequence[dict[str, list[list[float | str]]]], window: Window) -> Points:
+def _parsed(result: Sequence[dict[str, list[list[float | str]]]], window: SeriesWindow) -> Points:
     """Return the points of the first series of an answer. NaN, as of a quantile of nothing, is a gap."""
     points = []
     for at_s, text in result[0]["values"] if result else ():

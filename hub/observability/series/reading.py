@@ -17,7 +17,16 @@ from hub.observability.series.database import SeriesName, StoredSeries
 from hub.observability.series.marks import Mark, concerns
 from hub.observability.series.prometheus import Points, PrometheusSeries
 from hub.observability.series.recorder import FILE, SeriesRecorder, SeriesStatus
-from hub.observability.series.rollup import FINE, HOUR, Bucket, SeriesRange, Window, hourly, points, window_of
+from hub.observability.series.rollup import (
+    FINE,
+    HOUR,
+    SampleBucket,
+    SeriesRange,
+    SeriesWindow,
+    hourly,
+    points,
+    window_of,
+)
 
 # Most objects of one answer, and most marks, the newest.
 MOST_OBJECTS = 8
@@ -30,7 +39,7 @@ class SeriesLine:
 
     object: SeriesObject
     metric: SeriesMetric
-    buckets: tuple[Bucket | None, ...]
+    buckets: tuple[SampleBucket | None, ...]
 
     @property
     def values(self) -> tuple[float | None, ...]:
@@ -43,7 +52,7 @@ class SeriesAnswer:
     such as that Prometheus does not answer."""
 
     range: str
-    window: Window
+    window: SeriesWindow
     lines: tuple[SeriesLine, ...]
     marks: tuple[Mark, ...] = ()
     source: str = "hub"
@@ -112,8 +121,8 @@ class SeriesReader:
         return SeriesAnswer(wanted.name, window, tuple(lines), marks, source, tuple(notes), status)
 
     def _own(
-        self, names: Sequence[SeriesName], window: Window, notes: list[str], *, is_free: bool
-    ) -> tuple[Mapping[SeriesName, Points], Window]:
+        self, names: Sequence[SeriesName], window: SeriesWindow, notes: list[str], *, is_free: bool
+    ) -> tuple[Mapping[SeriesName, Points], SeriesWindow]:
         """Return the series of the own store. ``is_free``: the step may be an hour where nothing finer is
         kept.
         """
@@ -132,7 +141,7 @@ class SeriesReader:
         notes.append("The estate has more series than series_most: these are kept by the hour only.")
         return coarse, by_hour
 
-    def _marks(self, objects: Sequence[SeriesObject], window: Window) -> tuple[Mark, ...]:
+    def _marks(self, objects: Sequence[SeriesObject], window: SeriesWindow) -> tuple[Mark, ...]:
         try:
             marks = self.stored.marks(window.start_ms, window.end_ms)
         except PeerError:

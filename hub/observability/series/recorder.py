@@ -23,7 +23,7 @@ from hub.observability.series.database import SeriesDatabase
 from hub.observability.series.marks import Mark, marks_of
 from hub.observability.series.rollup import FINE, HOUR
 from hub.observability.series.sampling import Before, Moment, Sample, sampled
-from hub.observability.series.selection import Selection, select
+from hub.observability.series.selection import SeriesSelection, select
 from hub.runtime import repeating
 
 FILE = "series.db"
@@ -63,7 +63,7 @@ class SeriesRecorder:
     now_ms: Callable[[], int] = wall_clock_ms
     database: SeriesDatabase | None = None
     status: SeriesStatus = field(default_factory=SeriesStatus)
-    selection: Selection = field(default_factory=Selection)
+    selection: SeriesSelection = field(default_factory=SeriesSelection)
     _before: Before = field(default_factory=Before)
     _marks: frozenset[Mark] = frozenset()
     _round: int = 0

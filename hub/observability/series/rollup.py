@@ -18,7 +18,7 @@ SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS = 1_000, 60_000, 3_600_000, 86_400_000
 MOST_POINTS = 800
 
 
-class Bucket(NamedTuple):
+class SampleBucket(NamedTuple):
     """Samples of one span of time."""
 
     samples: int
@@ -81,7 +81,7 @@ def checked_range(name: str) -> SeriesRange:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class SeriesWindow:
     """Span of an answer: points at ``start_ms``, then every ``step_ms``, the last one before ``end_ms``. Each
     point is the bucket that begins there."""
 
@@ -95,29 +95,29 @@ class Window:
         return range(self.start_ms, self.end_ms, self.step_ms)
 
 
-def window_of(wanted: SeriesRange, now_ms: int, sample_ms: int = FINE.step_ms) -> Window:
+def window_of(wanted: SeriesRange, now_ms: int, sample_ms: int = FINE.step_ms) -> SeriesWindow:
     """Return the window that ends with the bucket of ``now_ms``. ``sample_ms``: interval of the samples; a
     shorter step would show a gap between each two of them."""
     step_ms = max(wanted.step_ms, -(-sample_ms // FINE.step_ms) * FINE.step_ms)
     end_ms = now_ms - now_ms % step_ms + step_ms
     count = min(MOST_POINTS, wanted.span_ms // step_ms)
-    return Window(end_ms - count * step_ms, end_ms, step_ms, wanted.level)
+    return SeriesWindow(end_ms - count * step_ms, end_ms, step_ms, wanted.level)
 
 
-def hourly(window: Window) -> Window:
+def hourly(window: SeriesWindow) -> SeriesWindow:
     """Return the window by the hour, a day at least: for series that are kept by the hour only."""
     end_ms = -(-window.end_ms // HOUR_MS) * HOUR_MS
     start_ms = min(window.start_ms // HOUR_MS * HOUR_MS, end_ms - DAY_MS)
-    return Window(start_ms, end_ms, HOUR_MS, HOUR)
+    return SeriesWindow(start_ms, end_ms, HOUR_MS, HOUR)
 
 
-def bucket_of(value: float) -> Bucket:
-    return Bucket(1, value, value, value)
+def bucket_of(value: float) -> SampleBucket:
+    return SampleBucket(1, value, value, value)
 
 
-def merged(one: Bucket, other: Bucket) -> Bucket:
+def merged(one: SampleBucket, other: SampleBucket) -> SampleBucket:
     """Return the bucket of both. Associative and commutative."""
-    return Bucket(
+    return SampleBucket(
         one.samples + other.samples,
         one.total + other.total,
         min(one.low, other.low),
@@ -125,9 +125,9 @@ def merged(one: Bucket, other: Bucket) -> Bucket:
     )
 
 
-def rolled(buckets: Iterable[tuple[int, Bucket]], step_ms: int) -> dict[int, Bucket]:
+def rolled(buckets: Iterable[tuple[int, SampleBucket]], step_ms: int) -> dict[int, SampleBucket]:
     """Return buckets of ``step_ms`` by their start, from (time, bucket) in any order."""
-    found: dict[int, Bucket] = {}
+    found: dict[int, SampleBucket] = {}
     for at_ms, bucket in buckets:
         start_ms = at_ms - at_ms % step_ms
         known = found.get(start_ms)
@@ -135,7 +135,9 @@ def rolled(buckets: Iterable[tuple[int, Bucket]], step_ms: int) -> dict[int, Buc
     return found
 
 
-def points(buckets: Iterable[tuple[int, Bucket]], window: Window) -> tuple[Bucket | None, ...]:
+def points(
+    buckets: Iterable[tuple[int, SampleBucket]], window: SeriesWindow
+) -> tuple[SampleBucket | None, ...]:
     """Return one bucket for each time of the window; None: nothing is known of it."""
     by_start = rolled(buckets, window.step_ms)
     return tuple(by_start.get(at_ms) for at_ms in window.times)

@@ -19,7 +19,7 @@ _LAST = (SeriesKind.topic, SeriesKind.reader)
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class SeriesSelection:
     """Objects kept finely, objects kept by the hour, and the number of objects that are not kept."""
 
     fine: frozenset[SeriesObject] = frozenset()
@@ -33,11 +33,11 @@ def select(
     is_declared: Callable[[str], bool],
     before: frozenset[SeriesObject],
     most: int,
-) -> Selection:
+) -> SeriesSelection:
     """Return the selection. ``sizes``: most series of each object. ``rates``: records per second by topic.
     ``before``: objects kept finely until now. ``most``: limit of fine series; 0: nothing is kept."""
     if most > 0 and sum(sizes.values()) <= most:
-        return Selection(frozenset(sizes))
+        return SeriesSelection(frozenset(sizes))
 
     def rank(series_object: SeriesObject) -> tuple[bool, bool, float, SeriesObject]:
         if series_object.kind not in _LAST:
@@ -55,4 +55,4 @@ def select(
             coarse.add(found)
         else:
             left_out += 1
-    return Selection(frozenset(fine), frozenset(coarse), left_out)
+    return SeriesSelection(frozenset(fine), frozenset(coarse), left_out)

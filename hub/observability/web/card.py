@@ -19,7 +19,7 @@ _EVENTS_OF_VERSION = (1 << 40) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class CardField:
     """A field of the card. ``kind``: number, flag, time, text, nested or none; selects the style."""
 
     name: str
@@ -45,7 +45,7 @@ class Card:
 
     events: int | None
     deleted: bool
-    fields: tuple[Field, ...]
+    fields: tuple[CardField, ...]
     sources: tuple[Provenance, ...]
 
 
@@ -65,19 +65,21 @@ def card(row: Mapping[str, Any]) -> Card:
     )
 
 
-def field_of(name: str, value: object) -> Field:
+def field_of(name: str, value: object) -> CardField:
     """Return a field formatted for people."""
     if value is None:
-        return Field(name, UNKNOWN, "none")
+        return CardField(name, UNKNOWN, "none")
     if isinstance(value, bool):
-        return Field(name, "yes" if value else "no", "flag")
+        return CardField(name, "yes" if value else "no", "flag")
     if isinstance(value, int):
-        return Field(name, count(value) if not _names_a_number(name) else str(value), "number")
+        return CardField(name, count(value) if not _names_a_number(name) else str(value), "number")
     if isinstance(value, float):
-        return Field(name, _float(value), "number")
+        return CardField(name, _float(value), "number")
     if isinstance(value, str):
-        return Field(name, _readable(value), "time") if _is_time(value) else Field(name, value, "text")
-    return Field(name, _nested(value), "nested")
+        return (
+            CardField(name, _readable(value), "time") if _is_time(value) else CardField(name, value, "text")
+        )
+    return CardField(name, _nested(value), "nested")
 
 
 def _float(value: float) -> str:

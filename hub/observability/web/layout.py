@@ -16,7 +16,7 @@ from hub.observability.series.rollup import DEFAULT_RANGE, RANGES
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class NavigationEntry:
     """An entry of the navigation. ``shortcut``: the key after ``g``. ``needs``: the action on the hub itself
     that its page requires; None: it is open to everyone with any grant."""
 
@@ -32,50 +32,50 @@ class SectionGroup:
     """A group of the navigation; ``title`` is empty for the entries above and below the named groups."""
 
     title: str
-    sections: tuple[Section, ...]
+    sections: tuple[NavigationEntry, ...]
 
 
 NAVIGATION = (
-    SectionGroup("", (Section("overview", "Overview", "/", "o"),)),
+    SectionGroup("", (NavigationEntry("overview", "Overview", "/", "o"),)),
     SectionGroup(
         "Data",
         (
-            Section("topics", "Topics", "/topics", "t"),
-            Section("schemas", "Schemas", "/schemas", "s"),
-            Section("views", "Views", "/views", "v"),
-            Section("query", "Query", "/query", "q"),
-            Section("workbench", "Workbench", "/workbench", "w"),
+            NavigationEntry("topics", "Topics", "/topics", "t"),
+            NavigationEntry("schemas", "Schemas", "/schemas", "s"),
+            NavigationEntry("views", "Views", "/views", "v"),
+            NavigationEntry("query", "Query", "/query", "q"),
+            NavigationEntry("workbench", "Workbench", "/workbench", "w"),
         ),
     ),
     SectionGroup(
         "Flow",
         (
-            Section("lineage", "Lineage", "/lineage", "n"),
-            Section("lag", "Lag", "/lag", "l"),
-            Section("latency", "Latency", "/latency", "y"),
-            Section("completeness", "Completeness", "/completeness", "c"),
-            Section("mirrors", "Mirrors", "/mirrors", "m", Action.read),
-            Section("connect", "Connect", "/connect", "k", Action.read),
-            Section("sinks", "Sinks", "/sinks", "i", Action.read),
+            NavigationEntry("lineage", "Lineage", "/lineage", "n"),
+            NavigationEntry("lag", "Lag", "/lag", "l"),
+            NavigationEntry("latency", "Latency", "/latency", "y"),
+            NavigationEntry("completeness", "Completeness", "/completeness", "c"),
+            NavigationEntry("mirrors", "Mirrors", "/mirrors", "m", Action.read),
+            NavigationEntry("connect", "Connect", "/connect", "k", Action.read),
+            NavigationEntry("sinks", "Sinks", "/sinks", "i", Action.read),
         ),
     ),
     SectionGroup(
         "Operate",
         (
-            Section("alerts", "Alerts", "/alerts", "a"),
-            Section("dead-letters", "Dead-letter records", "/dead-letters", "d"),
-            Section("cluster", "Cluster", "/cluster", "b", Action.read),
-            Section("usage", "Usage", "/usage", "u"),
-            Section("access-requests", "Access requests", "/access-requests", "r"),
-            Section("governance", "Governance", "/governance", "z", Action.admin),
-            Section("access-log", "Access log", "/access-log", "x", Action.admin),
+            NavigationEntry("alerts", "Alerts", "/alerts", "a"),
+            NavigationEntry("dead-letters", "Dead-letter records", "/dead-letters", "d"),
+            NavigationEntry("cluster", "Cluster", "/cluster", "b", Action.read),
+            NavigationEntry("usage", "Usage", "/usage", "u"),
+            NavigationEntry("access-requests", "Access requests", "/access-requests", "r"),
+            NavigationEntry("governance", "Governance", "/governance", "z", Action.admin),
+            NavigationEntry("access-log", "Access log", "/access-log", "x", Action.admin),
         ),
     ),
     SectionGroup(
         "",
         (
-            Section("api", "API", "/docs", "p"),
-            Section("help", "Help", "/help", "h"),
+            NavigationEntry("api", "API", "/docs", "p"),
+            NavigationEntry("help", "Help", "/help", "h"),
         ),
     ),
 )

@@ -9,7 +9,7 @@ from hub.observability.overview.overview import TopicLine
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
+class TopicBranch:
     """Topics below one first label, with their sums. ``leaves``: (rest of the name, topic)."""
 
     label: str
@@ -29,11 +29,13 @@ class Branch:
         return sum(topic.undecodable for _, topic in self.leaves)
 
 
-def branches(topics: Iterable[TopicLine]) -> tuple[Branch, ...]:
+def branches(topics: Iterable[TopicLine]) -> tuple[TopicBranch, ...]:
     """Group topics by their first label, in order; changelogs of views (label ``views``) come last."""
     grouped: dict[str, list[tuple[str, TopicLine]]] = {}
     for topic in topics:
         label, _, rest = topic.name.partition(".")
         grouped.setdefault(label, []).append((rest or label, topic))
     order = sorted(grouped, key=lambda label: (label == "views", label))
-    return tuple(Branch(label, tuple(sorted(grouped[label], key=lambda leaf: leaf[0]))) for label in order)
+    return tuple(
+        TopicBranch(label, tuple(sorted(grouped[label], key=lambda leaf: leaf[0]))) for label in order
+    )

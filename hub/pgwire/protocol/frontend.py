@@ -44,7 +44,7 @@ class Password:
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class SimpleQuery:
     sql: str
 
 
@@ -116,7 +116,7 @@ class Unsupported:
 
 Message = (
     Password
-    | Query
+    | SimpleQuery
     | Parse
     | Bind
     | Describe
@@ -219,7 +219,7 @@ def _kind(read: _Body) -> str:
 
 _DECODERS: Mapping[bytes, Callable[[_Body], Message]] = {
     b"p": lambda read: Password(read.text()),
-    b"Q": lambda read: Query(read.text()),
+    b"Q": lambda read: SimpleQuery(read.text()),
     b"P": _parse,
     b"B": _bind,
     b"D": lambda read: Describe(_kind(read), read.text()),

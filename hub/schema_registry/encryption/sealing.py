@@ -38,7 +38,7 @@ _FRAME = 5  # bytes of the wire format before the body
 _MOST_SCHEMAS = 1_000
 
 
-class Sealer:
+class FieldSealer:
     """Encrypts erasable fields. Thread safe. ``fields_of`` returns the declaration of a topic; it raises
     HubError while that cannot be known. ``kek``: the KEK that wraps new keys.
     """
@@ -197,5 +197,5 @@ def _refused(topic: str, why: str, way: str) -> NotErasable:
     return NotErasable(f'topic "{topic}": its personal fields cannot be encrypted: {why}', hint=way)
 
 
-SEALER = Sealer()
+SEALER = FieldSealer()
 """The process's own."""

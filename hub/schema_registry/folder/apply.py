@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from hub.errors import Conflict, HubError
-from hub.schema_registry.folder.plan import FolderPlan, Item
+from hub.schema_registry.folder.plan import FolderItem, FolderPlan
 from hub.schema_registry.model.facts import Reference
 
 
@@ -32,7 +32,7 @@ class FolderWriter(Protocol):
 
 
 def apply(
-    made: FolderPlan, registry: FolderWriter, on_step: Callable[[Item], None] = lambda _item: None
+    made: FolderPlan, registry: FolderWriter, on_step: Callable[[FolderItem], None] = lambda _item: None
 ) -> None:
     """Execute the steps of a plan; call ``on_step`` with each completed step.
 
@@ -53,7 +53,7 @@ def apply(
         on_step(item)
 
 
-def _carry_out(item: Item, registry: FolderWriter, got: dict[str, int]) -> None:
+def _carry_out(item: FolderItem, registry: FolderWriter, got: dict[str, int]) -> None:
     if item.level is not None:
         registry.set_level(item.subject, item.level[1])
     if not item.registers or item.file is None:

@@ -45,7 +45,7 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class FolderItem:
     """One subject of a plan. ``version`` is its current or next one; ``changes`` are relative to the latest.
 
     ``registers``: a version will be registered. ``level`` is (effective level, wanted level) when it will be
@@ -92,18 +92,18 @@ class FolderPlan:
     has.
     """
 
-    items: tuple[Item, ...]
+    items: tuple[FolderItem, ...]
 
-    def of(self, *statuses: Status) -> list[Item]:
+    def of(self, *statuses: Status) -> list[FolderItem]:
         return [each for each in self.items if each.status in statuses]
 
     @property
-    def steps(self) -> list[Item]:
+    def steps(self) -> list[FolderItem]:
         """The items that apply executes, in order."""
         return self.of(Status.new, Status.changed)
 
     @property
-    def refused(self) -> list[Item]:
+    def refused(self) -> list[FolderItem]:
         return self.of(Status.refused)
 
     @property
@@ -148,7 +148,7 @@ def plan(
     items = [planner.item(each) for each in folder.files]
     wanted = {each.subject for each in folder.files}
     left = [
-        Item(name, Status.only_in_registry, subject.live[-1].version)
+        FolderItem(name, Status.only_in_registry, subject.live[-1].version)
         for name, subject in sorted(state.subjects.items())
         if name not in wanted and subject.live
     ]
@@ -206,21 +206,21 @@ class _Planner:
     folder: Folder
     state: RegistryState
     rules: SchemaRequirements
-    made: dict[str, Item] = field(default_factory=dict)
+    made: dict[str, FolderItem] = field(default_factory=dict)
 
-    def item(self, file: SchemaFile) -> Item:
+    def item(self, file: SchemaFile) -> FolderItem:
         made = self._item(file)
         self.made.setdefault(file.subject, made)
         return made
 
-    def _item(self, file: SchemaFile) -> Item:
+    def _item(self, file: SchemaFile) -> FolderItem:
         if file.problem is not None:
             return self._refused(file, "INVALID", file.problem.what, file.problem.fix)
         references = []
         for wanted in file.references:
             found = self._reference(wanted)
             if isinstance(found, Incompatibility):
-                return Item(file.subject, Status.refused, file=file, reasons=(found,))
+                return FolderItem(file.subject, Status.refused, file=file, reasons=(found,))
             references.append(found)
         try:
             new = parse(file.schema_type, file.text, self._named(references))
@@ -228,7 +228,7 @@ class _Planner:
             return self._refused(file, "INVALID", error.message, _fix_of(error.message))
         return self._judged(file, new, tuple(references))
 
-    def _judged(self, file: SchemaFile, new: ParsedSchema, references: tuple[Reference, ...]) -> Item:
+    def _judged(self, file: SchemaFile, new: ParsedSchema, references: tuple[Reference, ...]) -> FolderItem:
         subject = self.state.subject(file.subject)
         level = file.compatibility or subject.level
         set_level = (subject.level, level) if level != subject.level else None
@@ -240,7 +240,7 @@ class _Planner:
             status = Status.refused if loose else Status.changed if set_level else Status.unchanged
             later = live[-1].version
             remark = f"it is version {same.version}, the registry has {later}" if same is not live[-1] else ""
-            return Item(
+            return FolderItem(
                 file.subject, status, same.version, file, references, set_level, loose, remark=remark, new=new
             )
         try:
@@ -256,7 +256,7 @@ class _Planner:
         if old is not None and not changes:
             changes = _beside(file, references, subject)
         status = Status.refused if reasons else Status.changed if live else Status.new
-        return Item(
+        return FolderItem(
             file.subject,
             status,
             subject.next_version,
@@ -271,8 +271,8 @@ class _Planner:
             new=new,
         )
 
-    def _refused(self, file: SchemaFile, rule: str, message: str, fix: str) -> Item:
-        return Item(
+    def _refused(self, file: SchemaFile, rule: str, message: str, fix: str) -> FolderItem:
+        return FolderItem(
             file.subject, Status.refused, file=file, reasons=(Incompatibility(rule, "/", message, fix, ""),)
         )
 

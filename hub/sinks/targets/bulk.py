@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from hub.record import Record
-from hub.sinks.events import Refused, SinkEvent
+from hub.sinks.events import RefusedRecord, SinkEvent
 from hub.sinks.sinks_file import VIEWS
 from hub.sinks.targets.webhook_answers import FIRST_PAUSE_S, MOST_PAUSE_S
 
@@ -42,12 +42,12 @@ class BulkOutcome:
     """
 
     again: Sequence[BulkAction]
-    refused: Sequence[Refused]
+    refused: Sequence[RefusedRecord]
     reason: str = ""
     failed: frozenset[str] = frozenset()
 
 
-def actions_of(index: str, events: Sequence[SinkEvent]) -> tuple[list[BulkAction], list[Refused]]:
+def actions_of(index: str, events: Sequence[SinkEvent]) -> tuple[list[BulkAction], list[RefusedRecord]]:
     """Return the newest action of each document, and the events that cannot be one."""
     newest: dict[str, SinkEvent] = {}
     refused = []
@@ -55,7 +55,9 @@ def actions_of(index: str, events: Sequence[SinkEvent]) -> tuple[list[BulkAction
         id = event.key if event.key is not None else event.id
         if not id or len(id.encode()) > _LONGEST_ID:
             refused.append(
-                Refused(event.record, f"its key has {len(id.encode())} bytes; an id has 1 to {_LONGEST_ID}")
+                RefusedRecord(
+                    event.record, f"its key has {len(id.encode())} bytes; an id has 1 to {_LONGEST_ID}"
+                )
             )
         else:
             newest.pop(id, None)
@@ -102,7 +104,7 @@ def judge_items(body: Any, sent: Sequence[BulkAction]) -> BulkOutcome:
     items = body.get("items") if isinstance(body, Mapping) else None
     if not isinstance(items, list) or len(items) != len(sent):
         raise ValueError("the answer is not that of _bulk")
-    again, refused, failed, reason = list[BulkAction](), list[Refused](), set[str](), ""
+    again, refused, failed, reason = list[BulkAction](), list[RefusedRecord](), set[str](), ""
     for action, item in zip(sent, items, strict=True):
         result: Mapping[str, Any] = next(iter(item.values()))
         status, error = int(result["status"]), _error(result)
@@ -114,7 +116,7 @@ def judge_items(body: Any, sent: Sequence[BulkAction]) -> BulkOutcome:
             if status >= 500 and status not in _BUSY:
                 failed.add(action.event.id)
         else:
-            refused.append(Refused(action.event.record, error))
+            refused.append(RefusedRecord(action.event.record, error))
     return BulkOutcome(again, refused, reason, frozenset(failed))
 
 

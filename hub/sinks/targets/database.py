@@ -42,7 +42,7 @@ from sqlalchemy.types import TypeEngine
 from hub.errors import ConfigError, Conflict, HubError, PeerError
 from hub.materializers.queries.relations import OutputColumn
 from hub.record import Positions, TopicPartition
-from hub.sinks.events import Delivered, Refused, SinkBatch, SinkEvent, halves
+from hub.sinks.events import Delivered, RefusedRecord, SinkBatch, SinkEvent, halves
 from hub.sinks.sinks_file import DatabaseTarget, filled
 from hub.sinks.targets.column_values import Family, value_for
 from hub.sinks.targets.target import Bury
@@ -103,7 +103,7 @@ class Database:
                 self._write(connection, changes)
         except _RefusedByDatabase as error:
             if len(batch.events) == 1:
-                bury([Refused(batch.events[0].record, str(error))])
+                bury([RefusedRecord(batch.events[0].record, str(error))])
                 self._skip(batch.after)
                 return Delivered(batch.after)
             first, second = (self.deliver(half, stop, bury) for half in halves(batch))
@@ -118,14 +118,14 @@ class Database:
 
     def _changes(
         self, events: Sequence[SinkEvent]
-    ) -> tuple[list[tuple[Any, dict[str, Any] | None]], list[Refused]]:
+    ) -> tuple[list[tuple[Any, dict[str, Any] | None]], list[RefusedRecord]]:
         """Return (key, row or None for a deleted key), one for each key, and the events without a row."""
-        changes, refused = list[tuple[Any, dict[str, Any] | None]](), list[Refused]()
+        changes, refused = list[tuple[Any, dict[str, Any] | None]](), list[RefusedRecord]()
         for event in events:
             try:
                 change = self._change(event)
             except _DEAD as error:
-                refused.append(Refused(event.record, f"its row does not fit the table: {error}"))
+                refused.append(RefusedRecord(event.record, f"its row does not fit the table: {error}"))
             else:
                 if change is not None:
                     changes.append(change)

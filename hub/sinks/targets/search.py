@@ -16,12 +16,12 @@ import orjson
 
 from hub.errors import HubError
 from hub.record import Positions
-from hub.sinks.events import Delivered, Refused, SinkBatch, positions_before
+from hub.sinks.events import Delivered, RefusedRecord, SinkBatch, positions_before
 from hub.sinks.sinks_file import SearchTarget, filled
 from hub.sinks.targets.addresses import CheckedAddress
 from hub.sinks.targets.bulk import BulkAction, actions_of, chunks_of, is_about_request, judge_items, pause_s
 from hub.sinks.targets.target import Bury, ReportRetry
-from hub.sinks.targets.webhook_answers import Answer, retry_after_s
+from hub.sinks.targets.webhook_answers import WebhookAnswer, retry_after_s
 from hub.topics.tree.tree_file import duration_ms
 
 _MOST_TEXT = 300
@@ -29,7 +29,7 @@ _MOST_TEXT = 300
 _FILTER = {"filter_path": "items.*.status,items.*.error.type,items.*.error.reason"}
 
 
-class SearchIndex:
+class SearchIndexSink:
     """The target of one sink."""
 
     def __init__(
@@ -72,16 +72,16 @@ class SearchIndex:
 
     def _send_actions(
         self, chunk: Sequence[BulkAction], stop: threading.Event
-    ) -> tuple[Sequence[BulkAction], list[Refused]]:
+    ) -> tuple[Sequence[BulkAction], list[RefusedRecord]]:
         """Send actions until each is taken or refused; returns those left when ``stop`` is set."""
-        refused: list[Refused] = []
+        refused: list[RefusedRecord] = []
         attempts: Counter[str] = Counter()
         failures = 0
         while chunk and not stop.is_set():
             answer, body = self.request(chunk)
             if is_about_request(answer.status):
                 if len(chunk) == 1:
-                    return [], [*refused, Refused(chunk[0].event.record, _reason_of(answer))]
+                    return [], [*refused, RefusedRecord(chunk[0].event.record, _reason_of(answer))]
                 middle = len(chunk) // 2
                 first, second = (self._send_actions(half, stop) for half in (chunk[:middle], chunk[middle:]))
                 return [*first[0], *second[0]], [*refused, *first[1], *second[1]]
@@ -96,7 +96,7 @@ class SearchIndex:
                     attempts.update(outcome.failed)
                     dead = [each for each in outcome.again if self._has_no_attempt_left(attempts, each)]
                     refused += [
-                        Refused(each.event.record, f"{self.target.attempts} attempts: {outcome.reason}")
+                        RefusedRecord(each.event.record, f"{self.target.attempts} attempts: {outcome.reason}")
                         for each in dead
                     ]
                     chunk = [each for each in outcome.again if each not in dead]
@@ -112,7 +112,7 @@ class SearchIndex:
     def _has_no_attempt_left(self, attempts: Counter[str], action: BulkAction) -> bool:
         return attempts[action.event.id] >= self.target.attempts
 
-    def request(self, chunk: Sequence[BulkAction]) -> tuple[Answer, bytes]:
+    def request(self, chunk: Sequence[BulkAction]) -> tuple[WebhookAnswer, bytes]:
         """Send actions once; returns the answer and its body."""
         try:
             self._address.check()
@@ -120,14 +120,14 @@ class SearchIndex:
                 f"{self.url}/_bulk", params=_FILTER, content=b"".join(each.body for each in chunk)
             )
         except HubError as error:
-            return Answer(None, error.message, connected=False), b""
+            return WebhookAnswer(None, error.message, connected=False), b""
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            return Answer(None, f"no answer ({type(error).__name__})", connected=False), b""
+            return WebhookAnswer(None, f"no answer ({type(error).__name__})", connected=False), b""
         text = " ".join(found.text[:_MOST_TEXT].split())
-        return Answer(found.status_code, text, found.headers.get("retry-after", "")), found.content
+        return WebhookAnswer(found.status_code, text, found.headers.get("retry-after", "")), found.content
 
 
-def _reason_of(answer: Answer) -> str:
+def _reason_of(answer: WebhookAnswer) -> str:
     if answer.status is None:
         return answer.text
     return f"HTTP {answer.status}" + (f": {answer.text}" if answer.text else "")

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from hub.record import Positions
-from hub.sinks.events import Delivered, Refused, SinkBatch
+from hub.sinks.events import Delivered, RefusedRecord, SinkBatch
 
-Bury = Callable[[Sequence[Refused]], None]
+Bury = Callable[[Sequence[RefusedRecord]], None]
 """Called with refused records; returns when their dead-letter records are durable. Raises HubError."""
 
 

@@ -18,7 +18,7 @@ from hub.schema_registry.codecs.values import Encoder
 from hub.schema_registry.codecs.wire_format import frame
 from hub.schema_registry.contracts.runner import RUNNER
 from hub.schema_registry.encryption.sealing import SEALER
-from hub.sinks.events import Delivered, Refused, SinkBatch, SinkEvent
+from hub.sinks.events import Delivered, RefusedRecord, SinkBatch, SinkEvent
 from hub.sinks.targets.target import Bury
 
 
@@ -43,13 +43,13 @@ class OtherTopic:
         """See Target."""
         if batch.events and not self._copies:
             self._renew()
-        records, refused = list[NewRecord](), list[Refused]()
+        records, refused = list[NewRecord](), list[RefusedRecord]()
         for event in batch.events:
             try:
                 records.append(self._record(event))
             except CallerError as error:
                 refused.append(
-                    Refused(event.record, f'it does not fit topic "{self.topic}": {error.message}')
+                    RefusedRecord(event.record, f'it does not fit topic "{self.topic}": {error.message}')
                 )
         return Delivered(batch.after, len(records), refused, records)
 

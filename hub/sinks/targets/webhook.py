@@ -15,18 +15,26 @@ import httpx2
 
 from hub.errors import ConfigError, PeerError
 from hub.record import Positions
-from hub.sinks.events import Delivered, Refused, SinkBatch, SinkEvent, event_text, lanes_of, positions_before
+from hub.sinks.events import (
+    Delivered,
+    RefusedRecord,
+    SinkBatch,
+    SinkEvent,
+    event_text,
+    lanes_of,
+    positions_before,
+)
 from hub.sinks.sinks_file import WebhookTarget, filled
 from hub.sinks.targets.addresses import CheckedAddress
 from hub.sinks.targets.target import Bury, ReportRetry
-from hub.sinks.targets.webhook_answers import Answer, Verdict, judge
+from hub.sinks.targets.webhook_answers import DeliveryVerdict, WebhookAnswer, judge
 from hub.topics.tree.tree_file import duration_ms
 from hub.topics.webhooks.signatures import Verification, signed_headers
 
 _MOST_TEXT = 200
 
 
-class Webhook:
+class WebhookSink:
     """The target of one sink."""
 
     def __init__(
@@ -59,7 +67,7 @@ class Webhook:
         """See Target. Returns when every event was delivered or refused, or ``stop`` is set."""
         events = [each for each in batch.events if not each.left]
         lanes = lanes_of(events, self.target.parallel)
-        waiting, refused = list[SinkEvent](), list[Refused]()
+        waiting, refused = list[SinkEvent](), list[RefusedRecord]()
         for lane_waiting, lane_refused in self._pool.map(lambda lane: self._lane(lane, stop), lanes):
             waiting += lane_waiting
             refused += lane_refused
@@ -70,7 +78,7 @@ class Webhook:
         self._pool.shutdown(wait=True)
         self._client.close()
 
-    def request(self, event: SinkEvent, id: str | None = None) -> Answer:
+    def request(self, event: SinkEvent, id: str | None = None) -> WebhookAnswer:
         """Send one event once. ``id``: of a trial. Raises ConfigError (HUB-1824)."""
         body, now_s, id = event_text(event), time.time(), id or event.id
         headers = signed_headers(self._signing[0], body, now_s, id)
@@ -83,34 +91,34 @@ class Webhook:
                 self.url, content=body, headers={"content-type": "application/json", **headers}
             )
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
-            return Answer(None, f"no connection ({error or type(error).__name__})", connected=False)
+            return WebhookAnswer(None, f"no connection ({error or type(error).__name__})", connected=False)
         except PeerError as error:
-            return Answer(None, error.message, connected=False)
+            return WebhookAnswer(None, error.message, connected=False)
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            return Answer(None, f"no answer ({type(error).__name__})")
+            return WebhookAnswer(None, f"no answer ({type(error).__name__})")
         text = " ".join(answer.text[:_MOST_TEXT].split())
-        return Answer(answer.status_code, text, answer.headers.get("retry-after", ""))
+        return WebhookAnswer(answer.status_code, text, answer.headers.get("retry-after", ""))
 
     def _lane(
         self, events: Sequence[SinkEvent], stop: threading.Event
-    ) -> tuple[Sequence[SinkEvent], list[Refused]]:
+    ) -> tuple[Sequence[SinkEvent], list[RefusedRecord]]:
         """Send events in their order; returns those that were not sent before ``stop``, and the refused."""
-        refused: list[Refused] = []
+        refused: list[RefusedRecord] = []
         for number, event in enumerate(events):
             verdict = self._send_event(event, stop)
             if verdict is None:
                 return events[number:], refused
             if verdict.kind == "refused":
-                refused.append(Refused(event.record, verdict.reason))
+                refused.append(RefusedRecord(event.record, verdict.reason))
         return (), refused
 
-    def _send_event(self, event: SinkEvent, stop: threading.Event) -> Verdict | None:
+    def _send_event(self, event: SinkEvent, stop: threading.Event) -> DeliveryVerdict | None:
         """Send one event until it is delivered or refused; None: ``stop`` was set before."""
         attempt = 0  # attempts that the receiver answered with an error for this record
         while True:
             tries = attempt + 1
 
-            def send(failures: int, tries: int = tries) -> Verdict:
+            def send(failures: int, tries: int = tries) -> DeliveryVerdict:
                 answer = self._request(event)
                 return judge(answer, tries, self.target.attempts, failures or tries - 1, time.time())
 
@@ -123,11 +131,11 @@ class Webhook:
                 if stop.wait(verdict.pause_s):
                     return None
 
-    def _request(self, event: SinkEvent) -> Answer:
+    def _request(self, event: SinkEvent) -> WebhookAnswer:
         try:
             return self.request(event)
         except ConfigError as error:
-            return Answer(None, error.message, connected=False)
+            return WebhookAnswer(None, error.message, connected=False)
 
 
 class Circuit:
@@ -144,7 +152,7 @@ class Circuit:
         """Return whether the receiver was down at the last request."""
         return self._failures > 0
 
-    def run(self, send: Callable[[int], Verdict], stop: threading.Event) -> Verdict | None:
+    def run(self, send: Callable[[int], DeliveryVerdict], stop: threading.Event) -> DeliveryVerdict | None:
         """Call ``send`` with the number of failures in a row, once requests may be sent; None: ``stop`` was
         set before.
         """
@@ -157,7 +165,7 @@ class Circuit:
                     return self._record_verdict(send(failures))
         return None if stop.is_set() else self._record_verdict(send(0))
 
-    def _record_verdict(self, verdict: Verdict) -> Verdict:
+    def _record_verdict(self, verdict: DeliveryVerdict) -> DeliveryVerdict:
         with self._lock:
             if verdict.kind == "down":
                 self._failures += 1

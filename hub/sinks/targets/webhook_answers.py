@@ -23,7 +23,7 @@ FIRST_PAUSE_S, MOST_PAUSE_S = 0.5, 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class WebhookAnswer:
     """Answer to one request. ``status`` None: none came; ``connected``: whether the request was sent."""
 
     status: int | None
@@ -33,7 +33,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class DeliveryVerdict:
     """``down``: the receiver does not take any record now. ``again``: this record is tried again."""
 
     kind: Literal["delivered", "down", "again", "refused"]
@@ -41,7 +41,7 @@ class Verdict:
     pause_s: float = 0.0
 
 
-def judge(answer: Answer, attempt: int, attempts: int, failures: int, now_s: float) -> Verdict:
+def judge(answer: WebhookAnswer, attempt: int, attempts: int, failures: int, now_s: float) -> DeliveryVerdict:
     """Return what to do after an answer.
 
     ``attempt``: number of this attempt at the record, from 1, without those that found the receiver down.
@@ -50,19 +50,19 @@ def judge(answer: Answer, attempt: int, attempts: int, failures: int, now_s: flo
     """
     status = answer.status
     if status is not None and 200 <= status < 300:
-        return Verdict("delivered")
+        return DeliveryVerdict("delivered")
     text = f": {answer.text}" if answer.text else ""
     reason = f"HTTP {status}{text}" if status is not None else answer.text or "no answer"
     requested_s = retry_after_s(answer.retry_after, now_s)
     grown_s = min(FIRST_PAUSE_S * 2.0 ** min(failures, 16), MOST_PAUSE_S)
     pause_s = grown_s if requested_s is None else requested_s
     if not answer.connected or status in _BUSY or status in _OF_ADDRESS or _is_redirect(status):
-        return Verdict("down", reason, pause_s)
+        return DeliveryVerdict("down", reason, pause_s)
     if status is None or status in _AGAIN or status >= 500:
         if attempt < attempts:
-            return Verdict("again", reason, pause_s)
-        return Verdict("refused", f"{attempt} attempts, the last one: {reason}")
-    return Verdict("refused", reason)
+            return DeliveryVerdict("again", reason, pause_s)
+        return DeliveryVerdict("refused", f"{attempt} attempts, the last one: {reason}")
+    return DeliveryVerdict("refused", reason)
 
 
 def _is_redirect(status: int | None) -> bool:

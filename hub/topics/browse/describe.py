@@ -29,7 +29,7 @@ _MOST_GROUPS = 500
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionFacts:
+class DescribedPartition:
     """One partition. ``begin`` and ``end`` are its first and next offset; ``bytes_by_broker`` is the size of
     each replica. None: unknown.
     """
@@ -77,14 +77,14 @@ class GroupFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicFacts:
+class DescribedTopic:
     """Description of a topic. ``spec`` is its declaration in the tree, None if it has none. ``missing`` lists
     the missing parts with reasons.
     """
 
     name: str
     spec: TopicSpec | None
-    partitions: tuple[PartitionFacts, ...]
+    partitions: tuple[DescribedPartition, ...]
     settings: tuple[TopicSetting, ...]
     schemas: tuple[SubjectFacts, ...]
     groups: tuple[GroupFacts, ...]
@@ -93,7 +93,7 @@ class TopicFacts:
 
 def describe(
     name: str, spec: TopicSpec | None, cluster: KafkaCluster, registry: SchemaRegistry, wait_s: float
-) -> TopicFacts:
+) -> DescribedTopic:
     """Describe the topic within about ``wait_s`` (the clients' own timeouts should not be longer).
 
     Raises NotFound with the nearest name, PeerError if the cluster does not answer at all.
@@ -124,7 +124,7 @@ def describe(
         executor.shutdown(wait=False, cancel_futures=True)
     if unread_groups:
         missing.append(unread_groups)
-    return TopicFacts(
+    return DescribedTopic(
         name,
         spec,
         tuple(_partition(each, name, begins, ends, bytes_of) for each in replicas),
@@ -180,10 +180,10 @@ def _partition(
     begins: Positions,
     ends: Positions,
     bytes_of: Mapping[int, Mapping[int, int]] | None,
-) -> PartitionFacts:
+) -> DescribedPartition:
     tp = TopicPartition(name, replicas.partition)
     sizes = None if bytes_of is None else bytes_of.get(replicas.partition)
-    return PartitionFacts(replicas, begins.offsets.get(tp), ends.offsets.get(tp), sizes)
+    return DescribedPartition(replicas, begins.offsets.get(tp), ends.offsets.get(tp), sizes)
 
 
 def _subjects(registry: SchemaRegistry, name: str) -> tuple[SubjectFacts, ...]:
@@ -220,7 +220,7 @@ def _group(group: str, positions: Positions, ends: Positions) -> GroupFacts:
     return GroupFacts(group, len(positions), lag)
 
 
-def as_json(facts: TopicFacts) -> dict[str, object]:
+def as_json(facts: DescribedTopic) -> dict[str, object]:
     """Return the output of ``hub topic describe -o json``; unknown values are null."""
     spec = facts.spec
     return {

@@ -18,7 +18,7 @@ from hub.topics.browse.readers import OWN_GROUPS
 from hub.topics.groups.reset_plan import LogOffsets, ResetPlan, ResetRequest, check_plan, plan_reset
 
 
-class GroupCluster(Protocol):
+class ResetCluster(Protocol):
     """Cluster calls that this module needs."""
 
     def group_positions(self, group: str) -> Positions: ...
@@ -41,7 +41,7 @@ class GroupCluster(Protocol):
 class GroupPositions:
     """Consumer groups of one cluster."""
 
-    cluster: GroupCluster
+    cluster: ResetCluster
 
     def plan(self, request: ResetRequest) -> ResetPlan:
         """Return the plan of a reset as of now; without a target the positions alone. Raises NotFound,

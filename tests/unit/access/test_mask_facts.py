@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hub.access.masking.facts import Origin
+from hub.access.masking.facts import ColumnOrigin
 from hub.api.masking.facts import LiveMaskFacts
 from hub.errors import PeerError
 from hub.log import MemoryCluster
@@ -71,7 +71,7 @@ def test_a_view_has_the_origins_of_all_its_versions_and_unknown_columns_are_unkn
     assert paths == {("total",), ("mail",)}
     assert found.columns["later"] is None and found.nested == {"later"}
     assert {"shop.*", "shop.orders", "shop.other"} <= {*found.sources}
-    assert Origin("shop.orders", ("total",)) in (found.key or ())
+    assert ColumnOrigin("shop.orders", ("total",)) in (found.key or ())
 
 
 NESTED = {"a": "string", "later": {"type": "array", "items": "string"}}
@@ -87,7 +87,7 @@ def test_a_sql_view_has_its_declared_key_else_all_columns(facts: LiveMaskFacts) 
     reported(facts, SqlView.model_validate(declared))
     found = facts.view("s")
     assert found.key_columns == ("t",) and found.key is None
-    assert Origin("shop.orders", ("mail",)) in (found.columns["m"] or ())
-    assert Origin("shop.orders", ("_key",)) in (found.columns["k"] or ())
+    assert ColumnOrigin("shop.orders", ("mail",)) in (found.columns["m"] or ())
+    assert ColumnOrigin("shop.orders", ("_key",)) in (found.columns["k"] or ())
     reported(facts, SqlView.model_validate({**declared, "key": []}))
     assert {*facts.view("s").key_columns} == {"m", "t", "k"}

@@ -16,7 +16,7 @@ from hub.access.access_yaml import AccessFile
 from hub.access.decide import Principal
 from hub.access.kafka_grants import desired_rules
 from hub.access.masking.explain import explained
-from hub.access.masking.facts import Origin, TopicFacts, ViewFacts
+from hub.access.masking.facts import ColumnOrigin, TopicFields, ViewColumns
 from hub.access.masking.nodes import MaskNode
 from hub.api.masking.schema_fields import tagged_fields
 from hub.api.masking.view_origins import combined, origins_of
@@ -31,20 +31,20 @@ from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.topics.browse.rendered import contains_words, message
 
 PII = frozenset({"PII"})
-ORDERS = TopicFacts({("email",): PII, ("customer", "phone"): PII, ("total",): frozenset()}, "id")
-CUSTOMERS = ViewFacts(
+ORDERS = TopicFields({("email",): PII, ("customer", "phone"): PII, ("total",): frozenset()}, "id")
+CUSTOMERS = ViewColumns(
     {
-        "mail": (Origin("shop.orders", ("email",)),),
-        "total": (Origin("shop.orders", ("total",)),),
-        "both": (Origin("shop.orders", ("total",)), Origin("shop.orders", ("email",))),
-        "who": (Origin("shop.orders", ("customer",)),),
+        "mail": (ColumnOrigin("shop.orders", ("email",)),),
+        "total": (ColumnOrigin("shop.orders", ("total",)),),
+        "both": (ColumnOrigin("shop.orders", ("total",)), ColumnOrigin("shop.orders", ("email",))),
+        "who": (ColumnOrigin("shop.orders", ("customer",)),),
         "blind": None,
     },
     ("shop.orders",),
-    (Origin("shop.orders", ("id",)),),
+    (ColumnOrigin("shop.orders", ("id",)),),
 )
-ON_TOP = ViewFacts(
-    {"m": (Origin("views.customers", ("mail",)),), "t": (Origin("views.customers", ("total",)),)},
+ON_TOP = ViewColumns(
+    {"m": (ColumnOrigin("views.customers", ("mail",)),), "t": (ColumnOrigin("views.customers", ("total",)),)},
     ("views.customers",),
     (),
     ("t",),
@@ -111,13 +111,13 @@ def test_keys_are_masked_with_the_field_that_they_are_made_of() -> None:
     by_id = {"fields": ["id"], "topics": ["shop.orders"], "as": "hashed"}
     assert shape([by_id]).key.form == "hashed" and shape([by_id], of="shop.orders").key.form == "hashed"
     assert shape([TAGGED]).key.form == "shown" == shape([TAGGED], of="shop.orders").key.form
-    keyed = TopicFacts({("_key", "email"): PII, ("total",): frozenset()}, "total")
+    keyed = TopicFields({("_key", "email"): PII, ("total",): frozenset()}, "total")
     by_schema = caller_of(rules_of(KnownFacts({"shop.a": keyed}), [TAGGED], ana={}), "ana")
     assert by_schema.shape(Resource(Kind.topic, "shop.a")).key.form == "hashed"
     # Of a SQL view the key follows from its columns.
     assert shape([{"fields": ["t"], "views": ["top"], "as": "nulled"}], of="top").key.form == "nulled"
     # Without a declared key nobody knows what is in it.
-    facts = KnownFacts({"shop.orders": TopicFacts({("email",): PII})})
+    facts = KnownFacts({"shop.orders": TopicFields({("email",): PII})})
     caller = caller_of(rules_of(facts, [TAGGED], ana={}), "ana")
     assert caller.shape(Resource(Kind.topic, "shop.orders")).key.form == "hashed"
 
@@ -163,8 +163,8 @@ def test_the_hub_itself_sees_everything_and_nobody_else_before_the_facts_are_kno
 
 
 def test_views_that_read_one_another_are_closed() -> None:
-    one = ViewFacts({"a": (Origin("views.two", ("a",)),)}, ("views.two",))
-    two = ViewFacts({"a": (Origin("views.one", ("a",)),)}, ("views.one",))
+    one = ViewColumns({"a": (ColumnOrigin("views.two", ("a",)),)}, ("views.two",))
+    two = ViewColumns({"a": (ColumnOrigin("views.one", ("a",)),)}, ("views.one",))
     caller = caller_of(rules_of(KnownFacts(views={"one": one, "two": two}), [TAGGED], ana={}), "ana")
     assert caller.shape(Resource(Kind.view, "one")).of_column("a").form == "refused"
 
@@ -246,9 +246,9 @@ ENTITY = {
 
 def test_what_lineage_does_not_see_counts_as_everything() -> None:
     made = origins_of(body_of(View.model_validate({**ENTITY, "fields": {**ENTITY["fields"]}})))
-    assert made.columns["mail"] == (Origin("shop.*", ("email",)),) and made.columns["n"] == ()
+    assert made.columns["mail"] == (ColumnOrigin("shop.*", ("email",)),) and made.columns["n"] == ()
     assert made.columns["whole"] is None and made.columns["odd"] is None
-    assert made.columns["who"] == (Origin("shop.*", ("_key",)),) == made.key
+    assert made.columns["who"] == (ColumnOrigin("shop.*", ("_key",)),) == made.key
     both = combined([made, made], lambda topic: ["shop.a", "shop.b"] if "*" in topic else [topic])
     assert both.sources == ("shop.a", "shop.b") and both.columns["whole"] is None
     assert {each.topic for each in both.columns["mail"] or ()} == {"shop.a", "shop.b"}

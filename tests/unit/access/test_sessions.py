@@ -11,7 +11,7 @@ import pytest
 from hub.access.open_sessions import OpenSessions
 from hub.access.session_routes import end_session, visible_sessions
 from hub.access.signed_out_sessions import EndedSessions
-from hub.caller import CALLER, Caller, Decision
+from hub.caller import CALLER, AccessDecision, Caller
 from hub.errors import NotFound
 
 ANA, BOB, LONG = "a.9999999999-1.x", "b.9999999999-1.x", 9_999_999_999
@@ -19,7 +19,7 @@ ANA, BOB, LONG = "a.9999999999-1.x", "b.9999999999-1.x", 9_999_999_999
 
 @contextmanager
 def asking(name: str, *, admin: bool = False, person: bool = True) -> Iterator[None]:
-    who = Caller(name, frozenset(), lambda _action, _what: Decision(admin, ""), is_person=person)
+    who = Caller(name, frozenset(), lambda _action, _what: AccessDecision(admin, ""), is_person=person)
     before = CALLER.set(who)
     try:
         yield

@@ -8,7 +8,7 @@ import jsonschema
 import orjson
 import pytest
 
-from hub.access_log.actions import MEANINGS, LoggedAction, Result
+from hub.access_log.actions import MEANINGS, LoggedAction, Outcome
 from hub.access_log.chain import Chain, LogPlace, LogSigner, hash_of
 from hub.access_log.entry import SCHEMA, Entry, Who, decode
 from hub.access_log.verifying import LogCheck
@@ -19,7 +19,9 @@ SIGNER, OTHER = LogSigner(b"k" * 32), LogSigner(b"o" * 32)
 
 def entry(number: int) -> Entry:
     who = Who("ana", "session", "10.0.0.7")
-    return Entry(LoggedAction.topic_change, Result.ok, who, 1_700_000_000_000 + number, "topic", f"t{number}")
+    return Entry(
+        LoggedAction.topic_change, Outcome.ok, who, 1_700_000_000_000 + number, "topic", f"t{number}"
+    )
 
 
 def written(count: int = 6, *, id: str = "c1", signer: LogSigner = SIGNER, end: bool = True) -> list[bytes]:

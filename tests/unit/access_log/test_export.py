@@ -21,7 +21,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from patience import patient
 from pydantic import ValidationError
 
-from hub.access_log.actions import LoggedAction, Result
+from hub.access_log.actions import LoggedAction, Outcome
 from hub.access_log.chain import LogSigner
 from hub.access_log.entry import Entry, Who, decode, encode
 from hub.access_log.writer import AccessLog
@@ -41,7 +41,7 @@ MESSAGE = re.compile(
 )
 
 
-def exported(number: int = 0, who: str = "ana", result: Result = Result.ok) -> ExportedEntry:
+def exported(number: int = 0, who: str = "ana", result: Outcome = Outcome.ok) -> ExportedEntry:
     entry = Entry(LoggedAction.topic_change, result, Who(who, "session", "10.0.0.7"), 1_700_000_000_123)
     value = encode(entry, "c", number, "")
     return ExportedEntry(decode(value, number), value)
@@ -55,7 +55,7 @@ def test_syslog_messages_follow_the_rfc() -> None:
     assert found[2] == b"2023-11-14T22:13:20.123+00:00"
     assert b'who="a\\"\\]\\\\b"' in found[7]
     assert json.loads(found[8])["data"]["action"] == "topic.change"
-    assert syslog_message(exported(result=Result.denied), "", 1).startswith(b"<108>1 ")
+    assert syslog_message(exported(result=Outcome.denied), "", 1).startswith(b"<108>1 ")
     assert framed(b"abc") == b"3 abc"
 
 
@@ -181,7 +181,7 @@ def test_an_export_goes_on_behind_what_its_target_took(tmp_path: Path) -> None:
             exporter = AuditExporter("siem", target, cluster, tmp_path, environ)
             exporter.start()
             for number in range(5):
-                entry = Entry(LoggedAction.view_change, Result.ok, Who("ana"), part * 10 + number)
+                entry = Entry(LoggedAction.view_change, Outcome.ok, Who("ana"), part * 10 + number)
                 written.append(entry.id)
                 log.change(entry).result(patient(5.0))
             until(lambda: set(written) <= ids(siem.bodies), 60.0, lambda: str(siem.bodies))

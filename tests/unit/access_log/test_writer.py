@@ -11,7 +11,7 @@ from alert_receivers import until
 from patience import patient
 
 from hub.access_log import writer as writer_module
-from hub.access_log.actions import LoggedAction, Result
+from hub.access_log.actions import LoggedAction, Outcome
 from hub.access_log.chain import LogSigner
 from hub.access_log.entry import TOPIC, Entry, StoredEntry, Who
 from hub.access_log.repeats import WINDOW_MS, Repeats
@@ -54,7 +54,7 @@ class _BreakableWriter:
 
 
 def entry(action: LoggedAction = LoggedAction.topic_change, who: str = "ana", name: str = "t") -> Entry:
-    return Entry(action, Result.started, Who(who, "session", "10.0.0.7"), NOW_MS, "topic", name)
+    return Entry(action, Outcome.started, Who(who, "session", "10.0.0.7"), NOW_MS, "topic", name)
 
 
 @contextmanager
@@ -77,7 +77,7 @@ def test_a_change_is_in_the_log_when_its_future_is_done() -> None:
         first = entry()
         log.change(first).result(patient(5.0))
         assert [each.entry.id for each in stored(cluster)] == [first.id]
-        log.result(first.then(Result.ok, NOW_MS))
+        log.result(first.then(Outcome.ok, NOW_MS))
     assert [each.entry.result for each in stored(cluster)] == ["started", "ok"]
     check = verify(cluster, [SIGNER.public])
     assert check.is_whole is True and all(each.closed for each in check.chains.values())
@@ -92,7 +92,7 @@ def test_a_change_is_refused_while_kafka_is_away_and_notes_wait() -> None:
         refused = entry(name="refused")
         with pytest.raises(NotLogged, match="nothing was changed: Kafka does not answer"):
             log.change(refused).result(patient(5.0))
-        log.result(refused.then(Result.failed, NOW_MS))
+        log.result(refused.then(Outcome.failed, NOW_MS))
         assert log.state().trouble == "Kafka does not answer"
         cluster.broken = False
         until(lambda: log.state().trouble is None and log.state().waiting == 0, 10.0)
@@ -172,7 +172,7 @@ def test_filters() -> None:
 
     assert names(LogFilter(by="bob", on="shop.*")) == [("bob", "shop.orders")]
     assert names(LogFilter(on="topic:hr.salaries")) == [("bob", "hr.salaries")]
-    assert names(LogFilter(action="topic.*", result=Result.ok)) == []
+    assert names(LogFilter(action="topic.*", result=Outcome.ok)) == []
     assert len(names(LogFilter())) == 3
     assert [each.entry.action for each in find(cluster, LogFilter(action="log.*"), 10).entries] == [
         "log.open",

@@ -13,8 +13,8 @@ from hub.access_requests.model import (
     DAY_MS,
     MOST_OPEN_OF_ONE,
     AccessRequest,
+    AccessRequestRefused,
     NoRequest,
-    RequestRefused,
     approve,
     checked_request,
     find_request,
@@ -51,7 +51,7 @@ def test_a_grant_lasts_from_the_approval_and_ends_at_a_whole_second() -> None:
     [(NEW, "ana"), (replace(NEW, requested_by="cleo"), "cleo"), (replace(NEW, requested_by="cleo"), "ana")],
 )
 def test_nobody_approves_what_they_asked_for_or_gain_by(request_: AccessRequest, by: str) -> None:
-    with pytest.raises(RequestRefused, match="somebody else answers"):
+    with pytest.raises(AccessRequestRefused, match="somebody else answers"):
         approve(request_, by, "", 2_000, needs_second=True)
     assert approve(request_, by, "", 2_000, needs_second=False).status == "approved"
 
@@ -62,7 +62,7 @@ def test_a_member_of_the_group_that_gains_may_approve() -> None:
 
 
 def test_an_answer_is_given_once_and_a_refusal_has_a_reason() -> None:
-    with pytest.raises(RequestRefused, match="with a reason"):
+    with pytest.raises(AccessRequestRefused, match="with a reason"):
         refuse(NEW, "ben", "", 2_000)
     over = [refuse(NEW, "ben", "no", 2_000), withdraw(NEW, 2_000), passed(NEW, 10 * DAY_MS, NEVER)]
     assert [each.status for each in over] == ["refused", "withdrawn", "expired"]
@@ -72,9 +72,9 @@ def test_an_answer_is_given_once_and_a_refusal_has_a_reason() -> None:
             lambda one: refuse(one, "ben", "no", 3_000),
             lambda one: withdraw(one, 3_000),
         ):
-            with pytest.raises(RequestRefused, match=each.status):
+            with pytest.raises(AccessRequestRefused, match=each.status):
                 act(each)
-    with pytest.raises(RequestRefused, match="expired"):  # before the runner noticed it
+    with pytest.raises(AccessRequestRefused, match="expired"):  # before the runner noticed it
         approve(NEW, "ben", "", 10 * DAY_MS, needs_second=True)
 
 
@@ -98,11 +98,11 @@ def test_an_approval_without_effect_expires_with_the_reason() -> None:
 
 
 def test_the_same_request_waits_once_and_their_number_is_limited() -> None:
-    with pytest.raises(RequestRefused, match="r1 for the same"):
+    with pytest.raises(AccessRequestRefused, match="r1 for the same"):
         checked_request(replace(NEW, id="r2"), {"r1": NEW})
     assert checked_request(replace(NEW, id="r2"), {"r1": withdraw(NEW, 2_000)})
     many = {f"m{n}": replace(NEW, id=f"m{n}", topic=f"t{n}") for n in range(MOST_OPEN_OF_ONE)}
-    with pytest.raises(RequestRefused, match="at most"):
+    with pytest.raises(AccessRequestRefused, match="at most"):
         checked_request(NEW, many)
     assert checked_request(replace(NEW, requested_by="cleo"), many)
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from hub.backup.restoring.point_in_time import base_run, cut_at, cut_within, groups_run
 from hub.backup.restoring.restore_plan import TargetFacts, plan_topics
-from hub.backup.restoring.saved_log import RestoredPartition, before
+from hub.backup.restoring.saved_log import PartitionToRestore, before
 from hub.backup.saving.range_reader import RangeCursor, next_cursor
-from hub.backup.saving.run_plan import RunPlan, TopicFacts, plan_run
+from hub.backup.saving.run_plan import ClusterTopic, RunPlan, plan_run
 from hub.backup.storage.last_run import LastRun, families, keep
 from hub.backup.storage.manifest import (
     Manifest,
@@ -25,7 +25,7 @@ from hub.backup.storage.manifest import (
     UnreadableBackup,
     manifest_of,
 )
-from hub.backup.storage.sealing import Sealer, key_of
+from hub.backup.storage.sealing import ObjectSealer, key_of
 from hub.errors import ConfigError, Conflict, NotFound
 from hub.kafka.protocol.record_batch import CorruptBatch, FetchedPartition, batches_in, is_intact
 from hub.log import TopicDescription
@@ -52,12 +52,14 @@ def topic(*partitions: SavedPartition, name: str = "shop.a", **config: str) -> S
     )
 
 
-def facts(begin: int, end: int, topic_id: str = "id", **config: str) -> TopicFacts:
+def facts(begin: int, end: int, topic_id: str = "id", **config: str) -> ClusterTopic:
     settings = {key.replace("_", "."): value for key, value in config.items()}
-    return TopicFacts("shop.a", topic_id, 1, settings, (begin,), (end,))
+    return ClusterTopic("shop.a", topic_id, 1, settings, (begin,), (end,))
 
 
-def plan(saved: SavedPartition | None, now: TopicFacts, now_ms: int = 0, from_start: bool = False) -> RunPlan:
+def plan(
+    saved: SavedPartition | None, now: ClusterTopic, now_ms: int = 0, from_start: bool = False
+) -> RunPlan:
     last = None if saved is None else Manifest(1, 0, topics={"shop.a": topic(saved)})
     return plan_run(last, [now], now_ms, lambda _topic: from_start)
 
@@ -170,7 +172,7 @@ def test_batches_before_a_position_have_exactly_its_records(sizes: Sequence[int]
 
 
 def test_a_position_finds_its_segment() -> None:
-    part = RestoredPartition("id", partition(segment(5, 10), segment(12, 20)), 18)
+    part = PartitionToRestore("id", partition(segment(5, 10), segment(12, 20)), 18)
     found = [part.segment_at(at) for at in (5, 9, 10, 17, 18, 25)]
     assert [each and each.first for each in found] == [5, 5, 12, 12, None, None]
 
@@ -214,13 +216,13 @@ def test_a_manifest_is_read_as_it_was_written() -> None:
 
 @pytest.mark.parametrize("key", [None, bytes(32)])
 def test_an_object_is_opened_under_its_own_name_and_key_only(key: bytes | None) -> None:
-    sealer, content = Sealer(key), b"batches" * 100
+    sealer, content = ObjectSealer(key), b"batches" * 100
     sealed = sealer.seal("a", content, bytes(12))
     assert bytes(sealer.open("a", sealed)) == content
     if key is not None:
         for other, name, changed in (
             (sealer, "b", sealed),
-            (Sealer(b"1" * 32), "a", sealed),
+            (ObjectSealer(b"1" * 32), "a", sealed),
             (sealer, "a", sealed[:-1] + b"x"),
         ):
             with pytest.raises(UnreadableBackup):

@@ -11,7 +11,7 @@ import pytest
 from memory_brokers import MemoryBrokers
 from memory_connection import MemoryConnection
 
-from hub.backup.restoring.saved_log import RestoredPartition, SavedLog
+from hub.backup.restoring.saved_log import PartitionToRestore, SavedLog
 from hub.backup.saving import range_reader, segment_writer
 from hub.backup.saving.range_reader import RangeReader
 from hub.backup.saving.run_plan import ReadRange
@@ -88,7 +88,7 @@ def save(
 
 
 def restore(vault: Vault, saved: dict[TopicPartition, SavedPartition], target: MemoryBrokers) -> int:
-    log = SavedLog(vault, {tp: RestoredPartition("id", each, each.end) for tp, each in saved.items()})
+    log = SavedLog(vault, {tp: PartitionToRestore("id", each, each.end) for tp, each in saved.items()})
     engine = BatchEngine(
         log,
         MemoryConnection(target, "target"),

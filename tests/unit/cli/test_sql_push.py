@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hub.cli.query.push_rows import lines
-from hub.cli.query.sql_session import Session, StatementRefused
+from hub.cli.query.sql_session import SqlSession, StatementRefused
 from hub.cli.query.sql_shell import Shell, parsed_statement
 from hub.cli.terminal.rows import RowFormat
 from hub.errors import PeerError
@@ -55,7 +55,7 @@ def test_the_reason_of_an_end_is_an_error() -> None:
         )
 
 
-class Asked(Session):
+class Asked(SqlSession):
     """Answers without a server; records its requests."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ from prompt_toolkit.output import DummyOutput
 
 from hub.cli.query.sql import sql
 from hub.cli.query.sql_completion import proposals
-from hub.cli.query.sql_session import Session, StatementRefused
+from hub.cli.query.sql_session import SqlSession, StatementRefused
 from hub.cli.query.sql_shell import Shell, history_file
 from hub.cli.terminal.rows import RowFormat, cell, footer, rendered, width
 from hub.errors import CallerError
@@ -51,7 +51,7 @@ TABLES = {
 }
 
 
-class Server(Session):
+class Server(SqlSession):
     """Answers without a server; records its requests."""
 
     def __init__(self) -> None:
@@ -266,7 +266,7 @@ def test_neither_do_json_and_csv_for_a_terminal() -> None:
 def test_a_comment_hides_neither_the_semicolon_nor_the_command_behind_it(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hub.cli.query.sql.Session", lambda **_: server)
+    monkeypatch.setattr("hub.cli.query.sql.SqlSession", lambda **_: server)
     sql(command=["SELECT 1 -- one;", "SELECT 2;", "\\x"])
     assert [asked for asked, _ in server.asked] == ["SELECT 1 -- one;", "SELECT 2"]
     out = io.StringIO()
@@ -300,7 +300,7 @@ def test_a_file_that_takes_no_more_is_said_and_the_shell_goes_on(server: Server)
 def test_a_script_that_is_too_long_is_refused_and_not_cut(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hub.cli.query.sql.Session", lambda **_: server)
+    monkeypatch.setattr("hub.cli.query.sql.SqlSession", lambda **_: server)
     file = tmp_path / "long.sql"
     file.write_text("SELECT 1;\n" + " " * 1_000_000 + "SELECT 2;")
     with pytest.raises(CallerError, match="1 000 000"):
@@ -340,7 +340,7 @@ def test_the_footer_says_what_was_scanned_and_that_there_is_more() -> None:
 def test_the_command_takes_statements_files_and_pipes(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("hub.cli.query.sql.Session", lambda **_: server)
+    monkeypatch.setattr("hub.cli.query.sql.SqlSession", lambda **_: server)
     sql(command=["SELECT 1 -- one", "SELECT :a"], parameter=["a=b=c"], output=RowFormat.csv)
     assert server.asked == [("SELECT 1 -- one", {}), ("SELECT :a", {"a": "b=c"})]
     file = tmp_path / "report.sql"
@@ -404,9 +404,9 @@ def test_it_asks_the_hubs_own_server_with_the_key_of_the_home_or_the_token_that_
         monkeypatch.setenv("HUB_HTTP_PORT", str(hub.server_port))
         (tmp_path / "home").mkdir()
         own = ":".join((OWN, own_password(make_key(tmp_path / "home"))))
-        Session().saved()
+        SqlSession().saved()
         monkeypatch.setenv("HUB_TOKEN", "ana:secret")
-        Session().saved()
+        SqlSession().saved()
         hub.shutdown()
     first, told = heard
     assert [first, told] == [f"Basic {b64encode(each.encode()).decode()}" for each in (own, "ana:secret")]

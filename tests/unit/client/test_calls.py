@@ -16,7 +16,7 @@ from hub.client.aggregates import ATTEMPTS
 from hub.client.calls import Calls
 from hub.client.errors import ConnectionBroken
 from hub.client.produce_bodies import requests_of
-from hub.client.requests import Call, Pause, Reply, Request, conditions_of
+from hub.client.requests import Call, Reply, Request, RetryPause, conditions_of
 from hub.errors import CallerError, Conflict, HubError
 from hub.record import Positions
 
@@ -53,7 +53,7 @@ def run(
     try:
         step = call.send(None)
         while True:
-            if isinstance(step, Pause):
+            if isinstance(step, RetryPause):
                 clock.now_s += step.seconds
                 step = call.send(None)
                 continue

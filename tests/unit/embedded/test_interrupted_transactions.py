@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from hub.embedded.interrupted_transactions import Decision, decision_of, decisions_in, known_and_new
+from hub.embedded.interrupted_transactions import (
+    TransactionDecision,
+    decision_of,
+    decisions_in,
+    known_and_new,
+)
 from hub.record import TopicPartition
 from hub.varint import unsigned
 
@@ -42,7 +47,7 @@ def flexible(status: int, tags: dict[int, bytes]) -> bytes:
 
 @pytest.mark.parametrize(("status", "commits"), [(PREPARE_COMMIT, True), (PREPARE_ABORT, False)])
 def test_a_decision_is_read_in_both_formats(status: int, commits: bool) -> None:
-    wanted = Decision("billing", 1000, 5, commits, PARTITIONS)
+    wanted = TransactionDecision("billing", 1000, 5, commits, PARTITIONS)
     assert decision_of("billing", fixed(status)) == wanted
     assert decision_of("billing", flexible(status, {})) == wanted
 
@@ -50,7 +55,7 @@ def test_a_decision_is_read_in_both_formats(status: int, commits: bool) -> None:
 def test_the_ids_and_the_version_of_a_client_with_an_epoch_each_are_read() -> None:
     tags = {0: struct.pack(">q", 999), 1: struct.pack(">q", 1001), 2: struct.pack(">h", 2)}
     found = decision_of("billing", flexible(PREPARE_COMMIT, tags))
-    assert found == Decision("billing", 1000, 5, True, PARTITIONS, previous_id=999, version=2)
+    assert found == TransactionDecision("billing", 1000, 5, True, PARTITIONS, previous_id=999, version=2)
 
 
 def test_states_that_decide_nothing_and_formats_of_later_releases_are_no_decisions() -> None:

@@ -23,7 +23,7 @@ from hub.erasure.model import (
     checked_request,
     find_erasure,
 )
-from hub.erasure.places import ProjectFacts, SinkFacts, TopicFacts, ViewFacts, find_places
+from hub.erasure.places import ProjectFacts, SinkFacts, TopicPlace, ViewPlace, find_places
 from hub.erasure.proof import proof_of, signature_holds
 from hub.erasure.runner import ErasureRunner
 from hub.erasure.views import DELETED_AFTER_MS, ViewEraser, next_step
@@ -37,16 +37,16 @@ from hub.schema_registry.model.subject_names import person_subject
 
 FACTS = ProjectFacts(
     (
-        TopicFacts("crm.people", True, lake=True, mirrors=("eu-us",)),
-        TopicFacts("crm.claims", True, hold="case 7"),
-        TopicFacts("crm.plain", False),
-        TopicFacts("shop.orders", True),
+        TopicPlace("crm.people", True, lake=True, mirrors=("eu-us",)),
+        TopicPlace("crm.claims", True, hold="case 7"),
+        TopicPlace("crm.plain", False),
+        TopicPlace("shop.orders", True),
     ),
     (
-        ViewFacts("people", ("crm.*",), stores=(("serving", "sqlite"), ("wide", "postgresql"))),
-        ViewFacts("totals", reads=("people",), stores=(("lake", "iceberg"),), in_place=True),
-        ViewFacts("sealed"),
-        ViewFacts("orders", ("shop.orders",)),
+        ViewPlace("people", ("crm.*",), stores=(("serving", "sqlite"), ("wide", "postgresql"))),
+        ViewPlace("totals", reads=("people",), stores=(("lake", "iceberg"),), in_place=True),
+        ViewPlace("sealed"),
+        ViewPlace("orders", ("shop.orders",)),
     ),
     (SinkFacts("mail", "totals", "webhook"),),
     ("/backups/main",),

@@ -11,15 +11,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hub.access_log.chain import LogSigner
 from hub.api.app import on_hub_error
-from hub.caller import CALLER, Caller, Decision
+from hub.caller import CALLER, AccessDecision, Caller
 from hub.erasure.log import erasure_log
-from hub.erasure.places import ProjectFacts, TopicFacts
+from hub.erasure.places import ProjectFacts, TopicPlace
 from hub.erasure.proof import signature_holds
 from hub.erasure.routes import Erasing, create_router
 from hub.errors import HubError
 from hub.log import MemoryCluster
 
-FACTS = ProjectFacts((TopicFacts("crm.people", True), TopicFacts("crm.claims", True, hold="case 7")))
+FACTS = ProjectFacts((TopicPlace("crm.people", True), TopicPlace("crm.claims", True, hold="case 7")))
 REQUEST = {"person": "C-1", "topics": ["crm.*"], "reason": "mail 17", "by": "root@laptop"}
 
 
@@ -31,7 +31,7 @@ class SignedIn:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         name = dict(scope.get("headers", ())).get(b"user", b"").decode()
-        allowed = Decision(True, "in this test")
+        allowed = AccessDecision(True, "in this test")
         token = CALLER.set(Caller(name, frozenset(), lambda _action, _what: allowed) if name else None)
         try:
             await self._app(scope, receive, send)

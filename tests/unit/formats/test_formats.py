@@ -13,12 +13,12 @@ from hub.formats import home, table, topics
 from hub.formats.deprecations import DEPRECATIONS, Deprecation, deprecated_keys
 from hub.formats.report import FoundState, UpgradeReport, require_no_refusal
 from hub.formats.stamps import FIRST, Stamp
-from hub.formats.table import DELTA, FORMATS, ORDER, STORE, TOKENS, VIEW_RULES, Format
+from hub.formats.table import DELTA, FORMATS, ORDER, STORE, TOKENS, VIEW_RULES, DurableFormat
 from hub.formats.verdicts import judge, require_readable
 from hub.log import MemoryCluster
 from hub.record import NewRecord
 
-THIRD = Format("letters", "letters.json", "home", ("server",), version=3, oldest=2)
+THIRD = DurableFormat("letters", "letters.json", "home", ("server",), version=3, oldest=2)
 
 
 def raised(monkeypatch: pytest.MonkeyPatch, name: str, version: int) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from typer.testing import CliRunner
 
-from hub.access.masking.facts import Origin
+from hub.access.masking.facts import ColumnOrigin
 from hub.api.masking.flow_gate import judged_files
 from hub.cli import app
 from hub.cli.governing.flow_gate import refuse_flows
@@ -19,10 +19,10 @@ from hub.config import Settings
 from hub.errors import ConfigError
 from hub.governance.flow_rules import FlowJudgement, is_place, judged
 from hub.governance.flows_file import FlowsFile
-from hub.governance.model import Flow, GovernanceFacts, TopicNode, ViewNode, Way
+from hub.governance.model import Flow, GovernanceFacts, GovernedTopic, ViewNode, Way
 
 PII = frozenset(["PII"])
-ORDERS = TopicNode(
+ORDERS = GovernedTopic(
     "shop.orders",
     fields={("id",): frozenset[str](), ("email",): PII},
     ways=(
@@ -32,7 +32,7 @@ ORDERS = TopicNode(
     ),
 )
 ADS = ViewNode(
-    "ads_targets", columns={"mail": (Origin("shop.orders", ("email",)),)}, sources=("shop.orders",)
+    "ads_targets", columns={"mail": (ColumnOrigin("shop.orders", ("email",)),)}, sources=("shop.orders",)
 )
 FACTS = GovernanceFacts({"shop.orders": ORDERS}, {"ads_targets": ADS})
 
@@ -73,7 +73,7 @@ def test_a_masked_field_does_not_leave() -> None:
 
 def test_a_copy_in_another_topic_is_followed_and_does_not_leave_by_itself() -> None:
     copied = replace(ORDERS, ways=(Way("sink", "copy", to_topic="ads.orders"),))
-    target = TopicNode("ads.orders", fields={}, ways=(Way("mirror", "ads", "tokyo"),))
+    target = GovernedTopic("ads.orders", fields={}, ways=(Way("mirror", "ads", "tokyo"),))
     facts = GovernanceFacts({"shop.orders": copied, "ads.orders": target}, {})
     assert places(judged(facts, rules(tags=["PII"], only=[]))) == ["mirror ads (region tokyo)"]
     assert places(judged(facts, rules(tags=["PII"], never=["topic:ads.**"]))) == ["topic ads.orders"]

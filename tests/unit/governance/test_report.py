@@ -13,21 +13,21 @@ from hypothesis import strategies as st
 
 from hub.access.access_yaml import AccessFile
 from hub.access.live_config import AccessRules
-from hub.access.masking.facts import MaskSources, Origin, TopicFacts, ViewFacts
+from hub.access.masking.facts import ColumnOrigin, MaskSources, TopicFields, ViewColumns
 from hub.api.masking.view_origins import declared_facts
 from hub.caller import Kind, Resource
 from hub.errors import PeerError
 from hub.governance.facts import governance_facts, retention_of, selected_fields
 from hub.governance.flows import flows_of, tags_of_column
 from hub.governance.flows_file import FlowsFile
-from hub.governance.model import UNKNOWN, Flow, GovernanceFacts, TopicNode, ViewNode, Way
+from hub.governance.model import UNKNOWN, Flow, GovernanceFacts, GovernedTopic, ViewNode, Way
 from hub.governance.report import alike_principals, readers_of, report_of
 from hub.governance.routes import create_router
 from hub.sinks.sinks_file import SinkEntry
 
 PII = frozenset(["PII"])
 NONE = frozenset[str]()
-ORDERS = TopicNode(
+ORDERS = GovernedTopic(
     "shop.orders",
     "shop-team",
     "fulfilment",
@@ -45,8 +45,8 @@ CUSTOMERS = ViewNode(
     "customers",
     "crm",
     {
-        "id": (Origin("shop.orders", ("id",)),),
-        "mail": (Origin("shop.orders", ("email",)),),
+        "id": (ColumnOrigin("shop.orders", ("id",)),),
+        "mail": (ColumnOrigin("shop.orders", ("email",)),),
         "odd": None,
     },
     ("shop.orders",),
@@ -54,12 +54,12 @@ CUSTOMERS = ViewNode(
 TOP = ViewNode(
     "top",
     "",
-    {"mail": (Origin("views.customers", ("mail",)),), "n": ()},
+    {"mail": (ColumnOrigin("views.customers", ("mail",)),), "n": ()},
     ("views.customers",),
     ways=(Way("sink", "hook"),),
 )
 FACTS = GovernanceFacts(
-    {"shop.orders": ORDERS, "shop.raw": TopicNode("shop.raw")}, {"customers": CUSTOMERS, "top": TOP}
+    {"shop.orders": ORDERS, "shop.raw": GovernedTopic("shop.raw")}, {"customers": CUSTOMERS, "top": TOP}
 )
 
 
@@ -95,7 +95,7 @@ def test_a_field_is_followed_through_views_and_out_of_the_hub() -> None:
 
 
 def test_a_sink_into_a_topic_leads_on() -> None:
-    copy = TopicNode("eu.orders", ways=(Way("mirror", "eu-us", "us"),))
+    copy = GovernedTopic("eu.orders", ways=(Way("mirror", "eu-us", "us"),))
     for fields, is_traced in ((None, True), (frozenset({"email"}), False)):
         out = replace(ORDERS, ways=(Way("sink", "copy", "", fields, to_topic="eu.orders"),))
         facts = GovernanceFacts({"shop.orders": out, "eu.orders": copy}, {})
@@ -111,7 +111,7 @@ def test_a_chain_of_views_carries_a_tag_to_its_end_and_circles_end(length: int, 
     views: dict[str, ViewNode] = {}
     for n in range(length):
         source = "shop.orders" if n == 0 else f"views.v{n - 1}"
-        origin = Origin(source, ("email",) if n == 0 else ("c",))
+        origin = ColumnOrigin(source, ("email",) if n == 0 else ("c",))
         more = ("views.v0",) if n == length - 1 else ()  # the last one feeds on the first one, too
         columns = {"c": None if n == untraced else (origin,)}
         views[f"v{n}"] = ViewNode(f"v{n}", "", columns, (source, *more))
@@ -128,12 +128,12 @@ class Facts:
 
     gone = False
 
-    def topic(self, name: str) -> TopicFacts:
+    def topic(self, name: str) -> TopicFields:
         if self.gone:
             raise PeerError("not known yet")
-        return TopicFacts(ORDERS.fields or {})
+        return TopicFields(ORDERS.fields or {})
 
-    def view(self, name: str) -> ViewFacts:
+    def view(self, name: str) -> ViewColumns:
         raise PeerError("not known yet")
 
 

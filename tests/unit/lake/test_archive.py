@@ -13,7 +13,7 @@ import pytest
 from lake_world import NOON_MS, LakeWorld
 from mask_facts import KnownFacts, caller_of, rules_of
 
-from hub.access.masking.facts import TopicFacts
+from hub.access.masking.facts import TopicFields
 from hub.caller import CALLER
 from hub.errors import Conflict, HubError
 from hub.lake.archive import LakeArchive
@@ -305,7 +305,7 @@ def test_a_commit_while_a_query_reads_changes_nothing(world: PastWorld) -> None:
 
 def test_masks_and_row_filters_hold_for_the_archive(world: PastWorld) -> None:
     fill(world)
-    facts = KnownFacts({TOPIC: TopicFacts({("label",): frozenset({"PII"})}, "")}, {})
+    facts = KnownFacts({TOPIC: TopicFields({("label",): frozenset({"PII"})}, "")}, {})
     rules = rules_of(facts, [{"tags": ["PII"], "topics": [TOPIC], "as": "hashed"}], ana={})
     before = CALLER.set(caller_of(rules, "ana"))
     try:

@@ -362,10 +362,10 @@ def verified(world: LakeWorld) -> None:
     """Assert that the table is equal to the log."""
     from typing import cast
 
-    from hub.lake.schemas import TopicSchemas
+    from hub.lake.schemas import LakeSchemas
     from hub.schema_registry.client.registry_client import RegistryClient
 
-    schemas = TopicSchemas(cast(RegistryClient, world.registry), world.topic)
+    schemas = LakeSchemas(cast(RegistryClient, world.registry), world.topic)
     schemas.refresh()
     found = compare(world.cluster, world.table(), schemas, {})
     assert found.equal, found.examples

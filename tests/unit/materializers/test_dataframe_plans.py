@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from hub.materializers.dataframes.plan_sql import sql_of
 from hub.materializers.dataframes.plan_values import (
-    Column,
     DistinctStep,
     ExplodeStep,
     GroupStep,
-    Item,
     JoinStep,
     OverStep,
     Plan,
+    PlanColumn,
+    PlanItem,
     SelectStep,
     Source,
     SqlTerm,
@@ -26,15 +26,15 @@ from hub.materializers.dataframes.plan_values import (
 
 
 def source(name: str, first: int, columns: str = "id card amount") -> Source:
-    return Source(name, tuple(Column(first + n, each) for n, each in enumerate(columns.split())))
+    return Source(name, tuple(PlanColumn(first + n, each) for n, each in enumerate(columns.split())))
 
 
-def item(number: int, name: str, text: str, line: int = 0, *, ranks: bool = False) -> Item:
-    return Item(Column(number, name), SqlTerm(text, line, ranks))
+def item(number: int, name: str, text: str, line: int = 0, *, ranks: bool = False) -> PlanItem:
+    return PlanItem(PlanColumn(number, name), SqlTerm(text, line, ranks))
 
 
 def text_of(plan: Plan, *outputs: tuple[int, str]) -> str:
-    lines = sql_of(plan, [Column(*each) for each in outputs])
+    lines = sql_of(plan, [PlanColumn(*each) for each in outputs])
     return " ".join("\n".join(line.text for line in lines).split())
 
 
@@ -78,7 +78,7 @@ def test_nothing_is_added_to_the_first_rows_or_to_distinct_ones() -> None:
         "SELECT t1.id AS id FROM ( SELECT p.id AS id FROM p ORDER BY p.amount DESC LIMIT 3 ) AS t1 "
         "WHERE (t1.id > 1)"
     )
-    cards = DistinctStep((Column(2, "card"),), source("p", 1))
+    cards = DistinctStep((PlanColumn(2, "card"),), source("p", 1))
     assert text_of(SelectStep((item(8, "n", "length(⟦2⟧)"),), cards), (8, "n")) == (
         "SELECT length(t1.card) AS n FROM ( SELECT DISTINCT p.card AS card FROM p ) AS t1"
     )
@@ -102,7 +102,9 @@ def test_a_source_that_is_read_twice_has_two_names() -> None:
 
 
 def test_sides_of_a_union_have_the_same_columns_in_order() -> None:
-    plan = UnionStep((Column(1, "id"), Column(2, "card")), (source("p", 1), source("q", 5)), ((1, 2), (6, 5)))
+    plan = UnionStep(
+        (PlanColumn(1, "id"), PlanColumn(2, "card")), (source("p", 1), source("q", 5)), ((1, 2), (6, 5))
+    )
     assert text_of(plan, (2, "card"), (1, "id")) == (
         "SELECT t1.card AS card, t1.id AS id FROM ( SELECT p.id AS id, p.card AS card FROM p "
         "UNION ALL SELECT q.card AS id, q.id AS card FROM q ) AS t1"
@@ -114,7 +116,7 @@ def test_sides_of_a_union_have_the_same_columns_in_order() -> None:
 
 
 def test_a_column_of_exploded_rows_has_a_name_of_its_own() -> None:
-    plan = ExplodeStep(SqlTerm("explode(⟦3⟧)"), True, (Column(9, "card"),), source("p", 1))
+    plan = ExplodeStep(SqlTerm("explode(⟦3⟧)"), True, (PlanColumn(9, "card"),), source("p", 1))
     assert text_of(plan, (9, "card")) == (
         "SELECT card_2 AS card FROM p LATERAL VIEW OUTER explode(p.amount) item AS card_2"
     )
@@ -126,7 +128,7 @@ def test_names_that_are_no_identifiers_are_quoted() -> None:
 
 
 def test_each_line_of_sql_knows_its_line_of_python() -> None:
-    lines = sql_of(TOTALS, [Column(2, "card"), Column(9, "total")])
+    lines = sql_of(TOTALS, [PlanColumn(2, "card"), PlanColumn(9, "total")])
     assert {line.text.strip(): line.source for line in lines} == {
         "SELECT": 5,
         "p.card AS card,": 5,
@@ -151,7 +153,7 @@ def chains(draw: st.DrawFn) -> tuple[Plan, int]:
             case "group":
                 plan, column = GroupStep((SqlTerm(f"⟦{column}⟧"),), (made,), plan), number
             case "distinct":
-                plan = DistinctStep((Column(column, "x"),), plan)
+                plan = DistinctStep((PlanColumn(column, "x"),), plan)
             case "top":
                 plan = TopStep((SqlTerm(f"⟦{column}⟧ ASC"),), SqlTerm("3"), plan)
             case "over":

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from hub.errors import CallerError
-from hub.materializers.definition.drafted import Draft, DraftSource, draft
+from hub.materializers.definition.drafted import DraftSource, ViewDraft, draft
 
 TIME = {"type": "long", "logicalType": "timestamp-millis"}
 
@@ -27,7 +27,7 @@ ORDERS = DraftSource(
 )
 
 
-def view_of(made: Draft) -> dict[str, Any]:
+def view_of(made: ViewDraft) -> dict[str, Any]:
     found: dict[str, Any] = yaml.safe_load(made.view)
     return found
 

@@ -12,7 +12,7 @@ from store_contract import schema
 
 from hub.errors import ConfigError
 from hub.formats.stamps import FIRST, STORE_KEY, Stamp
-from hub.formats.table import CHECKPOINT, DELTA, STORE, VIEW_RULES, Format
+from hub.formats.table import CHECKPOINT, DELTA, STORE, VIEW_RULES, DurableFormat
 from hub.materializers.engine.failures import FailedView, failure_of
 from hub.materializers.engine.life_events import LastingFailure
 from hub.materializers.engine.plans.checkpoint_note import CheckpointFolder, noted_versions
@@ -43,7 +43,7 @@ def test_a_store_notes_its_version_and_a_newer_one_is_refused(kind: str, tmp_pat
 
 @pytest.mark.parametrize(("key", "format"), [("format", CHECKPOINT), ("rules", VIEW_RULES)])
 def test_a_checkpoint_of_a_newer_release_is_refused_and_stays(
-    key: str, format: Format, tmp_path: Path
+    key: str, format: DurableFormat, tmp_path: Path
 ) -> None:
     folder = CheckpointFolder(tmp_path, "v", "v", 3)
     folder.begin(4, {"fingerprint": "one", "topics": {}, "rules": VIEW_RULES.version})

@@ -12,7 +12,7 @@ from hub.errors import ConfigError
 from hub.materializers.definition.load import load_views
 from hub.materializers.golden.cases import (
     Case,
-    Outcome,
+    CaseOutcome,
     differences,
     events_of,
     golden_files,
@@ -113,7 +113,7 @@ def test_every_difference_is_named() -> None:
         dead=[{"event": 1, "reason": "bytes"}, {"event": 2}, {"event": 3, "reason": "null"}],
         late=2,
     )
-    found = Outcome(
+    found = CaseOutcome(
         ("n", "m"),
         {"a": {"n": 1, "m": 3}, "c": {"n": 1}, "d": {"n": 9}},
         [(1, "its bytes do not fit"), (3, "no key"), (4, "unknown")],
@@ -129,7 +129,7 @@ def test_every_difference_is_named() -> None:
         "event 4: refused: unknown",
         "late: 1 events, must be 2",
     ]
-    assert differences(case(rows={"a": {"n": 1}}), Outcome(("n",), {"a": {"n": 1}})) == []
+    assert differences(case(rows={"a": {"n": 1}}), CaseOutcome(("n",), {"a": {"n": 1}})) == []
 
 
 @pytest.mark.parametrize(

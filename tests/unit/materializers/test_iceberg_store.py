@@ -72,7 +72,7 @@ def test_a_kill_between_any_two_steps_leaves_one_batch_or_the_other(
 
     counted(iceberg_table, "written")
     counted(SqlCatalog, "commit_table")
-    counted(iceberg_table.Branch, "stage")
+    counted(iceberg_table.TableBranch, "stage")
     model = Model(opened_in("iceberg", tmp_path))
     model.store.ensure_view("v", schema(FIRST), [], "topic-1")
     killed = kept = 0

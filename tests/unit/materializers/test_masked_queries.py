@@ -12,7 +12,7 @@ import pytest
 from mask_facts import KnownFacts, caller_of, rules_of
 from sql_cases import NOW_MS, ask, fill
 
-from hub.access.masking.facts import TopicFacts, ViewFacts
+from hub.access.masking.facts import TopicFields, ViewColumns
 from hub.caller import CALLER
 from hub.errors import HubError
 from hub.log import MemoryCluster
@@ -23,12 +23,12 @@ from hub.materializers.queries.topic_rows import TopicTables
 from hub.materializers.stores.sql_store import Store
 from hub.record import NewRecord
 
-PLANT = ViewFacts(
+PLANT = ViewColumns(
     dict.fromkeys(("city", "celsius", "n", "big", "seen", "day", "tags", "price", "note", "raw"), ())
 )
 FACTS = KnownFacts(
-    {"a.b": TopicFacts({("mail",): frozenset({"PII"})}, "id")},
-    {"plant": PLANT, "customer": ViewFacts({"name": (), "plant": ()})},
+    {"a.b": TopicFields({("mail",): frozenset({"PII"})}, "id")},
+    {"plant": PLANT, "customer": ViewColumns({"name": (), "plant": ()})},
 )
 MASKS = [
     {"fields": ["city"], "views": ["plant"], "as": "hashed", "groups": {"support": "partial(2)"}},

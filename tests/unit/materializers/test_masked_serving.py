@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from mask_facts import KnownFacts, caller_of, rules_of
 
-from hub.access.masking.facts import ViewFacts
+from hub.access.masking.facts import ViewColumns
 from hub.api.app import on_hub_error
 from hub.caller import CALLER, view_visibility
 from hub.errors import HubError, PeerError
@@ -26,7 +26,7 @@ from hub.materializers.serving.subscription_events import SubscriptionEvent, Sub
 from hub.materializers.serving.subscriptions import subscribe
 from hub.materializers.serving.watcher import Watcher
 
-FACTS = KnownFacts(views={"v": ViewFacts({"city": (), "points": ()}, (), ())})
+FACTS = KnownFacts(views={"v": ViewColumns({"city": (), "points": ()}, (), ())})
 POINTS = {"fields": ["points"], "views": ["v"], "as": "hashed"}
 OSLO = {"rows": "city = user.city", "views": ["v"]}
 
@@ -183,7 +183,7 @@ def test_a_subscription_ends_when_its_caller_sees_something_else(bench: Bench, a
                 bench.drain()
         return found
 
-    FACTS.views = {**FACTS.views, "other": ViewFacts({"points": ()})}
+    FACTS.views = {**FACTS.views, "other": ViewColumns({"points": ()})}
     caller = CALLER.get()
 
     def in_a_loop() -> list[str]:

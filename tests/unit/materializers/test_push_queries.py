@@ -15,7 +15,7 @@ from patience import patient
 from query_hub import ORDERS, QueryHub
 from sql_cases import plant
 
-from hub.caller import CALLER, Action, Caller, Decision, Forbidden, Resource
+from hub.caller import CALLER, AccessDecision, Action, Caller, Forbidden, Resource
 from hub.errors import CallerError
 from hub.materializers.queries.parser import SqlError, parse
 from hub.materializers.queries.push.statement import push_statement
@@ -214,8 +214,8 @@ def test_names_ids_and_grants_are_checked_before_the_first_row(hub: QueryHub) ->
     with pytest.raises(CallerError, match="Last-Event-ID"):
         taken(hub, f'SELECT id FROM "{ORDERS}" EMIT CHANGES', 1, last="views.x:0:1")
 
-    def decide(action: Action, what: Resource) -> Decision:
-        return Decision(action is Action.describe, f"may not {action} {what}")
+    def decide(action: Action, what: Resource) -> AccessDecision:
+        return AccessDecision(action is Action.describe, f"may not {action} {what}")
 
     token = CALLER.set(Caller("eve", frozenset(), decide))
     try:

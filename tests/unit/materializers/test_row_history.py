@@ -19,7 +19,7 @@ from mask_facts import KnownFacts, caller_of, rules_of
 from samples import fast_or
 from typer.testing import CliRunner
 
-from hub.access.masking.facts import ViewFacts
+from hub.access.masking.facts import ViewColumns
 from hub.api.app import on_hub_error
 from hub.caller import CALLER
 from hub.cli import app
@@ -253,7 +253,7 @@ def test_commands_ask_for_the_times_that_they_are_given(
 
 
 def test_masks_and_filters_of_rows_hide_the_past_too(client: TestClient, store: Store) -> None:
-    facts = KnownFacts(views={"v": ViewFacts(dict.fromkeys(("city", "n"), ()), (), ())})
+    facts = KnownFacts(views={"v": ViewColumns(dict.fromkeys(("city", "n"), ()), (), ())})
     rules = rules_of(facts, [{"fields": ["city"], "views": ["v"], "as": "hashed"}], ana={})
     token = CALLER.set(caller_of(rules, "ana"))
     try:

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from mask_facts import KnownFacts, caller_of, rules_of
 
-from hub.access.masking.facts import ViewFacts
+from hub.access.masking.facts import ViewColumns
 from hub.api.app import on_hub_error
 from hub.caller import CALLER
 from hub.errors import HubError
@@ -24,7 +24,7 @@ from hub.materializers.stores.store import RowVersion, ViewBatch
 from hub.record import Positions
 
 FIELDS = ("title", "body", "city", "q")
-FACTS = KnownFacts(views={"v": ViewFacts(dict.fromkeys(FIELDS, ()), (), ())})
+FACTS = KnownFacts(views={"v": ViewColumns(dict.fromkeys(FIELDS, ()), (), ())})
 SECRET = {"fields": ["body"], "views": ["v"]}
 OSLO = {"rows": "city = user.city", "views": ["v"]}
 ROWS = {

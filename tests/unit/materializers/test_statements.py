@@ -13,7 +13,7 @@ import yaml
 from fastapi.testclient import TestClient
 from query_hub import ORDERS, QueryHub
 
-from hub.caller import CALLER, Action, Caller, Decision, Kind, Resource
+from hub.caller import CALLER, AccessDecision, Action, Caller, Kind, Resource
 from hub.masking.shape import OPEN, RowCondition, Visibility
 from hub.materializers.definition.load import load_view
 from hub.materializers.definition.sql_view import SqlView
@@ -192,8 +192,8 @@ def test_only_who_administers_a_view_and_reads_its_sources_may_create_it(
 ) -> None:
     allowed: set[tuple[Action, Kind]] = {(Action.describe, Kind.topic), (Action.read, Kind.topic)}
 
-    def decide(action: Action, what: Resource) -> Decision:
-        return Decision((action, what.kind) in allowed, f"may not {action} {what}")
+    def decide(action: Action, what: Resource) -> AccessDecision:
+        return AccessDecision((action, what.kind) in allowed, f"may not {action} {what}")
 
     token = CALLER.set(Caller("eve", frozenset(), decide))
     try:
@@ -213,7 +213,7 @@ def test_a_caller_for_whom_a_source_is_masked_cannot_see_it_whole_by_a_view(
 ) -> None:
     hidden = Visibility(f'topic "{ORDERS}"', rows=(RowCondition("id", (), ("o1",)),))
     caller = Caller(
-        *("eve", frozenset(), lambda _action, _what: Decision(True, "granted")),
+        *("eve", frozenset(), lambda _action, _what: AccessDecision(True, "granted")),
         shape=lambda what: hidden if what.name == ORDERS else OPEN,
         is_masked=True,
     )

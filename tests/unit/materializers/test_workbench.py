@@ -11,13 +11,13 @@ import yaml
 from fastapi.testclient import TestClient
 from query_hub import ORDER, ORDERS, QueryHub
 
-from hub.caller import CALLER, Action, Caller, Decision, Kind, Resource
+from hub.caller import CALLER, AccessDecision, Action, Caller, Kind, Resource
 from hub.config import Settings
 from hub.errors import CallerError, ConfigError, PeerError
 from hub.masking.shape import OPEN, Visibility
 from hub.materializers.definition.load import load_view
 from hub.materializers.definition.sql_view import SqlView
-from hub.materializers.golden.cases import Case, GivenEvent, Outcome, load_golden
+from hub.materializers.golden.cases import Case, CaseOutcome, GivenEvent, load_golden
 from hub.materializers.queries.parser import SqlError
 from hub.materializers.workbench.process import PreviewProcess
 from hub.materializers.workbench.routes import create_router
@@ -36,10 +36,10 @@ class StagedPreviews:
     def __init__(self) -> None:
         self.why_not, self.refusal = "", list[Exception]()
 
-    def compute(self, view: SqlView, schemas: Mapping[str, Any], case: Case) -> Outcome:
+    def compute(self, view: SqlView, schemas: Mapping[str, Any], case: Case) -> CaseOutcome:
         if self.refusal:
             raise self.refusal[0]
-        return Outcome(("id", "cents"), {"a": {"id": "a", "cents": len(case.events)}}, [(1, "broken")], 2)
+        return CaseOutcome(("id", "cents"), {"a": {"id": "a", "cents": len(case.events)}}, [(1, "broken")], 2)
 
 
 class Bench:
@@ -195,8 +195,8 @@ def test_what_has_no_preview_says_why(bench: Bench) -> None:
 
 
 def as_caller(*may: tuple[Action, Resource], shape: Visibility = OPEN) -> Caller:
-    def decide(action: Action, resource: Resource) -> Decision:
-        return Decision((action, resource) in may, f"{action} {resource} is not granted", "ask for it")
+    def decide(action: Action, resource: Resource) -> AccessDecision:
+        return AccessDecision((action, resource) in may, f"{action} {resource} is not granted", "ask for it")
 
     return Caller("ana", frozenset(), decide, shape=lambda _resource: shape, is_masked=shape is not OPEN)
 

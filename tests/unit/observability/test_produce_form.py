@@ -12,7 +12,7 @@ import pytest
 from browser.staged_estate import ORDERS, StagedEstate
 from fastapi.testclient import TestClient
 
-from hub.caller import CALLER, Caller, Decision
+from hub.caller import CALLER, AccessDecision, Caller
 from hub.errors import CallerError
 from hub.masking.shape import MaskedField, Visibility
 from hub.masking.values import Treatment
@@ -190,7 +190,7 @@ def test_a_masked_caller_gets_no_prefilled_values(hub: StagedEstate, client: Tes
     assert "a@b.c" in client.get(again, headers=OWN).text
     masked = Visibility("crm.customers", (MaskedField(("phone",), Treatment("hashed")),), secret=b"s")
     caller = Caller(
-        "ana", frozenset(), lambda *_: Decision(True, ""), shape=lambda _what: masked, is_masked=True
+        "ana", frozenset(), lambda *_: AccessDecision(True, ""), shape=lambda _what: masked, is_masked=True
     )
     before = CALLER.set(caller)
     try:

@@ -9,7 +9,7 @@ import pytest
 from browser.staged_estate import ORDERS, V2, StagedEstate
 from fastapi.testclient import TestClient
 
-from hub.caller import CALLER, Action, Caller, Decision, Resource
+from hub.caller import CALLER, AccessDecision, Action, Caller, Resource
 from hub.errors import CallerError
 from hub.observability.web.pages.explore.schema_editor import draft_of
 from hub.schema_registry.model.facts import Reference
@@ -101,8 +101,8 @@ def test_references_are_lines() -> None:
 
 
 def test_a_caller_needs_the_subject_and_its_references(hub: StagedEstate, client: TestClient) -> None:
-    def decide(action: Action, what: Resource) -> Decision:
-        return Decision(what.name == SUBJECT, f"{action} of {what}")
+    def decide(action: Action, what: Resource) -> AccessDecision:
+        return AccessDecision(what.name == SUBJECT, f"{action} of {what}")
 
     before = CALLER.set(Caller("ana", frozenset(), decide))
     try:

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.caller import CALLER, Action, Caller, Decision, Forbidden, Kind, Resource
+from hub.caller import CALLER, AccessDecision, Action, Caller, Forbidden, Kind, Resource
 from hub.errors import CallerError, PeerError
 from hub.observability.lag.consumers import LagRow
 from hub.observability.overview.overview import BatchSummary, KafkaHealth, Overview, TopicKind, TopicLine
@@ -44,7 +44,7 @@ from hub.observability.series.rollup import (
     MINUTE,
     MOST_POINTS,
     RANGES,
-    Window,
+    SeriesWindow,
     bucket_of,
     merged,
     points,
@@ -59,12 +59,12 @@ TOPIC = SeriesObject("topic", "shop.orders")
 VIEW = SeriesObject("view", "people")
 
 
-def window_over(start_ms: int, end_ms: int, step_ms: int = FINE.step_ms) -> Window:
-    return Window(start_ms, end_ms, step_ms, FINE)
+def window_over(start_ms: int, end_ms: int, step_ms: int = FINE.step_ms) -> SeriesWindow:
+    return SeriesWindow(start_ms, end_ms, step_ms, FINE)
 
 
 def stored(path: Path, level: Any, about: SeriesObject = TOPIC, metric: str = "in_per_s") -> dict[int, Any]:
-    window = Window(NOW - HOUR.step_ms, NOW + 2 * HOUR.step_ms, level.step_ms, level)
+    window = SeriesWindow(NOW - HOUR.step_ms, NOW + 2 * HOUR.step_ms, level.step_ms, level)
     return dict(StoredSeries(path).read([(about, metric)], window, level)[about, metric])
 
 
@@ -437,8 +437,8 @@ def test_a_store_that_cannot_be_opened_is_said_and_tried_again(tmp_path: Path) -
 
 @contextmanager
 def signed_in(may: Callable[[Action, Resource], bool]) -> Iterator[None]:
-    def decide(action: Action, resource: Resource) -> Decision:
-        return Decision(may(action, resource), "the grant is missing")
+    def decide(action: Action, resource: Resource) -> AccessDecision:
+        return AccessDecision(may(action, resource), "the grant is missing")
 
     token = CALLER.set(Caller("ana", frozenset(), decide))
     try:

@@ -19,7 +19,7 @@ from hub.observability.export.objectives import observe_outbox
 from hub.outbox import note as notes
 from hub.outbox.checkpoints import (
     OUTBOX_TOPIC,
-    RefusedEvent,
+    RefusedOutboxEvent,
     StoredOutbox,
     forget_record,
     position_record,
@@ -42,7 +42,7 @@ from hub.outbox.pgoutput import (
     Commit,
     Insert,
     Message,
-    Relation,
+    PgRelation,
     decode,
     lsn_text,
     parse_lsn,
@@ -79,7 +79,7 @@ def row(number: int) -> bytes:
 def test_messages_are_decoded() -> None:
     assert decode(begin(0x10, 1_500)) == Begin(0x10, EPOCH_MS + 1, 7)
     assert decode(commit(0x10, 0x20)) == Commit(0x10, 0x20, EPOCH_MS + 5_000)
-    assert decode(relation("id", "payload")) == Relation(16384, "public", "hub_outbox", ("id", "payload"))
+    assert decode(relation("id", "payload")) == PgRelation(16384, "public", "hub_outbox", ("id", "payload"))
     assert decode(insert(b"a", None, b"")) == Insert(16384, (b"a", None, b""))
     assert decode(b"T" + b"\0" * 20) is None
 
@@ -166,7 +166,7 @@ def test_a_position_keeps_the_time_from_which_on_rows_are_relayed() -> None:
 def test_a_table_that_is_no_outbox_is_named() -> None:
     reader = TransactionReader(Position(0, 0))
     with pytest.raises(MissingColumns, match=r'"public.hub_outbox" has no column type, headers'):
-        reader.apply(Relation(1, "public", "hub_outbox", ("id", "aggregatetype", "aggregateid", "payload")))
+        reader.apply(PgRelation(1, "public", "hub_outbox", ("id", "aggregatetype", "aggregateid", "payload")))
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def stored(*records: NewRecord) -> StoredOutbox:
 
 
 def test_positions_and_refused_events_are_read_back() -> None:
-    refused = RefusedEvent("e1", "no.such", "it does not exist", 5)
+    refused = RefusedOutboxEvent("e1", "no.such", "it does not exist", 5)
     found = stored(
         position_record("1/slot", Position(0x1_0000_0001, 3), 10),
         position_record("1/other", Position(9, 9), 99),

@@ -25,7 +25,7 @@ def test_messages_come_in_any_pieces() -> None:
             framing.feed(data[start : start + size])
             while (message := framing.message()) is not None:
                 found.append(frontend.message(*message))
-        assert found == [frontend.Query("SELECT 1"), frontend.Sync()]
+        assert found == [frontend.SimpleQuery("SELECT 1"), frontend.Sync()]
         assert framing.pending == 0
 
 

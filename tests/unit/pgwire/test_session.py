@@ -18,7 +18,7 @@ from hub.pgwire.protocol import backend, frontend
 from hub.pgwire.session import Session, described, failed, on_message, on_statement
 from hub.pgwire.session_settings import body_of, startup_settings, timeout_ms, value_of
 from hub.pgwire.sqlstates import PgError
-from hub.pgwire.statements import Refused, Select, statements_of
+from hub.pgwire.statements import RefusedStatement, SelectStatement, statements_of
 
 
 def after(session: Session, *messages: frontend.Message) -> Session:
@@ -44,16 +44,16 @@ def state_of(sql: str, session: Session | None = None) -> str:
 
 
 def test_a_simple_query_is_a_script() -> None:
-    _, actions = on_message(Session(), frontend.Query("BEGIN; SELECT 1; /* ; */"))
+    _, actions = on_message(Session(), frontend.SimpleQuery("BEGIN; SELECT 1; /* ; */"))
     assert isinstance(actions[-1], RunScript) and len(actions[-1].statements) == 2
-    _session, actions = on_statement(Session(), Select("SELECT 1"))
-    assert actions == [OpenPortal("", Select("SELECT 1")), DescribePortal(""), SendRows("", 0)]
+    _session, actions = on_statement(Session(), SelectStatement("SELECT 1"))
+    assert actions == [OpenPortal("", SelectStatement("SELECT 1")), DescribePortal(""), SendRows("", 0)]
 
 
 def test_prepared_statements_and_portals() -> None:
     session = after(Session(), frontend.Parse("s", "SELECT $1", (23,)))
     session, actions = on_message(session, frontend.Bind("p", "s", (), (b"1",), (1,)))
-    opened = OpenPortal("p", Select("SELECT $1"), (23,), (), (b"1",), (1,))
+    opened = OpenPortal("p", SelectStatement("SELECT $1"), (23,), (), (b"1",), (1,))
     assert actions == [opened, Send(backend.BOUND)]
     session, actions = on_message(session, frontend.Execute("p", 5))
     assert actions == [SendRows("p", 5, suspends=True)]
@@ -161,5 +161,5 @@ def test_a_described_statement_keeps_its_types() -> None:
 
 def test_statements_keep_their_place_in_the_text() -> None:
     one, two = statements_of("  SELECT 1; COPY (SELECT 2) TO STDOUT")
-    assert isinstance(one, Select) and one.offset == 0
-    assert not isinstance(two, Refused) and two.query.offset == 18  # type: ignore[union-attr]
+    assert isinstance(one, SelectStatement) and one.offset == 0
+    assert not isinstance(two, RefusedStatement) and two.query.offset == 18  # type: ignore[union-attr]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.quotas.buckets import HourSum, Level, refilled, retry_after, spent, wait_s
+from hub.quotas.buckets import BucketLevel, HourSum, refilled, retry_after, spent, wait_s
 from hub.quotas.kinds import Quota
 from hub.quotas.ledger import MOST_ADDRESSES, Debtor, Ledger
 from hub.quotas.policy import Limit
@@ -25,7 +25,7 @@ def of(key: str, quota: Quota, value: float | None) -> Debtor:
 def test_any_time_admits_the_rate_and_one_bucket(
     limit: float, window_s: float, steps: Sequence[tuple[float, float]]
 ) -> None:
-    level, now, admitted = Level(), 0.0, list[tuple[float, float]]()
+    level, now, admitted = BucketLevel(), 0.0, list[tuple[float, float]]()
     for pause_s, share in steps:
         now += pause_s
         level = refilled(level, limit, window_s, now)
@@ -43,7 +43,7 @@ def test_any_time_admits_the_rate_and_one_bucket(
 def test_the_promised_wait_is_enough_and_no_longer_than_needed(
     limit: float, window_s: float, used: float
 ) -> None:
-    level, amount = Level(used * limit, 100.0), limit
+    level, amount = BucketLevel(used * limit, 100.0), limit
     wait = wait_s(level, limit, window_s, amount)
     assert wait > 0.0
     assert wait_s(refilled(level, limit, window_s, 100.0 + wait * 1.000001), limit, window_s, amount) == 0.0

@@ -17,8 +17,8 @@ from hub.log import MemoryCluster
 from hub.materializers.queries.topic_rows import TopicTables
 from hub.record import UNREAD_HEADER, NewRecord, Positions, Record, TopicPartition
 from hub.repairs.changes import ScriptChange
-from hub.repairs.model import Generation, TopicGenerations, state_of, state_text
-from hub.repairs.outcomes import MOST_SPLIT, EventChange, EventRepair, Outcome
+from hub.repairs.model import TopicGeneration, TopicGenerations, state_of, state_text
+from hub.repairs.outcomes import MOST_SPLIT, EventChange, EventRepair, RepairOutcome
 from hub.repairs.plan import plan_repair, require_possible
 from hub.repairs.selection import RepairRange, range_of
 from hub.repairs.sql_changes import SqlChange, sql_assignment
@@ -73,7 +73,7 @@ def record(n: int, value: bytes | None, headers: Any = ()) -> Record:
 
 def outcomes_of(
     function: Callable[[Any, Any], Any], *records: Record, key: str | None = None, known: bool = True
-) -> list[Outcome]:
+) -> list[RepairOutcome]:
     repair = EventRepair("t", Registry(known), ScriptChange(function, "fix.py"), key)  # type: ignore[arg-type]
     return repair.outcomes(records)
 
@@ -127,7 +127,7 @@ def test_tombstones_stay_and_unread_batches_are_refused() -> None:
 
 def test_events_without_a_schema_are_json() -> None:
     found = outcomes_of(lambda event, _at: {**event, "b": 2}, record(0, b'{"a":1}'), known=False)
-    assert found == [Outcome("changed", (b'{"a":1,"b":2}',))]
+    assert found == [RepairOutcome("changed", (b'{"a":1,"b":2}',))]
 
 
 def test_events_outside_of_the_range_stay() -> None:
@@ -167,7 +167,7 @@ def test_sql_drops_and_sets_fields() -> None:
     cluster = filled()
     records = [each for log in cluster.logs["t"] for each in log]
 
-    def kinds(change: EventChange) -> list[Outcome]:
+    def kinds(change: EventChange) -> list[RepairOutcome]:
         return EventRepair("t", Registry(), change).outcomes(records)  # type: ignore[arg-type]
 
     dropped = kinds(sql(cluster, "cents < 0"))
@@ -245,7 +245,7 @@ def test_options_are_one_repair(tmp_path: Path) -> None:
 
 
 def test_a_state_is_read_as_it_was_written_and_one_of_a_newer_release_is_refused() -> None:
-    state = TopicGenerations("shop.orders", 2, "id", {"0": 7}, (Generation(1, "", "", 5),))
+    state = TopicGenerations("shop.orders", 2, "id", {"0": 7}, (TopicGeneration(1, "", "", 5),))
     text = state_text(state)
     assert state_of(text) == state
     with pytest.raises(ConfigError, match='format "generations" has version 2'):

@@ -18,9 +18,9 @@ from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.repairs.beginning import ChangeOrigin, begin_repair, begin_undo
 from hub.repairs.copying import copied, parts_of
 from hub.repairs.holding import HoldWaits
-from hub.repairs.journal import Journal, open_journal, read_state
+from hub.repairs.journal import RepairJournal, open_journal, read_state
 from hub.repairs.model import SOURCE_HEADER, generation_topic
-from hub.repairs.outcomes import Outcome
+from hub.repairs.outcomes import RepairOutcome
 from hub.repairs.selection import RepairRange
 from hub.repairs.switching import RepairReport, Switch, abort
 
@@ -131,20 +131,20 @@ def event(n: int, partitions: int = 2) -> NewRecord:
     return NewRecord(TOPIC, b"k%d" % (n % 3), value, (("h", b"%d" % n),), 1_000 + n, n % partitions)
 
 
-def repaired(records: Sequence[Record]) -> list[Outcome]:
+def repaired(records: Sequence[Record]) -> list[RepairOutcome]:
     """Drop every fourth event, split every fifth, change the others with an odd number up to 20."""
     return [outcome(each) for each in records]
 
 
-def outcome(record: Record) -> Outcome:
+def outcome(record: Record) -> RepairOutcome:
     n = json.loads(record.value or b"null")["n"]
     if n > 20:
-        return Outcome("unchanged")
+        return RepairOutcome("unchanged")
     if n % 4 == 0:
-        return Outcome("dropped")
+        return RepairOutcome("dropped")
     if n % 5 == 0:
-        return Outcome("split", (b'{"n": %d, "part": 1}' % n, b'{"n": %d, "part": 2}' % n))
-    return Outcome("changed", (b'{"n": %d, "odd": true}' % n,)) if n % 2 else Outcome("unchanged")
+        return RepairOutcome("split", (b'{"n": %d, "part": 1}' % n, b'{"n": %d, "part": 2}' % n))
+    return RepairOutcome("changed", (b'{"n": %d, "odd": true}' % n,)) if n % 2 else RepairOutcome("unchanged")
 
 
 def plain(record: Record) -> tuple[Any, ...]:
@@ -179,8 +179,8 @@ def origin(command: str = "fix") -> ChangeOrigin:
 
 def ran(
     cluster: CountedCluster,
-    begin: Callable[[Journal], None] | None = None,
-    outcomes: Callable[[Sequence[Record]], Sequence[Outcome]] = repaired,
+    begin: Callable[[RepairJournal], None] | None = None,
+    outcomes: Callable[[Sequence[Record]], Sequence[RepairOutcome]] = repaired,
     *,
     leave_active: bool = False,
 ) -> RepairReport:
@@ -337,9 +337,10 @@ def test_a_refused_event_stops_the_repair_and_an_abort_leaves_the_topic_as_it_wa
     cluster = started()
     before = contents(cluster)
 
-    def refusing(records: Sequence[Record]) -> list[Outcome]:
+    def refusing(records: Sequence[Record]) -> list[RepairOutcome]:
         return [
-            Outcome("refused", reason="no") if each.offset == 3 else Outcome("unchanged") for each in records
+            RepairOutcome("refused", reason="no") if each.offset == 3 else RepairOutcome("unchanged")
+            for each in records
         ]
 
     with pytest.raises(

@@ -12,7 +12,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from hub.caller import CALLER, Action, Caller, Decision, Resource
+from hub.caller import CALLER, AccessDecision, Action, Caller, Resource
 from hub.config.kms import KmsKey
 from hub.errors import PeerError
 from hub.log import MemoryCluster
@@ -357,8 +357,10 @@ def test_known_keys_are_served_while_kafka_is_away() -> None:
 def asking(*granted: tuple[Action, str]) -> Iterator[None]:
     """As a caller with these actions over topics or, by "", the hub."""
 
-    def decide(action: Action, what: Resource) -> Decision:
-        return Decision((action, what.name.removesuffix("-value")) in granted, f"may not {action} {what}")
+    def decide(action: Action, what: Resource) -> AccessDecision:
+        return AccessDecision(
+            (action, what.name.removesuffix("-value")) in granted, f"may not {action} {what}"
+        )
 
     token = CALLER.set(Caller("ana", frozenset(), decide))
     try:
@@ -380,7 +382,13 @@ def test_a_masked_caller_gets_no_key_that_would_show_what_masks_hide(http: Http,
     http.ok("POST", "keks/pii/deks/orders-value", {})
     closed = Visibility("orders", closed="a rule hides it")
     token = CALLER.set(
-        Caller("ana", frozenset(), lambda *_: Decision(True, ""), shape=lambda _what: closed, is_masked=True)
+        Caller(
+            "ana",
+            frozenset(),
+            lambda *_: AccessDecision(True, ""),
+            shape=lambda _what: closed,
+            is_masked=True,
+        )
     )
     try:
         assert "masks" in http.fails(403, 40301, "GET", "keks/pii/deks/orders-value")
@@ -398,7 +406,9 @@ def test_a_masked_caller_gets_no_key_of_a_person_either(http: Http, tmp_path: Pa
     def shape(what: Resource) -> Visibility:
         return Visibility("orders", closed="a rule hides it") if what.name == "orders" else OPEN
 
-    token = CALLER.set(Caller("ana", frozenset(), lambda *_: Decision(True, ""), shape=shape, is_masked=True))
+    token = CALLER.set(
+        Caller("ana", frozenset(), lambda *_: AccessDecision(True, ""), shape=shape, is_masked=True)
+    )
     try:
         assert "masks" in http.fails(403, 40301, "GET", path)
     finally:

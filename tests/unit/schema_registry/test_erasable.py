@@ -30,7 +30,7 @@ from hub.schema_registry.encryption.erasable import ERASED, ErasableFields, NotE
 from hub.schema_registry.encryption.key_ring import KeyRing, NodeDeks
 from hub.schema_registry.encryption.kms import KmsClient
 from hub.schema_registry.encryption.opener import Opener
-from hub.schema_registry.encryption.sealing import Sealer
+from hub.schema_registry.encryption.sealing import FieldSealer
 from hub.schema_registry.model.subject_names import person_subject, topic_of
 from hub.topics.tree.tree import load
 
@@ -94,7 +94,7 @@ class Vault:
         RUNNER.keys = self.ring()
         kek = kek_of({"name": "erasable", "kmsType": "local-kms", "kmsKeyId": "people"}, ".")
         self.node.submit(lambda state: create_kek(state, kek))
-        self.sealer, self.fields = Sealer(), ErasableFields("id")
+        self.sealer, self.fields = FieldSealer(), ErasableFields("id")
         self.sealer.fields_of = lambda topic: self.fields if topic == self.topic else None
         self.opener = Opener(self.registry, RUNNER.keys)
 

@@ -17,7 +17,7 @@ from hub.sinks.events import SinkBatch, SinkEvent
 from hub.sinks.sinks_file import SearchTarget, SinkEntry, load_sinks
 from hub.sinks.targets import bulk
 from hub.sinks.targets.bulk import actions_of, judge_items, version_of
-from hub.sinks.targets.search import SearchIndex
+from hub.sinks.targets.search import SearchIndexSink
 
 PLACE = TopicPartition("docs.articles", 0)
 
@@ -45,15 +45,15 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk, "FIRST_PAUSE_S", 0.001)
 
 
-def opened(cluster: SearchCluster, **more: Any) -> tuple[SearchIndex, list[str]]:
+def opened(cluster: SearchCluster, **more: Any) -> tuple[SearchIndexSink, list[str]]:
     said: list[str] = []
     target = SearchTarget.model_validate(
         {"url": cluster.url, "index": "articles", "authorization": "${KEY}", **more}
     )
-    return SearchIndex("s", target, {"KEY": "ApiKey abc"}, said.append), said
+    return SearchIndexSink("s", target, {"KEY": "ApiKey abc"}, said.append), said
 
 
-def deliver(target: SearchIndex, events: Sequence[SinkEvent]) -> Any:
+def deliver(target: SearchIndexSink, events: Sequence[SinkEvent]) -> Any:
     return target.deliver(batch(events), threading.Event(), lambda _refused: None)
 
 
@@ -179,8 +179,8 @@ def test_the_file_has_no_secrets_and_its_address_is_checked(tmp_path: Path) -> N
         {"url": "http://169.254.169.254", "index": "i", "authorization": "${KEY}"}
     )
     with pytest.raises(ConfigError, match="KEY is not set"):
-        SearchIndex("s", target, {})
-    opened_ = SearchIndex("s", target, {"KEY": "x"})
+        SearchIndexSink("s", target, {})
+    opened_ = SearchIndexSink("s", target, {"KEY": "x"})
     answer, _ = opened_.request([])
     assert answer.status is None and "search: host" in answer.text
     opened_.close()

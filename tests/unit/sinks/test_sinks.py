@@ -33,7 +33,7 @@ from hub.sinks.sinks_file import SinkEntry, find_circle, load_sinks
 from hub.sinks.targets.addresses import check_address, is_refused
 from hub.sinks.targets.files import newest
 from hub.sinks.targets.webhook import Circuit
-from hub.sinks.targets.webhook_answers import Answer, Verdict, judge
+from hub.sinks.targets.webhook_answers import DeliveryVerdict, WebhookAnswer, judge
 from hub.sinks.worker import changes
 
 WEBHOOK: dict[str, Any] = {"url": "https://a.example/hook", "secrets": ["${S}"]}
@@ -115,35 +115,35 @@ def test_an_entry_that_changed_is_stopped_and_started_again() -> None:
 @pytest.mark.parametrize(
     ("answer", "attempt", "kind"),
     [
-        (Answer(204), 1, "delivered"),
-        (Answer(400), 1, "refused"),
-        (Answer(422, "no amount"), 1, "refused"),
-        (Answer(500), 1, "again"),
-        (Answer(500), 8, "refused"),
-        (Answer(None, "no answer"), 1, "again"),
-        (Answer(None, "no connection", connected=False), 8, "down"),
-        (Answer(503), 8, "down"),
-        (Answer(429), 8, "down"),
-        (Answer(401), 8, "down"),
-        (Answer(410), 8, "down"),
-        (Answer(302), 8, "down"),
+        (WebhookAnswer(204), 1, "delivered"),
+        (WebhookAnswer(400), 1, "refused"),
+        (WebhookAnswer(422, "no amount"), 1, "refused"),
+        (WebhookAnswer(500), 1, "again"),
+        (WebhookAnswer(500), 8, "refused"),
+        (WebhookAnswer(None, "no answer"), 1, "again"),
+        (WebhookAnswer(None, "no connection", connected=False), 8, "down"),
+        (WebhookAnswer(503), 8, "down"),
+        (WebhookAnswer(429), 8, "down"),
+        (WebhookAnswer(401), 8, "down"),
+        (WebhookAnswer(410), 8, "down"),
+        (WebhookAnswer(302), 8, "down"),
     ],
 )
-def test_what_an_answer_means(answer: Answer, attempt: int, kind: str) -> None:
+def test_what_an_answer_means(answer: WebhookAnswer, attempt: int, kind: str) -> None:
     assert judge(answer, attempt, 8, 0, 0.0).kind == kind
 
 
 def test_pauses_grow_to_a_limit_and_retry_after_wins() -> None:
-    pauses = [judge(Answer(503), 1, 8, failures, 0.0).pause_s for failures in range(20)]
+    pauses = [judge(WebhookAnswer(503), 1, 8, failures, 0.0).pause_s for failures in range(20)]
     assert pauses[:3] == [0.5, 1.0, 2.0] and pauses == sorted(pauses) and pauses[-1] == 60.0
-    assert judge(Answer(503, retry_after="120"), 1, 8, 9, 0.0).pause_s == 120.0
-    assert judge(Answer(503, retry_after="999999"), 1, 8, 0, 0.0).pause_s == 3_600.0
+    assert judge(WebhookAnswer(503, retry_after="120"), 1, 8, 9, 0.0).pause_s == 120.0
+    assert judge(WebhookAnswer(503, retry_after="999999"), 1, 8, 0, 0.0).pause_s == 3_600.0
 
 
 def test_an_open_circuit_lets_one_request_ask_after_its_pause() -> None:
     told: list[str] = []
     circuit, stop, now = Circuit(told.append, lambda: 100.0), threading.Event(), threading.Event()
-    down = Verdict("down", "HTTP 503", 3_600.0)
+    down = DeliveryVerdict("down", "HTTP 503", 3_600.0)
     assert circuit.run(lambda _failures: down, stop) == down
     assert circuit.is_open and "503" in told[-1]
     stop.set()

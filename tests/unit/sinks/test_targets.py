@@ -15,7 +15,7 @@ from hub.backup.storage.object_store import FolderStore
 from hub.errors import ConfigError, Conflict, PeerError
 from hub.materializers.queries.relations import OutputColumn
 from hub.record import Positions, Record, TopicPartition
-from hub.sinks.events import Refused, SinkBatch, SinkEvent
+from hub.sinks.events import RefusedRecord, SinkBatch, SinkEvent
 from hub.sinks.sinks_file import DatabaseTarget
 from hub.sinks.targets.database import Database
 from hub.sinks.targets.files import Files
@@ -38,8 +38,8 @@ def row(n: Any) -> dict[str, Any]:
     return {"n": n, "at": "2026-01-31T12:00:00.000Z", "tags": ["a"]}
 
 
-class Buried(list[Refused]):
-    def __call__(self, refused: Sequence[Refused]) -> None:
+class Buried(list[RefusedRecord]):
+    def __call__(self, refused: Sequence[RefusedRecord]) -> None:
         self.extend(refused)
 
 
@@ -93,7 +93,7 @@ def test_a_row_that_the_table_refuses_is_buried_before_the_position_passes_it(ur
     database.positions(at(0))
     events = [event(0, "a", row(1)), event(1, "b", row(9)), event(2, None, row(3)), event(3, "d", row(4))]
 
-    def away(_refused: Sequence[Refused]) -> None:
+    def away(_refused: Sequence[RefusedRecord]) -> None:
         raise PeerError("Kafka does not answer")
 
     with pytest.raises(PeerError):

@@ -18,8 +18,8 @@ from hub.times import epoch_ms
 from hub.topics.gateway.expected_version.appender import Append, Appended, Appender, append_of
 from hub.topics.gateway.expected_version.index import KeyIndex
 from hub.topics.gateway.expected_version.version import (
+    ExpectedVersionConflict,
     KeyVersion,
-    VersionConflict,
     expected_version,
     require_one,
 )
@@ -101,7 +101,7 @@ def outcome(appender: Appender, append: Append) -> tuple[str, Appended | None]:
     """Return the actual version of a conflict, or the place of the event."""
     try:
         return "", appender.append(append)
-    except VersionConflict as conflict:
+    except ExpectedVersionConflict as conflict:
         return conflict.details["version"], None
 
 
@@ -161,7 +161,7 @@ def test_an_event_in_an_open_transaction_is_waited_for(cluster: RacingCluster) -
         appender.append(asked(b"b", token(other), 4, wait_s=1.5))
     cluster.hidden = 0
     assert appender.append(asked(b"b", token(other), 4)).offset == 3
-    with pytest.raises(VersionConflict) as conflict:
+    with pytest.raises(ExpectedVersionConflict) as conflict:
         appender.append(asked(b"a", token(first), 2))
     assert conflict.value.details["version"] == f"{TOPIC}:0:2"
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from staged_pages import pages_client
 
-from hub.caller import CALLER, Action, Caller, Decision, Forbidden, Resource
+from hub.caller import CALLER, AccessDecision, Action, Caller, Forbidden, Resource
 from hub.errors import CallerError, Conflict, NotFound
 from hub.log import MemoryCluster
 from hub.record import NewRecord, Positions, TopicPartition
@@ -159,9 +159,9 @@ def test_members_and_views_and_unknown_groups_are_refused(groups: GroupPositions
 
 
 def test_only_topics_that_the_caller_operates_are_reset(groups: GroupPositions) -> None:
-    def decide(action: Action, what: Resource) -> Decision:
+    def decide(action: Action, what: Resource) -> AccessDecision:
         allowed = what.name == "a" or (what.name == "b" and action is Action.describe)
-        return Decision(allowed, f"{action} of {what}")
+        return AccessDecision(allowed, f"{action} of {what}")
 
     before = CALLER.set(Caller("ana", frozenset(), decide))
     try:

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from hub.access_log.actions import Result
+from hub.access_log.actions import Outcome
 from hub.access_log.entry import StoredEntry, iso
 
 # Facility 13 (log audit); severity 4 (warning) for refused and failed requests, else 6 (informational).
@@ -32,7 +32,7 @@ class ExportedEntry:
 def syslog_message(entry: ExportedEntry, host: str, process: int) -> bytes:
     """Return the RFC 5424 message of an entry; its text is the CloudEvent."""
     stored, what = entry.stored, entry.stored.entry
-    severity = _WARNING if what.result in (Result.denied, Result.failed) else _INFO
+    severity = _WARNING if what.result in (Outcome.denied, Outcome.failed) else _INFO
     facts = {
         "offset": stored.offset,
         "who": what.who.name,
@@ -77,7 +77,7 @@ def otlp_logs(entries: Sequence[ExportedEntry], host: str) -> dict[str, Any]:
 
 def _log(entry: ExportedEntry) -> dict[str, Any]:
     stored, what = entry.stored, entry.stored.entry
-    warns = what.result in (Result.denied, Result.failed)
+    warns = what.result in (Outcome.denied, Outcome.failed)
     facts = {
         "hub.id": what.id,
         "hub.offset": str(stored.offset),

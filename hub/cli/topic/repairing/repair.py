@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hub.config import Settings
     from hub.kafka import KafkaCluster
     from hub.repairs.beginning import ChangeOrigin
-    from hub.repairs.journal import Journal
+    from hub.repairs.journal import RepairJournal
     from hub.repairs.model import GenerationChange
     from hub.repairs.outcomes import EventChange, EventRepair
     from hub.repairs.plan import RepairPlan
@@ -242,7 +242,7 @@ class _Session:
             abort(self.cluster, journal)
         note(f"The repair of topic {self.topic} is ended. Its events are those of before.")
 
-    def _carry_out(self, begin: Callable[[Journal], None], wanted: RequestedRepair | None) -> None:
+    def _carry_out(self, begin: Callable[[RepairJournal], None], wanted: RequestedRepair | None) -> None:
         from hub.repairs.journal import open_journal, require_change
         from hub.repairs.switching import Switch
         from hub.topics.tree.apply_lock import one_apply

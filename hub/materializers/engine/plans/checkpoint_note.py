@@ -18,7 +18,7 @@ import orjson
 
 from hub.errors import PeerError
 from hub.formats.stamps import Stamp
-from hub.formats.table import CHECKPOINT, DELTA, VIEW_RULES, Format
+from hub.formats.table import CHECKPOINT, DELTA, VIEW_RULES, DurableFormat
 from hub.formats.verdicts import require_readable
 from hub.materializers.spark import checkpoint_corruption
 from hub.materializers.spark.delta.state import noted_version
@@ -128,7 +128,7 @@ class CheckpointFolder:
         return f"its checkpoint is corrupt: {first_line(why)} (kept in {self.quarantine})"
 
 
-def noted_versions(checkpoints: Path) -> Iterator[tuple[Format, Stamp | None, Path]]:
+def noted_versions(checkpoints: Path) -> Iterator[tuple[DurableFormat, Stamp | None, Path]]:
     """Yield format, version (None: it cannot be read now) and file of the state of all views. Changes
     nothing.
     """

@@ -25,7 +25,7 @@ from hub.materializers.serving.subscription_events import SubscriptionEvent, par
 from hub.materializers.serving.watcher import Watcher
 from hub.materializers.stores.sql_store import Store
 from hub.quotas.kinds import Quota
-from hub.quotas.spending import Hold, hold
+from hub.quotas.spending import QuotaHold, hold
 from hub.record import Positions
 from hub.times import epoch_ms
 
@@ -81,7 +81,7 @@ class PushQueries:
         parameters: Mapping[str, Value],
         last_event_id: str | None,
         take: TakeRows,
-        held: Hold | None,
+        held: QuotaHold | None,
     ) -> OpenPush:
         if self.watcher.shares is not None:
             self.watcher.shares.require()
@@ -128,7 +128,7 @@ class PushQueries:
         return OpenPush(compiled.columns, False, topic.events(self._run, _resumed(last_event_id, topic)))
 
     async def _counted(
-        self, push: PushStatement, ready: OpenPush, held: Hold | None
+        self, push: PushStatement, ready: OpenPush, held: QuotaHold | None
     ) -> AsyncGenerator[SubscriptionEvent, None]:
         """Yield ``columns``, then the events up to the limit, and ``complete`` behind it."""
         left = push.limit
@@ -145,7 +145,7 @@ class PushQueries:
                             return
 
     @contextmanager
-    def _held(self, held: Hold | None) -> Iterator[None]:
+    def _held(self, held: QuotaHold | None) -> Iterator[None]:
         """Count an open push query, in the server and in its caller's share. ``held``: in its quotas."""
         self.open += 1
         try:

@@ -12,7 +12,7 @@ from typing import Any
 from hub.masking.shape import Visibility
 from hub.materializers.history.causes import Causes, EventPlace
 from hub.materializers.history.changes import field_changes
-from hub.materializers.history.timeline import RowChange, StoredRow
+from hub.materializers.history.timeline import StoredRow, TimelineChange
 from hub.times import iso
 
 Show = Callable[[EventPlace], Mapping[str, Any]]
@@ -36,7 +36,7 @@ def visible_row(key: str, row: StoredRow | None, shape: Visibility) -> dict[str,
     return values if shape.is_open else shape.row(values)
 
 
-def change_body(change: RowChange, key: str, shape: Visibility, show: Show) -> dict[str, Any] | None:
+def change_body(change: TimelineChange, key: str, shape: Visibility, show: Show) -> dict[str, Any] | None:
     """Return a change for an answer; None if the caller sees nothing of it. ``show`` returns an event."""
     before, after = (
         visible_row(key, None if each is None else each.row, shape) for each in (change.before, change.after)

@@ -15,15 +15,15 @@ import orjson
 from pyspark.sql import DataFrame
 
 from hub.materializers.dataframes.plan_values import (
-    Column,
     DistinctStep,
     ExplodeStep,
     GroupStep,
-    Item,
     JoinKind,
     JoinStep,
     OverStep,
     Plan,
+    PlanColumn,
+    PlanItem,
     SelectStep,
     Source,
     SqlTerm,
@@ -59,7 +59,7 @@ _UNITS = (
 )
 
 
-def plan_of(frame: DataFrame, reader: ExpressionReader) -> tuple[Plan, tuple[Column, ...]]:
+def plan_of(frame: DataFrame, reader: ExpressionReader) -> tuple[Plan, tuple[PlanColumn, ...]]:
     """Return the plan of a data frame and its columns, in order. Raises NotCarried."""
     analyzed = frame._jdf.queryExecution().analyzed()
     return _PlanReader(reader).plan(analyzed), _columns(analyzed)
@@ -126,9 +126,9 @@ class _PlanReader:
         if _SESSION not in str(window.metadata().json()) and kind_of(child) == "Filter":
             child = child.child()  # window() has this filter of null times itself
         others = tuple(self._item(each) for each in expressions if each is not window)
-        return SelectStep((Item(_column(window), self._window(window)), *others), self.plan(child))
+        return SelectStep((PlanItem(_column(window), self._window(window)), *others), self.plan(child))
 
-    def _item(self, expression: Any) -> Item:
+    def _item(self, expression: Any) -> PlanItem:
         made = expression.child() if kind_of(expression) == "Alias" else expression
         line = self._reader.line(expression)
         try:
@@ -136,7 +136,7 @@ class _PlanReader:
         except NotCarried as error:
             error.line = error.line or line
             raise
-        return Item(_column(expression), SqlTerm(term.text, line or term.line, term.ranks))
+        return PlanItem(_column(expression), SqlTerm(term.text, line or term.line, term.ranks))
 
     def _window(self, alias: Any) -> SqlTerm:
         """Return the call of window() or session_window() that Spark has replaced by a struct of times."""
@@ -185,9 +185,9 @@ class _PlanReader:
         first = items_of(items_of(node.projections())[0])
         if _WINDOW not in str(outputs[0].metadata().json()):
             return None
-        window = Item(_column(outputs[0]), self._window(_StructOf(outputs[0], first[0])))
+        window = PlanItem(_column(outputs[0]), self._window(_StructOf(outputs[0], first[0])))
         others = zip(outputs[1:], first[1:], strict=True)
-        items = (window, *(Item(_column(made), self._reader.term(read)) for made, read in others))
+        items = (window, *(PlanItem(_column(made), self._reader.term(read)) for made, read in others))
         return SelectStep(items, self.plan(node.child()))
 
     def _aggregate(self, node: Any) -> Plan:
@@ -286,12 +286,12 @@ class _StructOf:
         return self._made.children()
 
 
-def _columns(node: Any) -> tuple[Column, ...]:
+def _columns(node: Any) -> tuple[PlanColumn, ...]:
     return tuple(map(_column, items_of(node.output())))
 
 
-def _column(named: Any) -> Column:
-    return Column(int(named.exprId().id()), str(named.name()))
+def _column(named: Any) -> PlanColumn:
+    return PlanColumn(int(named.exprId().id()), str(named.name()))
 
 
 def _marked(expression: Any) -> bool:

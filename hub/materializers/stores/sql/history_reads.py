@@ -15,8 +15,8 @@ from hub.materializers.history.causes import BatchRange
 from hub.materializers.history.periods import HistoryPeriod, answerable, period_at, require_history
 from hub.materializers.history.timeline import (
     Cursor,
-    RowChange,
     StoredVersion,
+    TimelineChange,
     change_at_begin,
     changes_within,
 )
@@ -188,10 +188,10 @@ class RowHistory:
 
     def timeline(
         self, view: str, key: str, to_ms: int, now_ms: int, after: Cursor | None, limit: int
-    ) -> list[RowChange]:
+    ) -> list[TimelineChange]:
         """Return up to ``limit`` changes of a row until ``to_ms``, the newest first, past the cursor. Raises
         CallerError for a view without a history, NotFound."""
-        row_changes: list[RowChange] = []
+        row_changes: list[TimelineChange] = []
         with self._reading() as connection:
             self._catalog.definition(connection, view)
             periods = self.periods_in(connection, view)
@@ -208,7 +208,7 @@ class RowHistory:
 
     def _changes(
         self, connection: Connection, view: str, key: str, part: _Part, now_ms: int, limit: int
-    ) -> list[RowChange]:
+    ) -> list[TimelineChange]:
         """Return changes of a row within a period, and the one at its begin if they are fewer than
         ``limit``."""
         period, after = part.period, part.after

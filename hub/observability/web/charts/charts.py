@@ -12,7 +12,7 @@ from hub.observability.format import moment
 from hub.observability.series.catalog import METRICS, PANELS, Panel, SeriesMetric, SeriesObject, Unit
 from hub.observability.series.marks import Mark
 from hub.observability.series.reading import SeriesAnswer, SeriesLine
-from hub.observability.series.rollup import Window
+from hub.observability.series.rollup import SeriesWindow
 from hub.observability.web.charts.axes import labeled, time_ticks, value_ticks
 from hub.observability.web.charts.drawing import band, gaps, line, share
 
@@ -200,7 +200,7 @@ def _shown_gaps(found: Sequence[tuple[int, int]], count: int) -> list[tuple[int,
     return [(first, after) for first, after in found if first < count - 1]
 
 
-def _times(window: Window) -> tuple[tuple[str, str], ...]:
+def _times(window: SeriesWindow) -> tuple[tuple[str, str], ...]:
     span = window.end_ms - window.start_ms
     return tuple(
         (label, share(at_ms - window.start_ms, span))
@@ -209,7 +209,7 @@ def _times(window: Window) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _placed(marks: Sequence[Mark], window: Window) -> tuple[ChartMark, ...]:
+def _placed(marks: Sequence[Mark], window: SeriesWindow) -> tuple[ChartMark, ...]:
     """Return the marks with their places, near ones at the place of the first of them."""
     span, found = window.end_ms - window.start_ms, list[ChartMark]()
     first, last = 0, -1.0
@@ -250,7 +250,7 @@ def _summary(
 
 
 def _data(
-    window: Window, unit: Unit, lines: Sequence[tuple[str, SeriesLine]], error: SeriesLine | None
+    window: SeriesWindow, unit: Unit, lines: Sequence[tuple[str, SeriesLine]], error: SeriesLine | None
 ) -> str:
     """Return what the cursor reads: start, step, unit, and the values of each line, rounded to 4 digits."""
     body: dict[str, Any] = {

@@ -39,7 +39,7 @@ from hub.schema_registry.registry.errors import RequestRefused
 from hub.schema_registry.registry.state_machine import Command, RegisterSchema, Registry
 from hub.schema_registry.server.node import RegistryNode
 from hub.topics.browse.browse import Browser
-from hub.topics.browse.describe import TopicFacts
+from hub.topics.browse.describe import DescribedTopic
 from hub.topics.editing.editor import TopicEditor
 from hub.topics.gateway.produce_batch import GatewayAnswer, ProduceRequest
 from hub.topics.groups.reset import GroupPositions
@@ -192,7 +192,7 @@ class PageSources:
     rows: ViewSource
     registry: HasRegistry
     browser: Browser
-    describe: Callable[[str], TopicFacts]
+    describe: Callable[[str], DescribedTopic]
     views: HasViews
     tree: Callable[[], Mapping[str, TopicSpec]] = dict
     lag: Callable[[], Sequence[LagRow]] = tuple

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from hub.errors import HubError
 from hub.observability.format import UNKNOWN
-from hub.observability.web.card import Field, card, field_of
+from hub.observability.web.card import CardField, card, field_of
 
 
 class HasHistory(Protocol):
@@ -76,7 +76,7 @@ class RowHistoryPart:
     further: bool = False
     trouble: str = ""
     hint: str = ""
-    row: tuple[Field, ...] | None = None
+    row: tuple[CardField, ...] | None = None
     row_trouble: str = ""
 
 

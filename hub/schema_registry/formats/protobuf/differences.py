@@ -26,7 +26,13 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 
 from hub.schema_registry.formats import SchemaDifference
 from hub.schema_registry.formats.protobuf.schema import ProtobufSchema
-from hub.schema_registry.formats.protobuf.sides import _GROUPS, _STRING, Member, ProtobufSide, ProtobufType
+from hub.schema_registry.formats.protobuf.sides import (
+    _GROUPS,
+    _STRING,
+    FieldSide,
+    ProtobufSide,
+    ProtobufType,
+)
 
 
 def differences(reader: ProtobufSchema, writer: ProtobufSchema) -> list[SchemaDifference]:
@@ -51,7 +57,7 @@ class _ProtobufPlace:
     def into(self, name: str) -> _ProtobufPlace:
         return _ProtobufPlace((*self.steps, name), f"{self.field}.{name}" if self.field else name)
 
-    def at(self, member: Member, oneof: str) -> _ProtobufPlace:
+    def at(self, member: FieldSide, oneof: str) -> _ProtobufPlace:
         """Return the member's place.
 
         Confluent's path includes the oneof, the readable field name does not.
@@ -167,7 +173,7 @@ class _ProtobufComparison:
                 )
         yield from self._messages(self.reader.nested(reader), self.writer.nested(writer), at)
 
-    def _removed(self, member: Member, gone: set[str], at: _ProtobufPlace) -> Iterator[SchemaDifference]:
+    def _removed(self, member: FieldSide, gone: set[str], at: _ProtobufPlace) -> Iterator[SchemaDifference]:
         here = at.at(member, member.oneof)
         if member.label == "required":
             yield here.difference(
@@ -185,10 +191,10 @@ class _ProtobufComparison:
             )
 
     def _exclusive(
-        self, own: Mapping[int, Member], other: Mapping[int, Member], at: _ProtobufPlace
+        self, own: Mapping[int, FieldSide], other: Mapping[int, FieldSide], at: _ProtobufPlace
     ) -> Iterator[SchemaDifference]:
         """Yield oneofs of the reader whose fields the writer may set together: the reader keeps only one."""
-        oneofs: dict[str, list[Member]] = {}
+        oneofs: dict[str, list[FieldSide]] = {}
         for number, member in own.items():
             if member.oneof:
                 oneofs.setdefault(member.oneof, [])
@@ -207,7 +213,9 @@ class _ProtobufComparison:
                 "they were",
             )
 
-    def _field(self, own: Member, other: Member, at: _ProtobufPlace) -> Iterator[SchemaDifference | _Use]:
+    def _field(
+        self, own: FieldSide, other: FieldSide, at: _ProtobufPlace
+    ) -> Iterator[SchemaDifference | _Use]:
         if own.kind != other.kind:
             yield _changed("FIELD_KIND_CHANGED", own, other, at)
         elif own.entry is not None and other.entry is not None:
@@ -220,8 +228,8 @@ class _ProtobufComparison:
         self,
         own_field: FieldDescriptorProto,
         other_field: FieldDescriptorProto,
-        own: Member,
-        other: Member,
+        own: FieldSide,
+        other: FieldSide,
         at: _ProtobufPlace,
     ) -> Iterator[SchemaDifference | _Use]:
         """Compare a field's type, or a map's key or value."""
@@ -241,7 +249,7 @@ class _ProtobufComparison:
             )
 
     def _named(
-        self, own_name: str, other_name: str, own: Member, other: Member, at: _ProtobufPlace
+        self, own_name: str, other_name: str, own: FieldSide, other: FieldSide, at: _ProtobufPlace
     ) -> Iterator[SchemaDifference | _Use]:
         reader, writer = self.reader.type(own_name), self.writer.type(other_name)
         if reader.local != writer.local:
@@ -261,7 +269,7 @@ class _ProtobufComparison:
             )
 
 
-def _changed(rule: str, own: Member, other: Member, at: _ProtobufPlace) -> SchemaDifference:
+def _changed(rule: str, own: FieldSide, other: FieldSide, at: _ProtobufPlace) -> SchemaDifference:
     return at.difference(
         rule,
         f"the reader's `{at.field}` (number {own.number}) is {own.called}, the writer's is {other.called}",
@@ -269,7 +277,7 @@ def _changed(rule: str, own: Member, other: Member, at: _ProtobufPlace) -> Schem
     )
 
 
-def _deleted_oneofs(own: Mapping[int, Member], other: Mapping[int, Member]) -> set[str]:
+def _deleted_oneofs(own: Mapping[int, FieldSide], other: Mapping[int, FieldSide]) -> set[str]:
     """Return the writer's oneofs of which the reader has neither the name nor any field."""
     gone = {each.oneof for each in other.values()} - {each.oneof for each in own.values()}
     return gone - {each.oneof for each in other.values() if each.number in own}

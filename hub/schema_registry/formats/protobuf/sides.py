@@ -49,7 +49,7 @@ class ProtobufType:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class FieldSide:
     """A field with its context in the message."""
 
     proto: FieldDescriptorProto
@@ -118,13 +118,13 @@ class ProtobufSide:
         package = f"{self.file.package}." if self.file.package else ""
         return [self._types[package + each.name] for each in self.file.message_type]
 
-    def members(self, of: ProtobufType) -> dict[int, Member]:
+    def members(self, of: ProtobufType) -> dict[int, FieldSide]:
         """Return the fields by number, in ascending order."""
         syntax = self._syntax[of.full]
         found = sorted(of.message.field, key=lambda each: each.number)
         return {each.number: self._member(each, of, syntax) for each in found}
 
-    def _member(self, proto: FieldDescriptorProto, of: ProtobufType, syntax: str) -> Member:
+    def _member(self, proto: FieldDescriptorProto, of: ProtobufType, syntax: str) -> FieldSide:
         in_oneof = proto.HasField("oneof_index") and not proto.proto3_optional
         entry = None
         if proto.type == _Field.TYPE_MESSAGE:
@@ -135,7 +135,9 @@ class ProtobufSide:
             label = "required"
         elif in_oneof or entry is not None or (label == "optional" and syntax != "proto2"):
             label = "optional" if proto.proto3_optional else ""
-        return Member(proto, label, of.message.oneof_decl[proto.oneof_index].name if in_oneof else "", entry)
+        return FieldSide(
+            proto, label, of.message.oneof_decl[proto.oneof_index].name if in_oneof else "", entry
+        )
 
 
 def _type_called(proto: FieldDescriptorProto) -> str:

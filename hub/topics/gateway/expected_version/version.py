@@ -24,7 +24,7 @@ class KeyVersion:
         return f"{self.place.topic}:{self.place.partition}:{self.after}"
 
 
-class VersionConflict(Conflict):
+class ExpectedVersionConflict(Conflict):
     """The key has another version than the expected one; nothing was written."""
 
     code = CONFLICT
@@ -62,10 +62,10 @@ def is_expected(expected: KeyVersion | None, actual: KeyVersion | None) -> bool:
     return actual is not None and (actual.place, actual.after) == (expected.place, expected.after)
 
 
-def conflict(key: str, expected: KeyVersion | None, actual: KeyVersion | None) -> VersionConflict:
+def conflict(key: str, expected: KeyVersion | None, actual: KeyVersion | None) -> ExpectedVersionConflict:
     """Return the error for a key whose version is not the expected one."""
     wanted, found = (NONE if each is None else str(each) for each in (expected, actual))
-    error = VersionConflict(
+    error = ExpectedVersionConflict(
         f'key "{key[:80]}": its version is {found}, not {wanted}; nothing was written',
         hint="read the key's events again, decide again, and send the new version",
     )

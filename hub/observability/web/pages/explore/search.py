@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from hub.observability.overview.overview import Overview
-from hub.observability.web.layout import Section
+from hub.observability.web.layout import NavigationEntry
 from hub.schema_registry.folder.search import Match, SearchEntry, search_in
 from hub.topics.tree.tree import TopicSpec
 
@@ -45,7 +45,7 @@ def search_page(
     tree: Mapping[str, TopicSpec],
     entries: Iterable[SearchEntry],
     missing: tuple[str, ...] = (),
-    sections: Iterable[Section] = (),
+    sections: Iterable[NavigationEntry] = (),
     mirrors: Iterable[str] = (),
 ) -> SearchPage:
     """Return the pages and objects that match every word of ``q``, ignoring case. ``sections`` and

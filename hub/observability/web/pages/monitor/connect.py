@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hub.errors import CallerError
-from hub.observability.cluster.connect import Connect, Connector, ConnectState, ConnectWorker
+from hub.observability.cluster.connect import Connect, Connector, ConnectState, ConnectWorkerStatus
 from hub.observability.web.layout import Pager, paged
 
 PAGE = 100
@@ -17,7 +17,7 @@ class ConnectFacts:
     """Configured workers, and their combined state."""
 
     state: str
-    workers: tuple[ConnectWorker, ...]
+    workers: tuple[ConnectWorkerStatus, ...]
 
 
 @dataclass(frozen=True, slots=True)
