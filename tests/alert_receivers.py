@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from patience import patient
+from patience import wait_until
 
 
 @dataclass
@@ -37,10 +37,7 @@ class Webhook:
 
 
 def until(done: Callable[[], bool], seconds: float, told: Callable[[], str] = lambda: "") -> None:
-    deadline = time.monotonic() + patient(seconds)
-    while not done():
-        assert time.monotonic() < deadline, told()
-        time.sleep(0.02)
+    wait_until(done, seconds, told)
 
 
 @contextmanager

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import uvicorn
-from patience import patient
+from patience import patient, wait_until
 
 from hub.api.http import BoundedHttp
 
@@ -26,10 +25,7 @@ def served(app: Any, http: type[BoundedHttp] = BoundedHttp, most: int | None = N
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    deadline = time.monotonic() + PATIENCE_S
-    while not server.started:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: server.started, PATIENCE_S)
     yield server.servers[0].sockets[0].getsockname()[1]
     server.should_exit = True
     thread.join(PATIENCE_S)

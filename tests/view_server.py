@@ -6,14 +6,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import uvicorn
 from changelog import Bench
 from fastapi import FastAPI
-from patience import patient
+from patience import patient, wait_until
 from ports import free_ports
 
 from hub.api.app import on_hub_error
@@ -52,10 +51,7 @@ class Server:
         self.server = uvicorn.Server(config)
         self.thread = threading.Thread(target=self.server.run, daemon=True)
         self.thread.start()
-        deadline = time.monotonic() + PATIENCE_S
-        while not self.server.started:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_until(lambda: self.server.started, PATIENCE_S)
 
     @property
     def url(self) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from kafka_nodes import own_node
 from lying_link import Lie, LyingNode
-from patience import patient
+from patience import patient, wait_until
 
 from hub.errors import HubError
 from hub.kafka import KafkaCluster
@@ -172,7 +172,4 @@ def _longest_s(node: LyingNode) -> float:
 
 
 def _until(ready: Callable[[], bool], what: str, clients: Clients) -> None:
-    deadline = time.monotonic() + patient(30.0)
-    while not ready():
-        assert time.monotonic() < deadline, (what, clients.failing(0.0))
-        time.sleep(0.1)
+    wait_until(ready, 30.0, lambda: (what, clients.failing(0.0)), pause_s=0.1)

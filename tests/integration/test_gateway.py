@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
-from patience import patient
+from patience import patient, wait_until
 from pipeline import records_of
 from processes import HubProcess
 
@@ -452,11 +452,7 @@ def audited(mine: Topic, checked: int) -> Any:
 
 
 def wait_for(found: Callable[[], Any], timeout_s: float = 90.0) -> Any:
-    deadline = time.monotonic() + patient(timeout_s)
-    while not (made := found()):
-        assert time.monotonic() < deadline, "it does not happen"
-        time.sleep(0.2)
-    return made
+    return wait_until(found, timeout_s, pause_s=0.2)
 
 
 def test_a_report_copies_nothing_and_large_records_are_counted(topic: Callable[..., Topic]) -> None:

@@ -19,7 +19,7 @@ from awscrt.checksums import crc32c
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from kafka_nodes import own_node
-from patience import patient
+from patience import patient, wait_until
 from ports import free_pair
 
 from hub.embedded import KafkaNode
@@ -597,10 +597,7 @@ def test_asking_a_kafka_that_is_away_leaves_nothing_behind() -> None:
     assert left() == ["kafka-contact"]
     del nowhere
     gc.collect()
-    deadline = time.monotonic() + PATIENCE_S
-    while left():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: not left(), PATIENCE_S)
 
 
 def test_times_are_found(cluster: KafkaCluster, topic: Topic) -> None:
@@ -676,17 +673,19 @@ def test_kill_9_of_the_broker_under_writers_loses_and_doubles_nothing(mortal: Ka
     for thread in threads:
         thread.start()
     for _ in range(2):
-        before = dict(written)
-        deadline = time.monotonic() + PATIENCE_S
-        while any(written[name] < before[name] + 30 for name in written) and not errors:
-            assert time.monotonic() < deadline, f"nothing is written any more: {written}"
-            time.sleep(0.05)
+        goals = [(name, count + 30) for name, count in written.items()]
+        wait_until(
+            lambda goals=goals: errors or all(written[name] >= goal for name, goal in goals),
+            PATIENCE_S,
+            lambda: f"nothing is written any more: {written}",
+        )
         kill_and_start(mortal)
     before = written["named"]
-    deadline = time.monotonic() + PATIENCE_S
-    while written["named"] < before + 30 and not errors:
-        assert time.monotonic() < deadline, "the named writer did not recover"
-        time.sleep(0.05)
+    wait_until(
+        lambda: errors or written["named"] >= before + 30,
+        PATIENCE_S,
+        lambda: "the named writer did not recover",
+    )
     stop.set()
     for thread in threads:
         thread.join(90)

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
-from patience import patient
+from patience import patient, wait_until
 from ports import free_pair, free_ports
 from processes import call_hub, run_hub, running_server
 
@@ -34,10 +34,7 @@ SLEEPER = "import time; time.sleep(600)"
 
 def eventually(holds: Callable[[], bool], timeout_s: float = 60.0) -> None:
     """Wait for it, at most ``timeout_s``; then it is a failure."""
-    deadline = time.monotonic() + patient(timeout_s)
-    while not holds():
-        assert time.monotonic() < deadline, "did not come true in time"
-        time.sleep(0.05)
+    wait_until(holds, timeout_s, lambda: "did not come true in time")
 
 
 @pytest.fixture

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 import httpx2
 import pytest
-from patience import patient
+from patience import wait_until
 from pipeline import Pipeline
 from processes import call_hub
 
@@ -97,7 +96,4 @@ def _until(pipeline: Pipeline, ready: Callable[[dict[str, Any]], bool]) -> dict[
 
 
 def _wait(ready: Callable[[], bool], said: Callable[[], object]) -> None:
-    deadline = time.monotonic() + patient(NOTICED_S)
-    while not ready():
-        assert time.monotonic() < deadline, said()
-        time.sleep(0.5)
+    wait_until(ready, NOTICED_S, said, pause_s=0.5)

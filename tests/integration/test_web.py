@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 import orjson
 import pytest
-from patience import patient
+from patience import wait_until
 
 from hub.config import Settings
 from hub.kafka import KafkaCluster
@@ -26,13 +26,7 @@ SCHEMA = {"type": "record", "name": "Landing", "fields": [{"name": "flight", "ty
 
 def until(probe: Callable[[], Any], seconds: float = 60.0) -> Any:
     """The first true answer."""
-    deadline = time.monotonic() + patient(seconds)
-    while time.monotonic() < deadline:
-        found = probe()
-        if found:
-            return found
-        time.sleep(0.2)
-    pytest.fail("it did not come")
+    return wait_until(probe, seconds, pause_s=0.2)
 
 
 @pytest.fixture(scope="module")

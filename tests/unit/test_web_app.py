@@ -3,13 +3,13 @@ and never keep a page waiting."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mirror_statuses import board
+from patience import wait_until
 from ports import free_ports
 
 from hub.api.page_facts.store_facts import StoreFacts
@@ -29,9 +29,7 @@ from hub.replication.ownership.failover import Control, begin, done, ownership
 
 
 def heard(mirrors: Mirrors, seconds: float = 30.0) -> MirrorFacts:
-    deadline = time.monotonic() + seconds
-    while mirrors.known().asked_at_ms is None and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: mirrors.known().asked_at_ms is not None, seconds)
     return mirrors.known()
 
 
@@ -95,10 +93,8 @@ def test_mirrors_are_asked_again_after_the_clock_was_set_back(tmp_path: Path) ->
     mirrors = Mirrors(file, 0.5, KafkaCluster("127.0.0.1:1", 0.5))
     ahead_ms = wall_clock_ms() + 3_600_000
     mirrors._now = MirrorFacts([], ahead_ms)
-    deadline = time.monotonic() + 30.0
-    while (known := mirrors.known()).asked_at_ms == ahead_ms and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert "mirrors.yaml:1" in (known.error or "")
+    wait_until(lambda: mirrors.known().asked_at_ms != ahead_ms)
+    assert "mirrors.yaml:1" in (mirrors.known().error or "")
 
 
 HOME = """

@@ -18,6 +18,7 @@ import pytest
 from cheap_scrypt import cheap_scrypt
 from fastapi import FastAPI, Request, WebSocket
 from fastapi.testclient import TestClient
+from patience import wait_until
 from starlette.routing import WebSocketRoute
 from starlette.testclient import WebSocketDenialResponse
 
@@ -836,10 +837,7 @@ def test_another_sites_page_changes_nothing_where_nobody_signs_in_either(tmp_pat
 
 
 def until(holds: Any, seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_until(holds, seconds, pause_s=0.1)
 
 
 def rewrite(path: Path, text: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 from effort import costs_at_most
-from patience import patient
+from patience import patient, wait_until
 
 from hub.alerts.model.rules import Verdict
 from hub.cli.monitor import completeness as command
@@ -158,13 +157,10 @@ def test_a_ledger_that_was_deleted_is_told_no_more() -> None:
     follower = CountsFollower(cluster)
     follower.follower.start()
     try:
-        until = time.monotonic() + patient(30.0)
-        while not follower.known().audits and time.monotonic() < until:
-            time.sleep(0.02)
+        wait_until(lambda: follower.known().audits)
         assert follower.heat("t") is not None
         cluster.delete_topic(COUNTS_TOPIC)
-        while follower.known().audits and time.monotonic() < until:
-            time.sleep(0.02)
+        wait_until(lambda: not follower.known().audits)
         assert (follower.known().audits, follower.known().error) == ((), None)
         assert follower.heat("t") is None
     finally:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import orjson
 import pytest
+from patience import wait_until
 
 from hub.errors import PeerError
 from hub.kafka import KafkaCluster
@@ -140,14 +141,8 @@ def test_a_file_that_is_no_note_of_a_running_process_is_left_out(tmp_path: Path,
 
 
 def _wait_for(path: Path) -> None:
-    import time
 
-    from patience import patient
-
-    deadline = time.monotonic() + patient(10.0)
-    while not path.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: path.exists(), 10.0)
 
 
 def test_there_is_one_admin_client_until_it_is_renewed() -> None:

@@ -12,6 +12,7 @@ import orjson
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from patience import wait_until
 from sql_cases import fill
 
 from hub.errors import PeerError
@@ -36,10 +37,7 @@ def now_ms() -> int:
 
 
 def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 20.0
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(condition, 20.0)
 
 
 def test_lists_tell_what_was_heard_of_a_store_that_cannot_be_written(tmp_path: Path) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from patience import patient
+from patience import patient, wait_until
 
 from hub.config import Settings
 from hub.errors import ConfigError, PeerError
@@ -53,10 +52,11 @@ class Stage:
         self.thread = ViewThread(self.parts, VersionName(self.path))
 
     def await_state(self, state: str, part: str = "") -> None:
-        deadline = time.monotonic() + patient(20.0)
-        while self.thread.reported[0] != state or part not in (self.thread.reported[1] or ""):
-            assert time.monotonic() < deadline, self.thread.reported
-            time.sleep(0.01)
+        wait_until(
+            lambda: self.thread.reported[0] == state and part in (self.thread.reported[1] or ""),
+            20.0,
+            lambda: self.thread.reported,
+        )
 
 
 @pytest.fixture
