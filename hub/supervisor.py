@@ -89,7 +89,7 @@ class Supervisor:
         """Children that did not get ready in their time, and are not yet."""
         self._started = False
         self._missing_checked_at_s = 0.0
-        self._write_pids()
+        self.write_pids()
 
     def start(self, child: Child, stop: threading.Event | None = None) -> bool:
         """Start the child and wait until it is ready, at most ``ready_timeout_s``; report its progress
@@ -98,7 +98,7 @@ class Supervisor:
         """
         running = _Running(child, self._spawn(child), Backoff(), time.monotonic())
         self._running[child.name] = running
-        self._write_pids()
+        self.write_pids()
         if self._wait(running, stop):
             return True
         self.missing.add(child.name)
@@ -159,13 +159,13 @@ class Supervisor:
                 self._found(name)
         if not self.missing:
             self.healthy = True
-        self._write_pids()
+        self.write_pids()
 
     def run(self, stop: threading.Event, work: Callable[[], None] = lambda: None) -> None:
         """Supervise until ``stop`` is set, calling ``work`` about ten times a second in between. It is
         healthy while no child is missing."""
         self._started, self.healthy = True, not self.missing
-        self._write_pids()
+        self.write_pids()
         while not stop.wait(STEP_S):
             self.step()
             self._ask_missing()
@@ -215,7 +215,7 @@ class Supervisor:
             self._report(f"{name} cannot start: {error}")
             running.restart_at_s = now + running.backoff.next_s()
         with contextlib.suppress(OSError):  # on a full disk, the file's other entries stay valid
-            self._write_pids()
+            self.write_pids()
 
     def _report(self, text: str) -> None:
         """Report to the terminal; ignore errors such as a full disk or a closed terminal, so that
@@ -239,7 +239,7 @@ class Supervisor:
                 start_new_session=True,
             )
 
-    def _write_pids(self) -> None:
+    def write_pids(self) -> None:
         processes = {"supervisor": _identity(os.getpid())}
         processes |= {name: _identity(pid) for name, pid in self.pids().items()}
         text = json.dumps(

@@ -59,7 +59,7 @@ class MemoryConnection:
     def interrupt(self) -> None: ...
 
     def refresh(self, topics: Iterable[str]) -> dict[str, HubError]:
-        self._ask("metadata")
+        self.request("metadata")
         refused: dict[str, HubError] = {}
         for name in sorted(set(topics)):
             identity = self.brokers.topics.get(name)
@@ -85,7 +85,7 @@ class MemoryConnection:
     def offsets(
         self, wanted: Iterable[TopicPartition], at: int = LATEST, isolation: int = READ_UNCOMMITTED
     ) -> dict[TopicPartition, int]:
-        self._ask("offsets")
+        self.request("offsets")
         found = {}
         for tp in wanted:
             log = self.brokers.logs.get(tp)
@@ -98,7 +98,7 @@ class MemoryConnection:
     def epoch_ends(
         self, node: int, wanted: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, EpochEnd | HubError]:
-        self._ask("epochs")
+        self.request("epochs")
         found: dict[TopicPartition, EpochEnd | HubError] = {}
         for tp, epoch in wanted.items():
             end = EpochEnd(-1, -1)
@@ -115,14 +115,14 @@ class MemoryConnection:
     def fetch(
         self, node: int, wanted: Sequence[FetchFrom], limits: FetchLimits, isolation: int = READ_COMMITTED
     ) -> Sequence[Fetched]:
-        self._ask("fetch")
+        self.request("fetch")
         found = self._read(wanted, limits, isolation)
         if not any(part.end or part.error for part in found):
             self.brokers.clock.sleep(limits.max_wait_ms / 1000)
         return found
 
     def send_fetch(self, node: int, wanted: Sequence[FetchFrom], limits: FetchLimits) -> None:
-        self._ask("fetch")
+        self.request("fetch")
         until_s = self.brokers.clock.monotonic() + limits.max_wait_ms / 1000
         self._fetching[node] = _Fetching(wanted, limits, until_s)
 
@@ -133,7 +133,7 @@ class MemoryConnection:
             clock.sleep(min(wait_s, _IDLE_S))
             return ()
         try:
-            self._ask("fetch", "after")
+            self.request("fetch", "after")
         except HubError as error:
             del self._fetching[_NODE]
             return [FetchAnswer(_NODE, (), error)]
@@ -164,12 +164,12 @@ class MemoryConnection:
         *,
         implicit: bool = False,
     ) -> Callable[[], Sequence[Produced]]:
-        self._ask("produce")
+        self.request("produce")
         assert implicit is self.brokers.implicit
         found = [self.brokers.produce(transactional_id, tp, payload) for tp, payload in batches]
 
         def answer() -> Sequence[Produced]:
-            self._ask("produce", "after")
+            self.request("produce", "after")
             return found
 
         return answer
@@ -190,7 +190,7 @@ class MemoryConnection:
             found.append(part)
         return found
 
-    def _ask(self, request: str, moment: str = "before") -> None:
+    def request(self, request: str, moment: str = "before") -> None:
         self.brokers.hook(request, moment)
         if not self.brokers.up:
             raise ConnectionLost(f'cluster "{self.name}" does not answer')
@@ -208,20 +208,20 @@ class MemoryCoordinator:
         return self._brokers.implicit
 
     def initialize(self, former: Producer) -> Producer:
-        self._connection._ask("initialize")
+        self._connection.request("initialize")
         producer = self._brokers.initialize(self._id, former)
-        self._connection._ask("initialize", "after")
+        self._connection.request("initialize", "after")
         return producer
 
     def add(self, producer: Producer, partitions: Iterable[TopicPartition]) -> None:
         if self.implicit:
             return
-        self._connection._ask("add")
+        self._connection.request("add")
         self._brokers.add(self._id, producer, partitions, self._timeout_s)
-        self._connection._ask("add", "after")
+        self._connection.request("add", "after")
 
     def end(self, producer: Producer, *, commit: bool) -> Producer:
-        self._connection._ask("end")
+        self._connection.request("end")
         following = self._brokers.end(self._id, producer, commit=commit)
-        self._connection._ask("end", "after")
+        self._connection.request("end", "after")
         return following

@@ -32,7 +32,7 @@ class Feeder:
         self.publisher = publisher
         described = cluster.topics()
         self.partitions = {topic: described[topic].partitions for topic in topics}
-        self.there, self.epoch_ms = _last_numbers(cluster, list(self.partitions))
+        self.there, self.epoch_ms = last_numbers(cluster, list(self.partitions))
         self.number = 0
 
     @property
@@ -104,7 +104,7 @@ def replay(feeder: Feeder, events: Iterable[DemoEvent], speed: float, stop: thre
     feeder.publisher.flush()
 
 
-def _last_numbers(cluster: KafkaCluster, topics: list[str]) -> tuple[dict[TopicPartition, int], int | None]:
+def last_numbers(cluster: KafkaCluster, topics: list[str]) -> tuple[dict[TopicPartition, int], int | None]:
     """Return the number in each partition's last numbered record, and the stream's epoch; ignores records of
     others.
     """

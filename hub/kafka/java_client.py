@@ -104,7 +104,7 @@ def _quoted(text: str) -> str:
 
 def _pem(connection: ClusterConnection, name: str, holds: str) -> str:
     path = connection.files()[name]
-    text = _text(path, name)
+    text = pem_text(path, name)
     if f"-----BEGIN {holds}" not in text:
         raise ConfigError(
             f'tls: {name}: file "{path}" has no {holds.lower()} in PEM',
@@ -116,7 +116,7 @@ def _pem(connection: ClusterConnection, name: str, holds: str) -> str:
 
 def _key(connection: ClusterConnection) -> str:
     path = connection.files()["key"]
-    text, made = _text(path, "key"), path.with_suffix(".pk8")
+    text, made = pem_text(path, "key"), path.with_suffix(".pk8")
     match = _PKCS8.search(text)
     if match is None:
         raise ConfigError(
@@ -135,7 +135,7 @@ def _key(connection: ClusterConnection) -> str:
     return text
 
 
-def _text(path: Path, name: str) -> str:
+def pem_text(path: Path, name: str) -> str:
     try:
         return read_text(path)
     except (OSError, UnicodeDecodeError) as error:

@@ -235,7 +235,7 @@ def begin(service: str, endpoint: str | None = None) -> Spans | None:
     global _spans
     with _lock:
         if _spans is None and wanted(endpoint):
-            _spans = _made(service, endpoint)
+            _spans = open_spans(service, endpoint)
             atexit.register(_spans.close)
         return _spans
 
@@ -261,7 +261,7 @@ def of_client() -> Spans | None:
     return spans() or begin("hub-client")
 
 
-def _made(service: str, endpoint: str | None) -> Spans:
+def open_spans(service: str, endpoint: str | None) -> Spans:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider

@@ -167,7 +167,7 @@ def test_a_schema_is_read_by_its_id_by_who_sees_a_subject_that_has_it(guarded: G
         assert told.status_code == 200 and guarded.secret not in told.text
     # Not by an alias, not by another context, not by a reference.
     aliased = f"{guarded.orders}.alias-value"
-    root._ask("PUT", f"/config/{aliased}", {"alias": f"{guarded.secret}-value"})
+    root.request("PUT", f"/config/{aliased}", {"alias": f"{guarded.secret}-value"})
     with pytest.raises(CallerError, match="may not describe"):
         ana.latest(aliased)
     refers = {

@@ -438,17 +438,17 @@ def test_a_batch_that_fails_leaves_nothing_behind(spark_session: SparkSession, t
     run = DeltaRun(spark_session, made, DeltaState(tmp_path), 1)
     run.step(0, changes(spark_session, run, orders=[order(1, 1)], customers=[customer(1, "Ann")]))
     given = changes(spark_session, run, customers=[customer(1, "Bob")])
-    compare = run._compare
+    compare = run.merge_fresh
 
     def dies(*_: Any) -> int:
         compare(*_)
         raise KeyboardInterrupt
 
-    run._compare = dies  # type: ignore[method-assign]
+    run.merge_fresh = dies  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         run.step(1, given)
     assert run.state.committed()[0] == 0
-    run._compare = compare  # type: ignore[method-assign]
+    run.merge_fresh = compare  # type: ignore[method-assign]
     assert shown(run.step(1, given)) == ({"1": "Bob"}, [])
     run.state.close()
 

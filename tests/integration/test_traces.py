@@ -24,7 +24,7 @@ from hub.config import Settings
 from hub.embedded import ensure_jars
 from hub.record import Positions
 from hub.tracing.context import parse
-from hub.tracing.otel import Spans, _made
+from hub.tracing.otel import Spans, open_spans
 
 PATIENCE_S = 240.0
 OWN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -64,7 +64,7 @@ def traced(
 
 @pytest.fixture
 def client_spans(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spans]:
-    made = _made("shop", collector.url)
+    made = open_spans("shop", collector.url)
     monkeypatch.setattr("hub.tracing.otel._spans", made)
     yield made
     made.close()

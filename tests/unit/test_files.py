@@ -16,7 +16,7 @@ from hub.cli.context import environment_of
 from hub.config import Settings
 from hub.errors import ConfigError
 from hub.files import NotRegular, read_bytes, read_text
-from hub.kafka.java_client import _text
+from hub.kafka.java_client import pem_text
 from hub.materializers.definition.load import definition_text, files_of, load_view, load_views
 from hub.materializers.queries.saved_queries import load_query
 from hub.schema_registry.folder import load as folder
@@ -70,7 +70,7 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "functions of a view": ("f.py", view_with_functions),
     "saved query": ("q.sql", load_query),
     "schema of a topic": ("s.avsc", tree_with_schema),
-    "PEM file": ("ca.pem", lambda path: _text(path, "ca")),
+    "PEM file": ("ca.pem", lambda path: pem_text(path, "ca")),
 }
 
 

@@ -96,7 +96,7 @@ def test_whoever_looks_while_the_pid_file_is_written_finds_the_hub(
     try:
         supervisor._found_by = {}  # so that the file gets shorter
         monkeypatch.setattr(os, "pwrite", write)
-        supervisor._write_pids()
+        supervisor.write_pids()
         seen.append(running_hub(tmp_path))
     finally:
         supervisor.stop()

@@ -122,10 +122,10 @@ def test_progress_of_a_detached_start_is_shown_once(
 ) -> None:
     log = tmp_path / "hub.log"
     log.write_bytes(b"up\n  kafka         starting for 5 s: formatting\nhalf")
-    shown = up._show_progress(log, 0)
+    shown = up.show_progress(log, 0)
     with log.open("ab") as file:
         file.write(b" of a line\nkafka is not ready after 90 s: formatting\n")
-    up._show_progress(log, shown)
+    up.show_progress(log, shown)
     assert capsys.readouterr().err.splitlines() == [
         "  kafka         starting for 5 s: formatting",
         "kafka is not ready after 90 s: formatting",

@@ -63,7 +63,7 @@ def run(
     Example: hub completeness run shop.orders views.customer_360
     """
     audits = looked(
-        lambda: _run_each(topics, mirrors=mirrors),
+        lambda: run_each(topics, mirrors=mirrors),
         lambda audits: _print([_row(each) for each in audits], output),
         watch,
         output,
@@ -147,7 +147,7 @@ def bucket(text: str) -> int:
     return at_of(text) // 60_000 * 60_000
 
 
-def _run_each(topics: Sequence[str], *, mirrors: bool) -> list[TopicCompleteness]:
+def run_each(topics: Sequence[str], *, mirrors: bool) -> list[TopicCompleteness]:
     """Return the results of the topics that could be counted, and note why the others could not. Raises the
     first error when all failed.
     """

@@ -61,11 +61,13 @@ def demo(
 
     def feed(fed: Feeder, stop: threading.Event) -> Iterator[None]:
         stream = feeder.shop(fed, seed, customers, events)
-        _load(fed, islice(stream, max(events, 1)), max(events, 1), "Loading events of seven systems", stop)
+        load_events(
+            fed, islice(stream, max(events, 1)), max(events, 1), "Loading events of seven systems", stop
+        )
         yield
         feeder.trickle(fed, stream.at(epoch_ms), rate, stop)
 
-    _run(
+    run_demo(
         "customer-360",
         "customer_360",
         shop.TOPICS,
@@ -102,18 +104,18 @@ def flights(
     def feed(fed: Feeder, stop: threading.Event) -> Iterator[None]:
         events = islice(year.events(folder), limit)
         if speed is None:
-            _load(fed, events, total, "Loading a year of flights", stop)
+            load_events(fed, events, total, "Loading a year of flights", stop)
             yield
             return
-        _load(fed, islice(events, 3_338), 3_338, "Loading planes and airlines", stop)
+        load_events(fed, islice(events, 3_338), 3_338, "Loading planes and airlines", stop)
         yield
         feeder.replay(fed, events, speed, stop)
 
     replay = "The year is replayed." if speed else "The whole year is in the log."
-    _run("flights", "aircraft_360", [*topics, year.PLANES, year.AIRLINES], feed, port, kafka_port, replay)
+    run_demo("flights", "aircraft_360", [*topics, year.PLANES, year.AIRLINES], feed, port, kafka_port, replay)
 
 
-def _run(
+def run_demo(
     example: str,
     view: str,
     topics: Iterable[str],
@@ -144,7 +146,7 @@ def _run(
             publisher = Publisher(cluster, registry, linger_ms=5, delivery_timeout_s=PATIENCE_S)
             steps = feed(Feeder(cluster, publisher, topics), stop)
             next(steps, None)
-            key = _first_row(settings, view, stop, supervisor.step)
+            key = await_first_row(settings, view, stop, supervisor.step)
             _greet(settings, view, key, time.monotonic() - began_at, replay)
             feeding = threading.Thread(target=_rest, args=(steps, stop), name="feeder", daemon=True)
             feeding.start()
@@ -189,7 +191,9 @@ def _connect(settings: Settings) -> tuple[KafkaCluster, RegistryClient]:
     return own_cluster(settings), RegistryClient(settings.registry)
 
 
-def _load(fed: Feeder, events: Iterable[DemoEvent], total: int, what: str, stop: threading.Event) -> None:
+def load_events(
+    fed: Feeder, events: Iterable[DemoEvent], total: int, what: str, stop: threading.Event
+) -> None:
     """Load the events. Raises KeyboardInterrupt when ``stop`` is set before all are sent; events sent by then
     stay.
     """
@@ -219,7 +223,7 @@ def _bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
         yield lambda count: bar.update(task, completed=count)
 
 
-def _first_row(settings: Settings, view: str, stop: threading.Event, step: Callable[[], None]) -> str:
+def await_first_row(settings: Settings, view: str, stop: threading.Event, step: Callable[[], None]) -> str:
     """Wait for the view's first row and return its key; prints its progress every ten seconds.
     Raises KeyboardInterrupt when ``stop`` is set before.
     """

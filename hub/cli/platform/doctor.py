@@ -275,7 +275,7 @@ def _registry(settings: Settings) -> Finding:
     return Finding("registry", CheckResult.ok, f"{len(subjects)} subjects")
 
 
-def _access(settings: Settings) -> Finding:
+def check_access(settings: Settings) -> Finding:
     path = settings.project / ACCESS_FILE
     if open_to_others(settings):
         return Finding(
@@ -392,7 +392,7 @@ CHECKS: dict[str, Check] = {
     "rights": _rights,
     "server": _server,
     "registry": _registry,
-    "access": _access,
+    "access": check_access,
     "identity": _identity,
     "alerts": _alerts,
     "connect": _connect,

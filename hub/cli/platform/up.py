@@ -279,8 +279,8 @@ def start_detached(settings: Settings) -> None:
     try:
         while time.monotonic() < deadline:
             hub = running_hub(settings.home)
-            shown = _show_progress(log, shown)
-            if _is_ready(hub, process.pid):
+            shown = show_progress(log, shown)
+            if is_ready(hub, process.pid):
                 note(f"Runs (pid {process.pid}): {settings.url}/   Stop: hub down")
                 return
             if hub is not None and hub.missing:
@@ -305,7 +305,7 @@ def start_detached(settings: Settings) -> None:
     )
 
 
-def _show_progress(log: Path, shown: int) -> int:
+def show_progress(log: Path, shown: int) -> int:
     """Print the lines of the log that say what is waited for, from byte ``shown`` on;
     returns where it ends."""
     with log.open("rb") as file:
@@ -317,7 +317,7 @@ def _show_progress(log: Path, shown: int) -> int:
         return file.tell() - len(rest)
 
 
-def _is_ready(hub: RunningHub | None, pid: int) -> bool:
+def is_ready(hub: RunningHub | None, pid: int) -> bool:
     """Return whether process ``pid`` is the hub's supervisor,
     not one started on this home at the same time."""
     supervisor = hub.processes.get("supervisor") if hub is not None and hub.healthy else None

@@ -52,16 +52,18 @@ def watch(
                     before = rows.get(changed, {})
                     rows[changed] = row
                     if isinstance(change, Upsert) or key is not None:
-                        _print(changed, before, row, output)
+                        print_change(changed, before, row, output)
                 case Delete(changed, _):
-                    _print(changed, rows.pop(changed, {}), None, output)
+                    print_change(changed, rows.pop(changed, {}), None, output)
 
 
 def _broke(_reason: str) -> None:
     note("The connection broke; trying again until the server is back.")
 
 
-def _print(key: str, before: Mapping[str, Any], after: Mapping[str, Any] | None, output: Output) -> None:
+def print_change(
+    key: str, before: Mapping[str, Any], after: Mapping[str, Any] | None, output: Output
+) -> None:
     if output is Output.json:
         sys.stdout.write(json.dumps({"key": key, "row": after}) + "\n")
     else:

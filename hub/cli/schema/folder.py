@@ -245,7 +245,7 @@ def _online(settings: Settings, folder: Path | None, registry: RemoteRegistry) -
     found = _load(settings, folder)
     with counted("Asking the registry") as progress:
         state = registry.state([each.subject for each in found.files], progress)
-    return _check_compatibility(planned(found, state, rules_of(_rulebook(settings))), state, registry)
+    return with_compatibility(planned(found, state, rules_of(_rulebook(settings))), state, registry)
 
 
 def _rulebook(settings: Settings) -> Rulebook:
@@ -255,7 +255,7 @@ def _rulebook(settings: Settings) -> Rulebook:
     return LiveRules(settings.project)()
 
 
-def _check_compatibility(made: FolderPlan, state: RegistryState, registry: RemoteRegistry) -> FolderPlan:
+def with_compatibility(made: FolderPlan, state: RegistryState, registry: RemoteRegistry) -> FolderPlan:
     """Refuse what the registry itself would refuse by rules that only it has. Checks only subjects that the
     registry has, at their current level, if it has all references too.
     """

@@ -120,10 +120,10 @@ def apply(
             note(str(caution))
         if output is Output.table:
             _print_kept(made)
-        _carry_out(made, cluster, registry, output, hold.check)
+        carry_out_plan(made, cluster, registry, output, hold.check)
 
 
-def _carry_out(
+def carry_out_plan(
     made: TreePlan, cluster: KafkaCluster, registry: RegistryClient, output: Output, check: Callable[[], None]
 ) -> None:
     """Carry a plan out. ``check`` is called between steps, and raises when another apply took over."""
@@ -132,7 +132,7 @@ def _carry_out(
     done: list[Step] = []
     total = len(made.steps)
     stopped: HubError | KeyboardInterrupt | None = None
-    with _steps_bar(total) as advance:
+    with steps_bar(total) as advance:
 
         def say(step: Step) -> None:
             done.append(step)
@@ -166,7 +166,7 @@ def _note_left(done: int, left: Sequence[Step]) -> None:
 
 
 @contextmanager
-def _steps_bar(total: int) -> Iterator[Callable[[int], None] | None]:
+def steps_bar(total: int) -> Iterator[Callable[[int], None] | None]:
     """A bar on standard error for many steps at a terminal; None where lines are better."""
     if total < _MANY or not sys.stderr.isatty():
         yield None

@@ -94,15 +94,15 @@ class Canaries:
         """Send and read canaries while the block runs."""
         jobs: list[tuple[str, Callable[[], None]]] = [
             ("send", self._send),
-            ("read", lambda: self._read("read", self.cluster)),
+            ("read", lambda: self.read_events("read", self.cluster)),
         ]
         for name, target in self.mirrors.items():
             way = f"mirror:{name}"  # a mirror may have the name of another route
-            jobs.append((way, lambda way=way, target=target: self._read(way, target)))  # type: ignore[misc]
+            jobs.append((way, lambda way=way, target=target: self.read_events(way, target)))  # type: ignore[misc]
         if self.row is not None:
             jobs.append(("view", self._look))
         threads = [
-            threading.Thread(target=self._keep, args=job, name=f"canary-{job[0]}", daemon=True)
+            threading.Thread(target=self.run_forever, args=job, name=f"canary-{job[0]}", daemon=True)
             for job in jobs
         ]
         for thread in threads:
@@ -143,7 +143,7 @@ class Canaries:
 
     # ---- jobs
 
-    def _keep(self, name: str, job: Callable[[], None]) -> None:
+    def run_forever(self, name: str, job: Callable[[], None]) -> None:
         """Run a job until stopped. Failures are logged, and the job restarts after a growing pause."""
         backoff, logged_error = Backoff(first_s=0.5, most_s=5.0), ""
         while not self.stopping.is_set():
@@ -151,18 +151,18 @@ class Canaries:
             try:
                 job()
             except HubError as error:
-                self._mark_unknown(name, _why(name, error))
+                self.mark_unknown(name, _why(name, error))
                 if error.message != logged_error and not isinstance(error, NotFound):
                     log.warning("canary %s: %s", name, error.message)
                 logged_error = error.message
             except Exception as error:
-                self._mark_unknown(name, f"{type(error).__name__}: {error}")
+                self.mark_unknown(name, f"{type(error).__name__}: {error}")
                 log.exception("canary %s", name)
             if time.monotonic() - began_s > backoff.most_s:
                 backoff.reset()
             self.stopping.wait(backoff.next_s())
 
-    def _mark_unknown(self, job: str, why: str | None) -> None:
+    def mark_unknown(self, job: str, why: str | None) -> None:
         with self.lock:
             if job == "send":
                 self.error = why
@@ -180,7 +180,7 @@ class Canaries:
             while not self.stopping.is_set():
                 for partition in range(self.partitions):
                     self._probe(sender, partition, schema_id)
-                self._mark_unknown("send", None)
+                self.mark_unknown("send", None)
                 next_s = max(next_s + self.every_s, time.monotonic())
                 while (left_s := next_s - time.monotonic()) > 0 and not self.stopping.is_set():
                     sender.poll(min(left_s, 0.1))
@@ -225,7 +225,7 @@ class Canaries:
             description = self.cluster.topics().get(self.topic)
         return min(_MOST_PARTITIONS, description.partitions) if description is not None else 1
 
-    def _read(self, way: str, cluster: KafkaCluster) -> None:
+    def read_events(self, way: str, cluster: KafkaCluster) -> None:
         """Read from the end of the topic. After a failure, resume at the last position, so that no probe is
         falsely lost.
         """
@@ -240,7 +240,7 @@ class Canaries:
                             raise NotFound(f'topic "{self.topic}" is not there')
                         reader = cluster.reader(queue_kb=_QUEUE_KB)
                         reader.assign(at or cluster.end_offsets([self.topic]))
-                        self._mark_unknown(way, None)
+                        self.mark_unknown(way, None)
                     records = reader.poll(500, _POLL_S)
                     at = reader.position()
                     backoff.reset()
@@ -249,7 +249,7 @@ class Canaries:
                         # Skip the unreadable batch, whoever wrote it: canaries follow it.
                         at = reader.position().advanced(Positions({error.place: error.offset + 1}))
                     if at is None:
-                        self._mark_unknown(way, error.message)
+                        self.mark_unknown(way, error.message)
                     if reader is not None:
                         reader.close()
                         reader = None

@@ -281,7 +281,7 @@ class DeltaRun:
                     shutil.rmtree(self.state.folder / "rows", ignore_errors=True)
                 else:
                     db.unregister(source)
-            return self._compare(stage, first, whole)
+            return self.merge_fresh(stage, first, whole)
 
     def _unchanged(self, stage: Stage) -> int:
         encoded = f", NULL::BLOB AS {VALUE}" if stage is self.plan.view and self.schema is not None else ""
@@ -292,7 +292,7 @@ class DeltaRun:
             )
         return 0
 
-    def _compare(self, stage: Stage, first: bool, whole: bool) -> int:
+    def merge_fresh(self, stage: Stage, first: bool, whole: bool) -> int:
         """Merge ``fresh`` into the stored result. Leaves the difference in ``old_<stage>`` and
         ``new_<stage>``.
 

@@ -156,7 +156,7 @@ class ContinuousVerifier:
     def step(self) -> None:
         """Take the turn that is overdue for longest, and report changes."""
         began_s, worked_s = time.thread_time(), self.clock.worked_s
-        views = self._look()
+        views = self.read_views()
         now_s = time.monotonic()
         due = [key for key in views if self.turns[key].next_s <= now_s]
         if due:
@@ -167,11 +167,11 @@ class ContinuousVerifier:
         if now_s >= self._tidy_s:
             self._tidy_s = now_s + _TIDY_S
             self.folds.tidy()
-        self._report()
+        self.report()
 
     # ---- views
 
-    def _look(self) -> dict[tuple[str, str], VerifiableView]:
+    def read_views(self) -> dict[tuple[str, str], VerifiableView]:
         """Return the views that can be verified; record the reason for each of the others."""
         now_ms, verifiable_views = self.now_ms(), dict[tuple[str, str], VerifiableView]()
         known: set[tuple[str, str]] = set()
@@ -356,7 +356,7 @@ class ContinuousVerifier:
             # During a long comparison, keep reporting on the other views.
             self._age()
             with suppress(HubError):
-                self._report_due()
+                self.report_due()
 
     def _rest(self, seconds: float) -> None:
         if seconds > 0:
@@ -364,11 +364,11 @@ class ContinuousVerifier:
 
     # ---- reporting
 
-    def _report(self) -> None:
+    def report(self) -> None:
         self._rest(self.clock.rest(_LONGEST_REST_S))
-        self._report_due()
+        self.report_due()
 
-    def _report_due(self) -> None:
+    def report_due(self) -> None:
         self.looked_s = time.monotonic()
         stores = [each.name for each in self.keepers]
         due = due_reports(stores, self.turns, self.reported, self._needs_s, self.looked_s)

@@ -30,7 +30,7 @@ class RegistryHttp:
             auth=who,
         )
 
-    def _ask(self, method: str, path: str, body: Any = None, **query: str) -> Any:
+    def request(self, method: str, path: str, body: Any = None, **query: str) -> Any:
         """Return the answer's JSON.
 
         Raises NotFound (404), Conflict (409), CallerError (refused), PeerError (no answer).

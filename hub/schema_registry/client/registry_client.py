@@ -48,20 +48,20 @@ class RegistryClient(RegistryHttp):
             body["metadata"] = metadata
         if rule_set is not None:
             body["ruleSet"] = rule_set
-        answer = self._ask("POST", f"/subjects/{quoted(subject)}/versions", body)
+        answer = self.request("POST", f"/subjects/{quoted(subject)}/versions", body)
         return int(answer["id"])
 
     def schema(self, schema_id: int) -> str:
         """Return the text of the schema with this id."""
         known = self._by_id.get(schema_id)
         if known is None:
-            known = str(self._ask("GET", f"/schemas/ids/{schema_id}")["schema"])
+            known = str(self.request("GET", f"/schemas/ids/{schema_id}")["schema"])
             self._by_id.put(schema_id, known, len(known) + 100)
         return known
 
     def text_of(self, schema_id: int) -> tuple[str, str, list[Reference]]:
         """Return (text, type, references) of the schema with this id, as registered."""
-        answer = self._ask("GET", f"/schemas/ids/{schema_id}")
+        answer = self.request("GET", f"/schemas/ids/{schema_id}")
         references = [
             Reference(str(each["name"]), str(each["subject"]), int(each["version"]))
             for each in answer.get("references") or ()
@@ -70,7 +70,7 @@ class RegistryClient(RegistryHttp):
 
     def metadata_of(self, schema_id: int) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
         """Return (metadata, rule set) of the schema with this id; None for each that it lacks."""
-        answer = self._ask("GET", f"/schemas/ids/{schema_id}")
+        answer = self.request("GET", f"/schemas/ids/{schema_id}")
         return answer.get("metadata"), answer.get("ruleSet")
 
     def lookup(
@@ -90,11 +90,11 @@ class RegistryClient(RegistryHttp):
         if references:
             body["references"] = [each.as_json() for each in references]
         query = {"deleted": "true"} if deleted else {}
-        return _registered(self._ask("POST", f"/subjects/{quoted(subject)}", body, **query))
+        return _registered(self.request("POST", f"/subjects/{quoted(subject)}", body, **query))
 
     def source(self, schema_id: int) -> SchemaSource:
         """Return the schema with this id, its references, rules and metadata, ready to be parsed."""
-        answer = self._ask("GET", f"/schemas/ids/{schema_id}")
+        answer = self.request("GET", f"/schemas/ids/{schema_id}")
         return replace(
             self._source(answer, {}, 0), rule_set=answer.get("ruleSet"), metadata=answer.get("metadata")
         )
@@ -110,7 +110,7 @@ class RegistryClient(RegistryHttp):
             if place not in schema_sources:
                 path = f"/subjects/{quoted(place[0])}/versions/{place[1]}"
                 schema_sources[place] = self._source(
-                    self._ask("GET", path, deleted="true"), schema_sources, depth + 1
+                    self.request("GET", path, deleted="true"), schema_sources, depth + 1
                 )
             named.append((str(each["name"]), schema_sources[place]))
         return SchemaSource.of(str(answer.get("schemaType") or "AVRO"), str(answer["schema"]), tuple(named))
@@ -120,13 +120,13 @@ class RegistryClient(RegistryHttp):
 
         Raises NotFound.
         """
-        return frozenset(self._ask("GET", f"/schemas/ids/{schema_id}/subjects", deleted="true"))
+        return frozenset(self.request("GET", f"/schemas/ids/{schema_id}/subjects", deleted="true"))
 
     def version(self, subject: str, version: int) -> RegisteredSchema:
-        return _registered(self._ask("GET", f"/subjects/{quoted(subject)}/versions/{version}"))
+        return _registered(self.request("GET", f"/subjects/{quoted(subject)}/versions/{version}"))
 
     def latest(self, subject: str) -> RegisteredSchema:
-        return _registered(self._ask("GET", f"/subjects/{quoted(subject)}/versions/latest"))
+        return _registered(self.request("GET", f"/subjects/{quoted(subject)}/versions/latest"))
 
     def known_latest(self, subject: str) -> RegisteredSchema | None:
         try:
@@ -144,35 +144,35 @@ class RegistryClient(RegistryHttp):
         """
         path = f"/subjects/{quoted(subject)}/versions"
         try:
-            numbers: list[int] = self._ask("GET", path, deleted="true")
+            numbers: list[int] = self.request("GET", path, deleted="true")
         except NotFound:
             return []
-        return [_registered(self._ask("GET", f"{path}/{number}", deleted="true")) for number in numbers]
+        return [_registered(self.request("GET", f"{path}/{number}", deleted="true")) for number in numbers]
 
     def subjects(self) -> list[str]:
-        return list(self._ask("GET", "/subjects"))
+        return list(self.request("GET", "/subjects"))
 
     def ids(self) -> frozenset[int]:
         """Return every id that is bound to a schema, those of deleted versions included."""
-        return frozenset(int(each["id"]) for each in self._ask("GET", "/schemas", deleted="true"))
+        return frozenset(int(each["id"]) for each in self.request("GET", "/schemas", deleted="true"))
 
     def compatibility(self, subject: str) -> str:
         """Return the subject's effective compatibility level."""
-        answer = self._ask("GET", f"/config/{quoted(subject)}", defaultToGlobal="true")
+        answer = self.request("GET", f"/config/{quoted(subject)}", defaultToGlobal="true")
         return str(answer["compatibilityLevel"])
 
     def set_compatibility(self, subject: str, level: str) -> None:
-        self._ask("PUT", f"/config/{quoted(subject)}", {"compatibility": level})
+        self.request("PUT", f"/config/{quoted(subject)}", {"compatibility": level})
 
     def incompatibilities(self, subject: str, schema: str) -> list[str]:
         """Return the reasons why the registry would refuse the schema, by its level or by a rule; [] for
         none.
         """
         path = f"/compatibility/subjects/{quoted(subject)}/versions"
-        return refusals_in(self._ask("POST", path, {"schema": schema}, verbose="true"))
+        return refusals_in(self.request("POST", path, {"schema": schema}, verbose="true"))
 
     def delete(self, subject: str, *, permanent: bool = False) -> list[int]:
-        return list(self._ask("DELETE", f"/subjects/{quoted(subject)}", permanent=str(permanent).lower()))
+        return list(self.request("DELETE", f"/subjects/{quoted(subject)}", permanent=str(permanent).lower()))
 
 
 def _registered(answer: Any) -> RegisteredSchema:

@@ -55,12 +55,12 @@ class RemoteRegistry(RegistryHttp):
             subject_versions[each["subject"]].append(
                 _version(each, (each["subject"], each["version"]) not in live)
             )
-        above = self._ask("GET", "/config")
+        above = self.request("GET", "/config")
         settings: dict[str, Mapping[str, Any]] = {}
 
         def ask(name: str) -> None:
             try:
-                settings[name] = self._ask("GET", f"/config/{quoted(name)}", defaultToGlobal="true")
+                settings[name] = self.request("GET", f"/config/{quoted(name)}", defaultToGlobal="true")
             except NotFound:  # older registries return 404 for the level of an unknown subject
                 settings[name] = above
 
@@ -104,23 +104,23 @@ class RemoteRegistry(RegistryHttp):
         others.
         """
         try:
-            found: Mapping[str, str] = self._ask("GET", "/api/levels")["levels"]
+            found: Mapping[str, str] = self.request("GET", "/api/levels")["levels"]
         except NotFound:
             found = {}
         return {
             each: found.get(each)
-            or _level(self._ask("GET", f"/config/{quoted(each)}", defaultToGlobal="true"))
+            or _level(self.request("GET", f"/config/{quoted(each)}", defaultToGlobal="true"))
             for each in subjects
         }
 
     def numbers(self, subject: str) -> list[int]:
         """Return the subject's versions that are not deleted, oldest first. Raises NotFound."""
-        return sorted(int(each) for each in self._ask("GET", f"/subjects/{quoted(subject)}/versions"))
+        return sorted(int(each) for each in self.request("GET", f"/subjects/{quoted(subject)}/versions"))
 
     def version(self, subject: str, number: int) -> SubjectVersion:
         """Return one version, deleted or not. Raises NotFound."""
         path = f"/subjects/{quoted(subject)}/versions/{number}"
-        return _version(self._ask("GET", path, deleted="true"), False)
+        return _version(self.request("GET", path, deleted="true"), False)
 
     def parsed(self, version: SubjectVersion) -> ParsedSchema:
         """Parse a version with all its references. Raises InvalidSchema."""
@@ -137,7 +137,7 @@ class RemoteRegistry(RegistryHttp):
 
     def with_id(self, schema_id: int) -> SubjectVersion:
         """Return the schema with an id. Raises NotFound."""
-        answer = self._ask("GET", f"/schemas/ids/{schema_id}")
+        answer = self.request("GET", f"/schemas/ids/{schema_id}")
         return _version({"version": 0, "id": schema_id, **answer}, False)
 
     def register(
@@ -150,9 +150,9 @@ class RemoteRegistry(RegistryHttp):
     ) -> int:
         """Register the schema; return its version."""
         body = _body(subject, text, schema_type, references, metadata)
-        answer = self._ask("POST", f"/subjects/{quoted(subject)}/versions", body)
+        answer = self.request("POST", f"/subjects/{quoted(subject)}/versions", body)
         if "version" not in answer:  # registries before 8.0 answer with the id alone
-            answer = self._ask("POST", f"/subjects/{quoted(subject)}", body)
+            answer = self.request("POST", f"/subjects/{quoted(subject)}", body)
         return int(answer["version"])
 
     def every(self) -> list[tuple[str, SubjectVersion]]:
@@ -168,31 +168,31 @@ class RemoteRegistry(RegistryHttp):
 
     def default_level(self) -> str:
         """Return the compatibility level of subjects that have none of their own."""
-        return _level(self._ask("GET", "/config"))
+        return _level(self.request("GET", "/config"))
 
     def set_default_level(self, level: str) -> None:
         """Set the compatibility level of subjects that have none of their own."""
-        self._ask("PUT", "/config", {"compatibility": level})
+        self.request("PUT", "/config", {"compatibility": level})
 
     def own_settings(self, subject: str) -> dict[str, Any]:
         """Return the subject's own settings, without inherited ones; empty when it has none."""
         try:
-            return dict(self._ask("GET", f"/config/{quoted(subject)}"))
+            return dict(self.request("GET", f"/config/{quoted(subject)}"))
         except NotFound:
             return {}
 
     def set_settings(self, subject: str, settings: Mapping[str, Any]) -> None:
         """Change the given settings (``compatibility``, ``normalize``, ``alias``, …); others stay."""
-        self._ask("PUT", f"/config/{quoted(subject)}", dict(settings))
+        self.request("PUT", f"/config/{quoted(subject)}", dict(settings))
 
     def unset_settings(self, subject: str) -> None:
         """Remove the subject's own settings. Raises NotFound."""
-        self._ask("DELETE", f"/config/{quoted(subject)}")
+        self.request("DELETE", f"/config/{quoted(subject)}")
 
     def own_mode(self, subject: str) -> str | None:
         """Return the subject's own mode; None when it has none."""
         try:
-            return str(self._ask("GET", f"/mode/{quoted(subject)}")["mode"])
+            return str(self.request("GET", f"/mode/{quoted(subject)}")["mode"])
         except NotFound:
             return None
 
@@ -200,23 +200,23 @@ class RemoteRegistry(RegistryHttp):
         """Set the subject's own mode, or remove it with None."""
         path = f"/mode/{quoted(subject)}"
         if mode is None:
-            self._ask("DELETE", path)
+            self.request("DELETE", path)
         else:
-            self._ask("PUT", path, {"mode": mode}, force="true")
+            self.request("PUT", path, {"mode": mode}, force="true")
 
     def import_version(self, subject: str, version: SubjectVersion) -> None:
         """Store a version with its number and id; the subject must be in IMPORT mode."""
         body = _body(subject, version.text, version.schema_type, version.references, version.metadata)
         rules = {} if version.rule_set is None else {"ruleSet": version.rule_set}
         numbers = {"id": version.schema_id, "version": version.version}
-        self._ask("POST", f"/subjects/{quoted(subject)}/versions", {**body, **rules, **numbers})
+        self.request("POST", f"/subjects/{quoted(subject)}/versions", {**body, **rules, **numbers})
 
     def delete_version(self, subject: str, number: int) -> None:
         """Soft-delete a version: its id keeps its schema. Raises NotFound."""
-        self._ask("DELETE", f"/subjects/{quoted(subject)}/versions/{number}")
+        self.request("DELETE", f"/subjects/{quoted(subject)}/versions/{number}")
 
     def set_level(self, subject: str, level: str) -> None:
-        self._ask("PUT", f"/config/{quoted(subject)}", {"compatibility": level})
+        self.request("PUT", f"/config/{quoted(subject)}", {"compatibility": level})
 
     def incompatibilities(
         self,
@@ -230,7 +230,7 @@ class RemoteRegistry(RegistryHttp):
         not.
         """
         return refusals_in(
-            self._ask(
+            self.request(
                 "POST",
                 f"/compatibility/subjects/{quoted(subject)}/versions",
                 _body(subject, text, schema_type, references, metadata),
@@ -241,7 +241,7 @@ class RemoteRegistry(RegistryHttp):
     def _all(self, **query: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
         for page in range(_MOST_PAGES):
-            some = self._ask("GET", "/schemas", offset=str(page * _PAGE), limit=str(_PAGE), **query)
+            some = self.request("GET", "/schemas", offset=str(page * _PAGE), limit=str(_PAGE), **query)
             found += some
             if len(some) != _PAGE:  # a registry without paging answers with everything
                 return found

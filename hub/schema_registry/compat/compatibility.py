@@ -61,11 +61,11 @@ class Question:
 
         Raises InvalidSchema when the new schema or an earlier one is invalid.
         """
-        reasons = _ANSWERS.get(self)
+        reasons = ANSWERS.get(self)
         if reasons is None:
             reasons = tuple(self._reserved_fields()) + tuple(self._incompatibilities())
             text_size = sum(len(each.what) + len(each.fix) for each in reasons)
-            _ANSWERS.put(self, reasons, len(self.new.text) + 200 * (1 + len(self.earlier)) + text_size)
+            ANSWERS.put(self, reasons, len(self.new.text) + 200 * (1 + len(self.earlier)) + text_size)
         return reasons
 
     def _incompatibilities(self) -> list[Incompatibility]:
@@ -108,7 +108,7 @@ class Question:
 
 
 # Approximate size in characters: the text of the new schema, and a fixed cost for each earlier one.
-_ANSWERS: LruCache[Question, tuple[Incompatibility, ...]] = LruCache(32_000_000)
+ANSWERS: LruCache[Question, tuple[Incompatibility, ...]] = LruCache(32_000_000)
 
 
 def against(earlier: Sequence[tuple[int, Any]], level: str) -> list[tuple[int, Any]]:

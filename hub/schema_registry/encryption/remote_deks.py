@@ -20,7 +20,7 @@ class RemoteDeks(RegistryHttp):
         context, inner = names.split(name)
         query = {} if context == names.DEFAULT_CONTEXT else {"context": context}
         try:
-            return kek_of(self._ask("GET", f"{ROOT}/keks/{quoted(inner)}", **query), context)
+            return kek_of(self.request("GET", f"{ROOT}/keks/{quoted(inner)}", **query), context)
         except NotFound:
             return None
 
@@ -29,7 +29,7 @@ class RemoteDeks(RegistryHttp):
         path = f"{_place(wanted)}/versions/{wanted.version}"
         flag = "true" if deleted else "false"
         try:
-            found = self._ask("GET", path, algorithm=wanted.algorithm, deleted=flag)
+            found = self.request("GET", path, algorithm=wanted.algorithm, deleted=flag)
         except NotFound:
             return None
         version, wrapped = int(found["version"]), str(found["encryptedKeyMaterial"])
@@ -49,7 +49,7 @@ class RemoteDeks(RegistryHttp):
             "encryptedKeyMaterial": new.wrapped,
         }
         try:
-            self._ask("POST", _place(new.id), body)
+            self.request("POST", _place(new.id), body)
         except Conflict:
             return
 

@@ -82,7 +82,7 @@ class Browser:
         see, or that lacks one of the words as seen."""
 
         def reading(schema_id: int) -> ReadySchema | None:
-            return self._reading(schema_id, record.topic)
+            return self.ready_schema(schema_id, record.topic)
 
         if words:
             whole = message(record, reading, _SEARCHED, shape)
@@ -110,7 +110,7 @@ class Browser:
             ends = Positions({tp: ends.get(tp)})
         return Positions({tp: begins.get(tp) for tp, _ in ends}), ends
 
-    def _reading(self, schema_id: int, topic: str) -> ReadySchema | None:
+    def ready_schema(self, schema_id: int, topic: str) -> ReadySchema | None:
         """Return the schema with its decoder; None if the registry does not have the id or the caller may not
         see it.
         """

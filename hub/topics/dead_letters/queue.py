@@ -41,7 +41,7 @@ from hub.topics.dead_letters.repair import difference, hex_of, sight
 
 WRITER_NAME = "hub.dlq"
 MOST_AT_ONCE = 10_000
-_BATCH = 100
+BATCH = 100
 _ACTIONS_CONFIG = {"cleanup.policy": "compact", "max.message.bytes": str(32 << 20)}
 
 
@@ -333,11 +333,11 @@ class DeadLetters:
 
 
 def _append(writer: Writer, steps: Iterable[Sequence[NewRecord]]) -> None:
-    """Append records in transactions of about ``_BATCH`` records; the records of a step stay together."""
+    """Append records in transactions of about ``BATCH`` records; the records of a step stay together."""
     batch: list[NewRecord] = []
     for step in steps:
         batch += step
-        if len(batch) >= _BATCH:
+        if len(batch) >= BATCH:
             writer.append(batch)
             batch = []
     if batch:

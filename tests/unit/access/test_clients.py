@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from hub.access.access_yaml import load_access
 from hub.access.secrets import fits_password, hash_of_token
 from hub.cli.platform.access import app, check_closed, open_to_others, resource_of
-from hub.cli.platform.doctor import CheckResult, _access
+from hub.cli.platform.doctor import CheckResult, check_access
 from hub.client.requests import caller_settings, headers_of
 from hub.config import Settings, with_credentials, without_credentials
 from hub.errors import CallerError, ConfigError, PeerError
@@ -59,10 +59,10 @@ def test_the_registrys_client_sends_who_asks_and_never_shows_it() -> None:
 
     url = with_credentials("http://hub:8088", ("ana", "se cret"))
     client = RegistryHttp(url, 1.0, httpx.MockTransport(answer))
-    assert client._ask("GET", "/subjects") == []
+    assert client.request("GET", "/subjects") == []
     assert client.url == "http://hub:8088" == without_credentials(url)
     with pytest.raises(PeerError) as away:
-        client._ask("GET", "/subjects")
+        client.request("GET", "/subjects")
     assert seen == [basic("ana", "se cret")] * 2
     assert "cret" not in str(away.value)
 
@@ -103,7 +103,7 @@ def test_a_registry_of_mirrors_yaml() -> None:
 def test_doctor_warns_of_a_port_that_others_reach(tmp_path: Path, host: str, others: bool) -> None:
     settings = Settings(home=tmp_path, project=tmp_path, http_host=host)
     assert open_to_others(settings) is others
-    assert _access(settings).verdict is (CheckResult.warn if others else CheckResult.ok)
+    assert check_access(settings).verdict is (CheckResult.warn if others else CheckResult.ok)
     assert not open_to_others(settings.model_copy(update={"require_access": True}))
     if others:
         with pytest.raises(ConfigError, match="could do everything") as refused:
@@ -112,10 +112,10 @@ def test_doctor_warns_of_a_port_that_others_reach(tmp_path: Path, host: str, oth
     check_closed(settings.model_copy(update={"open_to_everybody": True}))
     check_closed(settings.model_copy(update={"admin_token": "hubt_" + "a" * 40}))
     (tmp_path / "access.yaml").write_text("anonymous: []\n")
-    assert not open_to_others(settings) and _access(settings).verdict is CheckResult.ok
+    assert not open_to_others(settings) and check_access(settings).verdict is CheckResult.ok
     (tmp_path / "access.yaml").write_text("anonymuos: []\n")
     with pytest.raises(ConfigError, match=r"access\.yaml:1:1"):
-        _access(settings)
+        check_access(settings)
 
 
 def test_hash_prints_a_line_for_the_file(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from hub.cli import COMMANDS, LazyGroup, app, fail, load_command, main
 from hub.cli.context import environment_of, load_settings, where_to_find
 from hub.cli.http import answer_body
 from hub.cli.platform.up import answers_health
-from hub.cli.query.watch import _print
+from hub.cli.query.watch import print_change
 from hub.cli.terminal.output import Output, note, show, show_one, text_of
 from hub.cli.topic.commands import draw
 from hub.config import Settings
@@ -228,7 +228,7 @@ def test_what_is_printed_of_data_holds_no_terminal_commands(capsys: pytest.Captu
     show([{"name": hostile, "at": 1}])
     note(hostile)
     fail(HubError(hostile, hint=hostile))
-    _print(hostile, {}, {"name": hostile, "lines": "a\nb"}, Output.table)
+    print_change(hostile, {}, {"name": hostile, "lines": "a\nb"}, Output.table)
     said = "".join(capsys.readouterr())
     assert said.count("a\\x1b[2J\\x9b2Jb\\u202e") == 6 and "+lines=a↵b" in said
     assert not {"\x1b", "\x9b", "\u202e"} & set(said)

@@ -78,7 +78,7 @@ def test_ctrl_c_stops_what_was_started(settings: Settings, monkeypatch: pytest.M
 
 def test_the_hub_that_was_started_is_ready_when_it_says_so() -> None:
     own = psutil.Process()
-    assert up._is_ready(RunningHub(True, {"supervisor": own}, {}), own.pid)
-    assert not up._is_ready(RunningHub(False, {"supervisor": own}, {}), own.pid)
-    assert not up._is_ready(RunningHub(True, {"server": own}, {}), own.pid)
-    assert not up._is_ready(None, own.pid)
+    assert up.is_ready(RunningHub(True, {"supervisor": own}, {}), own.pid)
+    assert not up.is_ready(RunningHub(False, {"supervisor": own}, {}), own.pid)
+    assert not up.is_ready(RunningHub(True, {"server": own}, {}), own.pid)
+    assert not up.is_ready(None, own.pid)

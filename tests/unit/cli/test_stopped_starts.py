@@ -73,14 +73,14 @@ def test_the_first_ctrl_c_ends_the_loading(
             yield DemoEvent("t", f"k{number}", {}, 0)
 
     def feed(fed: Any, stop: threading.Event) -> Iterator[None]:
-        demo._load(fed, events(), 1_000, "Loading", stop)
+        demo.load_events(fed, events(), 1_000, "Loading", stop)
         yield
 
     monkeypatch.setattr(up, "start", lambda *_, **_how: Supervisor(settings.home))
     monkeypatch.setattr(demo, "_connect", lambda _settings: (cluster, None))
     monkeypatch.setattr("hub.topics.gateway.producer.Publisher", lambda *_, **_how: publisher)
     with pytest.raises(KeyboardInterrupt):
-        demo._run("customer-360", "v", ["t"], feed, None, None, "")
+        demo.run_demo("customer-360", "v", ["t"], feed, None, None, "")
     assert publisher.sent == [f"k{number}" for number in range(10)] and publisher.flushed == 10
     check_unused(settings.home)  # or it would still be held
     said = capsys.readouterr()
@@ -90,10 +90,12 @@ def test_the_first_ctrl_c_ends_the_loading(
 def test_a_demo_that_is_stopped_before_its_first_row_does_not_greet(settings: Settings) -> None:
     stop = threading.Event()
     with pytest.raises(KeyboardInterrupt):
-        demo._first_row(settings, "v", stop, stop.set)
+        demo.await_first_row(settings, "v", stop, stop.set)
 
 
-@pytest.mark.parametrize("command", [up.up, lambda: demo._run("flights", "v", [], feed_none, None, None, "")])
+@pytest.mark.parametrize(
+    "command", [up.up, lambda: demo.run_demo("flights", "v", [], feed_none, None, None, "")]
+)
 def test_ctrl_c_ends_what_is_fetched_before_anything_runs(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, command: Any
 ) -> None:

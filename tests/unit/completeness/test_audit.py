@@ -311,7 +311,7 @@ def test_a_topic_that_is_not_audited_keeps_no_other_from_it(
         return audit_of(topic, [])
 
     monkeypatch.setattr(command, "_run", one)
-    assert [each.topic for each in command._run_each(["gone", "t"], mirrors=False)] == ["t"]
+    assert [each.topic for each in command.run_each(["gone", "t"], mirrors=False)] == ["t"]
     assert '! gone: not audited: topic "gone" does not exist' in capsys.readouterr().err
     with pytest.raises(NotFound):
-        command._run_each(["gone", "away"], mirrors=False)
+        command.run_each(["gone", "away"], mirrors=False)

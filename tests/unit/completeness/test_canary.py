@@ -193,7 +193,7 @@ def test_a_mirror_that_is_called_as_a_way_is_another_way() -> None:
         canaries.stopping.set()
         raise PeerError(f"{name} does not answer")
 
-    canaries._keep("mirror:read", lambda: broken("the mirror's target"))
+    canaries.run_forever("mirror:read", lambda: broken("the mirror's target"))
     ways = canaries.canary.ways
     assert ways["mirror:read"].why == "the mirror's target does not answer"
     assert ways["read"].why == "no reader yet" and began == ["the mirror's target"]
@@ -226,7 +226,7 @@ def test_what_cannot_be_read_is_passed_on_a_way() -> None:
             return found
 
     cluster.reader = lambda queue_kb: Poisoned(cluster)
-    canaries._read("read", cluster)
+    canaries.read_events("read", cluster)
     assert canaries.canary.ways["read"].read == 2
 
 
@@ -240,7 +240,7 @@ def test_no_way_is_open_because_nothing_is_sent_any_more() -> None:
         canaries.canary.came("read", probe, now_s)
 
     sent(time.monotonic() - 100.0)
-    canaries._mark_unknown("send", "the registry does not answer")
+    canaries.mark_unknown("send", "the registry does not answer")
     assert {(each.state, each.lost) for each in canaries.rows()} == {(CanaryState.UNKNOWN, 0)}
     state, cause = canaries.state()
     assert state is CanaryState.UNKNOWN and cause == "none was sent for 100 s: the registry does not answer"

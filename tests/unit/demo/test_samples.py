@@ -11,7 +11,7 @@ import fastavro
 import pytest
 
 from hub.demo import customers, flights
-from hub.demo.feeder import _last_numbers
+from hub.demo.feeder import last_numbers
 from hub.errors import PeerError
 from hub.log import MemoryCluster, MemoryReader
 from hub.record import NewRecord
@@ -37,7 +37,7 @@ def test_what_cannot_be_read_in_time_is_not_taken_for_missing() -> None:
     cluster.create_topic("t", partitions=1, config={}, replication_factor=1)
     cluster.writer().append([NewRecord("t", b"k", b"v", (("hub.demo", b"0:1"),))])
     with pytest.raises(PeerError, match="are not read in"):
-        _last_numbers(cluster, ["t"])  # type: ignore[arg-type]
+        last_numbers(cluster, ["t"])  # type: ignore[arg-type]
 
 
 def test_the_same_seed_gives_the_same_stream_and_another_seed_another() -> None:

@@ -86,14 +86,14 @@ def test_two_keys_with_one_text_are_said_and_nothing_is_deleted(state: DeltaStat
 
     fresh((1, "same"), (2, "same"))
     with pytest.raises(CallerError, match=r"have the key \(id\) = \([12]\)") as told:
-        run._compare(view, first=True, whole=True)
+        run.merge_fresh(view, first=True, whole=True)
     assert told.value.code == "HUB-2140"
     fresh((1, "same"), (2, "other"))
-    run._compare(view, first=True, whole=True)
+    run.merge_fresh(view, first=True, whole=True)
     state.db.execute("CREATE TEMP TABLE affected AS SELECT 3 AS id")
     fresh((3, "same"))
     with pytest.raises(CallerError, match=r"have the key \(id\) = \(1\)"):
-        run._compare(view, first=False, whole=False)
+        run.merge_fresh(view, first=False, whole=False)
 
 
 VERSIONED = Table("v", {"name": "string"}, ("_key",), versioned=True)

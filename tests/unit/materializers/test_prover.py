@@ -522,13 +522,13 @@ def test_a_changelog_that_takes_longer_to_read_has_the_time_that_it_says_and_no_
 
 def test_how_long_it_takes_is_told_and_forgotten_when_it_was_compared(world: World) -> None:
     world.applied()
-    world.prover._look()
+    world.prover.read_views()
     turn = world.prover.turns[KEY]
     turn.reads_on(1_000)
     assert turn.reading is not None
     turn.reading.began_s -= 500.0
     turn.reads_on(900)
-    world.prover._report()
+    world.prover.report()
 
     def told() -> float:
         return float(world.told()[f"{PREFIX}other"]["views"]["v"]["needs_s"])
@@ -536,7 +536,7 @@ def test_how_long_it_takes_is_told_and_forgotten_when_it_was_compared(world: Wor
     assert 10_060 <= told() < 12_000
     assert world.proved().state is VerificationState.MATCHES
     world.prover.reported.clear()
-    world.prover._report()
+    world.prover.report()
     assert 60 <= told() < 1_000
 
 
@@ -545,8 +545,8 @@ def test_a_comparison_that_takes_long_is_no_silence(world: World, monkeypatch: A
     monkeypatch.setattr("hub.materializers.verification.continuous_check._ROWS", 1)
     monkeypatch.setattr("hub.materializers.verification.continuous_check.REPORT_S", -1.0)
     told: list[int] = []
-    tell = world.prover._report_due
-    monkeypatch.setattr(world.prover, "_report_due", lambda: (told.append(1), tell()))
+    tell = world.prover.report_due
+    monkeypatch.setattr(world.prover, "report_due", lambda: (told.append(1), tell()))
     world.prover.turns[KEY].next_s = 0.0
     world.prover.step()
     assert len(told) > len(world.stored()), "told in the midst of it"

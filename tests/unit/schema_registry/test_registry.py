@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hub.log import MemoryCluster
 from hub.record import NewRecord, Record
 from hub.schema_registry.codecs.wire_format import Undecodable, decode, encode, parsed
-from hub.schema_registry.compat.compatibility import _ANSWERS, Question, check
+from hub.schema_registry.compat.compatibility import ANSWERS, Question, check
 from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.http.routes import create_router
 from hub.schema_registry.model.facts import (
@@ -213,9 +213,9 @@ def test_full_is_backward_and_forward(old: str, new: str) -> None:
 
 def test_an_answer_that_is_kept_weighs_what_its_schemas_do() -> None:
     """Regression: each entry weighed 1 of 4,096, even with a schema of a megabyte."""
-    large, before = text(doc="x" * 100_000), _ANSWERS.weight
+    large, before = text(doc="x" * 100_000), ANSWERS.weight
     assert Question(SchemaSource.of("AVRO", large), (), "BACKWARD").answer() == ()
-    assert _ANSWERS.weight - before >= 100_000
+    assert ANSWERS.weight - before >= 100_000
 
 
 def test_transitive_levels_look_at_every_version() -> None:

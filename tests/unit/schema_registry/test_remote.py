@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from hub.cli.schema.commands import list_subjects
-from hub.cli.schema.folder import _check_compatibility
+from hub.cli.schema.folder import with_compatibility
 from hub.errors import CallerError, Conflict, NotFound, PeerError
 from hub.log import MemoryCluster
 from hub.schema_registry.client.registry_client import RegistryClient
@@ -71,7 +71,7 @@ def test_the_state_has_versions_references_levels_and_what_is_deleted(registry: 
     assert registry.register("a", record("A", ("b", "B")), "AVRO", (reference,), metadata) == 1
     registry.set_level("a", "NONE")
     assert registry.register("a", '"int"', "AVRO", (), None) == 2
-    registry._ask("DELETE", "/subjects/a/versions/2")
+    registry.request("DELETE", "/subjects/a/versions/2")
     state = registry.state(["a", "new"])
     a = state.subjects["a"]
     assert [(each.version, each.deleted) for each in a.versions] == [(1, False), (2, True)]
@@ -112,7 +112,7 @@ def test_a_file_for_an_alias_is_one_for_the_subject_that_it_stands_for(
     registry: RemoteRegistry, tmp_path: Path
 ) -> None:
     """Regression: the schema of an alias is stored under its subject; each plan reported it as new."""
-    registry._ask("PUT", "/config/old-value", {"alias": "orders-value"})
+    registry.request("PUT", "/config/old-value", {"alias": "orders-value"})
     registry.register("old-value", record("Order"), "AVRO", (), None)
     (tmp_path / "old-value.avsc").write_text(record("Order"))
     folder = load(tmp_path)
@@ -134,7 +134,7 @@ def test_a_file_for_an_alias_is_one_for_the_subject_that_it_stands_for(
 
 
 def test_an_alias_and_its_subject_are_not_two_files(registry: RemoteRegistry, tmp_path: Path) -> None:
-    registry._ask("PUT", "/config/a", {"alias": "b"})
+    registry.request("PUT", "/config/a", {"alias": "b"})
     for name in ("a", "b", "c"):
         (tmp_path / f"{name}.avsc").write_text(record("Order"))
     made = plan(load(tmp_path), registry.state(["a", "b", "c"]))
@@ -156,7 +156,7 @@ def test_the_registry_is_asked_with_the_metadata_of_the_folder(
 
     def planned() -> FolderPlan:
         state = registry.state(["shop.a-value"])
-        return _check_compatibility(plan(load(tmp_path), state, rules_of(BOOK)), state, registry)
+        return with_compatibility(plan(load(tmp_path), state, rules_of(BOOK)), state, registry)
 
     made = planned()
     assert [reason.what for each in made.refused for reason in each.reasons] == []
@@ -172,7 +172,7 @@ def test_subjects_of_contexts_refer_to_what_is_meant(registry: RemoteRegistry, t
     address, order = record("Address", ("x", "int")), record("Order", ("to", "Address"))
     registry.register(":.eu:address", address, "AVRO", (), None)
     body = {"schema": order, "references": [{"name": "Address", "subject": "address", "version": 1}]}
-    registry._ask("POST", "/subjects/:.eu:order/versions", body)
+    registry.request("POST", "/subjects/:.eu:order/versions", body)
     (tmp_path / "address.avsc").write_text(address)
     (tmp_path / "order.avsc").write_text(order)
     for within, steps in ((":.eu:address", []), ("address", ["address", ":.eu:order"])):
@@ -193,7 +193,7 @@ def test_a_client_keeps_the_schemas_it_was_asked_for_last(monkeypatch: pytest.Mo
         return {"schema": "x" * 4_000_000}
 
     known = RegistryClient("http://registry")
-    monkeypatch.setattr(known, "_ask", told)
+    monkeypatch.setattr(known, "request", told)
     for schema_id in (1, 1, 2, 3, 4, 4, 1):
         assert len(known.schema(schema_id)) == 4_000_000
     assert asked == [f"/schemas/ids/{each}" for each in (1, 2, 3, 4, 1)]
@@ -233,9 +233,9 @@ def test_errors_are_the_hubs(registry: RemoteRegistry) -> None:
 def listed(registry: RemoteRegistry, monkeypatch: pytest.MonkeyPatch) -> tuple[int, list[dict[str, object]]]:
     """``hub schema ls``: how many requests it took, and its rows."""
     asked: list[str] = []
-    ask = registry._ask
+    ask = registry.request
     monkeypatch.setattr(
-        registry, "_ask", lambda *each, **query: (asked.append(each[1]), ask(*each, **query))[1]
+        registry, "request", lambda *each, **query: (asked.append(each[1]), ask(*each, **query))[1]
     )
     monkeypatch.setattr("hub.schema_registry.client.remote.RemoteRegistry", lambda _url: registry)
     rows: list[dict[str, object]] = []
@@ -249,8 +249,8 @@ def filled(registry: RemoteRegistry) -> list[dict[str, object]]:
         registry.register(name, record("A", ("x", "int")), "AVRO", (), None)
     registry.set_level("b", "NONE")
     registry.register("b", '"int"', "AVRO", (), None)
-    registry._ask("DELETE", "/subjects/gone")
-    registry._ask("DELETE", "/subjects/gone", permanent="true")
+    registry.request("DELETE", "/subjects/gone")
+    registry.request("DELETE", "/subjects/gone", permanent="true")
     return [
         {"subject": "a", "version": 1, "id": 1, "compatibility": "BACKWARD"},
         {"subject": "b", "version": 2, "id": 2, "compatibility": "NONE"},
@@ -267,12 +267,12 @@ def test_a_listing_takes_as_many_requests_however_many_subjects_there_are(
 def test_another_registry_is_asked_for_each_level(
     registry: RemoteRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected, ask = filled(registry), registry._ask
+    expected, ask = filled(registry), registry.request
 
     def confluent(method: str, path: str, *body: object, **query: str) -> object:
         if path.startswith("/api"):
             raise NotFound("HTTP 404 Not Found")
         return ask(method, path, *body, **query)
 
-    monkeypatch.setattr(registry, "_ask", confluent)
+    monkeypatch.setattr(registry, "request", confluent)
     assert listed(registry, monkeypatch) == (4, expected)

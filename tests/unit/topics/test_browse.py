@@ -305,7 +305,7 @@ def test_the_tail_shows_what_comes_and_counts_what_it_leaves_out(
 
 def test_bytes_are_shown_as_what_they_are(browser: Browser) -> None:
     def shown(data: bytes | None) -> tuple[str, str]:
-        found = part(data, lambda schema_id: browser._reading(schema_id, "a.b"))
+        found = part(data, lambda schema_id: browser.ready_schema(schema_id, "a.b"))
         return found.form, found.problem
 
     assert shown(None) == ("null", "")

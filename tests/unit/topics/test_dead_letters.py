@@ -408,7 +408,7 @@ def test_of_more_letters_than_can_be_told_together_a_way_out_is_said_that_is_one
 
 def test_nothing_is_replayed_where_one_cannot_be(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Regression: those before the invalid one were replayed, and this was not reported."""
-    monkeypatch.setattr(queue, "_BATCH", 1)
+    monkeypatch.setattr(queue, "BATCH", 1)
     places = [desk.dead(GOOD, UNFIT, 1), desk.dead(GOOD[:-3], UNFIT, 2)]
     with pytest.raises(CallerError, match="t.dlq:0:1"):
         desk.letters.replay(places, "ann")
@@ -498,7 +498,7 @@ def test_wherever_a_replay_is_killed_each_event_is_there_once(
     """Attempts that end before or after their transaction; the last one completes."""
     desk = open_desk()
     places = [desk.dead(GOOD, UNFIT, n) for n in range(4)]
-    size, queue._BATCH = queue._BATCH, batch
+    size, queue.BATCH = queue.BATCH, batch
     try:
         for first, failure in steps:
             desk.cluster.failures = [failure]
@@ -507,7 +507,7 @@ def test_wherever_a_replay_is_killed_each_event_is_there_once(
             desk.cluster.failures = []
         desk.letters.replay(places, "ann", look=False)
     finally:
-        queue._BATCH = size
+        queue.BATCH = size
     assert sorted(record.header(REPLAY_OF) or b"" for record in desk.replays()) == [
         f"t:0:{n}".encode() for n in range(4)
     ]

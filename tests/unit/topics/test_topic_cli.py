@@ -16,7 +16,7 @@ import pytest
 
 from hub.cli import main
 from hub.cli.terminal.output import Output
-from hub.cli.topic.apply import _carry_out, _steps_bar
+from hub.cli.topic.apply import carry_out_plan, steps_bar
 from hub.cli.topic.tree_file import write_file
 from hub.errors import CallerError, HubError, PeerError
 from hub.kafka import KafkaCluster
@@ -37,12 +37,12 @@ class Away(MemoryCluster):
 def test_a_bar_is_for_many_steps_at_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with _steps_bar(1_000) as advance:
+    with steps_bar(1_000) as advance:
         assert advance is None  # a pipe gets lines
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with _steps_bar(3) as advance:
+    with steps_bar(3) as advance:
         assert advance is None
-    with _steps_bar(1_000) as advance:
+    with steps_bar(1_000) as advance:
         assert advance is not None
         advance(1_000)
     assert "1000/1000" in capsys.readouterr().err
@@ -53,7 +53,7 @@ def test_an_apply_that_stops_says_what_is_done_and_what_is_left(capsys: pytest.C
     made = TreePlan((*(CreateTopic(each) for each in specs), DeleteTopic("old")))
     cluster, registry = cast(KafkaCluster, Away()), cast(RegistryClient, None)
     with pytest.raises(PeerError, match="away"):
-        _carry_out(made, cluster, registry, Output.json, lambda: None)
+        carry_out_plan(made, cluster, registry, Output.json, lambda: None)
     said = capsys.readouterr()
     assert orjson.loads(said.out) == {
         "done": ["+ topic a  partitions=1"],
