@@ -110,7 +110,7 @@ class Habits:
 
     private: tuple[str, ...]
     """Uses of private members of other objects (``store._rows``; not of ``self`` and ``cls``), and imports of
-    private names of ``hub``.
+    private names of ``hub``. ``_replace`` of named tuples and the constants of ``KafkaError`` are public.
     """
     sleeps: tuple[str, ...]
     """Calls of ``time.sleep`` and ``asyncio.sleep``, except for ``asyncio.sleep(0)``, which only yields."""
@@ -133,7 +133,9 @@ def habits_of_tests(folder: Path = ROOT / "tests") -> Habits:
 
 def _is_private(node: ast.Attribute) -> bool:
     owner = node.value.id if isinstance(node.value, ast.Name) else ""
-    return node.attr.startswith("_") and not node.attr.startswith("__") and owner not in ("self", "cls", "os")
+    if node.attr.startswith("__") or node.attr == "_replace":
+        return False
+    return node.attr.startswith("_") and owner not in ("self", "cls", "os", "KafkaError")
 
 
 def _sleeps(node: ast.Call) -> bool:
