@@ -58,8 +58,10 @@ def check(
     try:
         answer = json.loads(done.stdout)
     except ValueError:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
-        return LoadFailure(f"its process ended ({done.returncode}) {' '.join(said)[:_MOST_TEXT]}", None, "")
+        last_lines = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+        return LoadFailure(
+            f"its process ended ({done.returncode}) {' '.join(last_lines)[:_MOST_TEXT]}", None, ""
+        )
     return LoadFailure(**answer) if answer else None
 
 
@@ -86,8 +88,8 @@ def _failure(code: UserCode, names: Sequence[str], cpu_s: float) -> dict[str, ob
             raise NameError(f'it removes "{missing[0]}" when it is run')
     except (Exception, SystemExit, TimeIsUp) as error:  # noqa: BLE001 - whatever the file does when it is run
         rule = rule_of(error) if code.sandboxed else None
-        said = f"{type(error).__name__}: {error}"[:_MOST_TEXT]
-        return {"error": said, "line": line_in(error, code.file), "rule": rule or ""}
+        reason = f"{type(error).__name__}: {error}"[:_MOST_TEXT]
+        return {"error": reason, "line": line_in(error, code.file), "rule": rule or ""}
     return {}
 
 

@@ -74,7 +74,7 @@ def create_router(cluster: Log) -> APIRouter:
         except HubError as failed:
             error = failed
         status = 200 if error is None else 400 if type(error) is CallerError else status_of(error)
-        asked = {"by": by, "action": action, "on": on, "result": result, "since": since}
+        conditions = {"by": by, "action": action, "on": on, "result": result, "since": since}
         return html(
             "frame/access_log.html",
             status,
@@ -82,7 +82,7 @@ def create_router(cluster: Log) -> APIRouter:
             rows=rows,
             more=more,
             error=error,
-            asked=asked,
+            asked=conditions,
             actions=list(LoggedAction),
             results=list(Outcome),
             limit=DEFAULT_LIMIT,

@@ -92,7 +92,7 @@ def run_tests(
 
 
 def _views(
-    settings: Settings, folder: Path, asked: str | None, wrong: dict[str, ConfigError]
+    settings: Settings, folder: Path, requested: str | None, wrong: dict[str, ConfigError]
 ) -> dict[str, View | SqlView]:
     """Return the project's views by name; files that cannot be used go to ``wrong``.
 
@@ -104,10 +104,10 @@ def _views(
     views = {
         each.name: each for each in load_views(folder, lambda path, error: wrong.update({path.stem: error}))
     }
-    if asked in wrong:
-        raise wrong[asked]
-    if asked is not None and asked not in views:
-        raise without_file(asked, views, folder)
+    if requested in wrong:
+        raise wrong[requested]
+    if requested is not None and requested not in views:
+        raise without_file(requested, views, folder)
     for name, view in views.items():
         check_python(view, settings.transforms, folder / "views" / f"{name}.yaml")
     return views
@@ -116,7 +116,7 @@ def _views(
 def _cases(
     folder: Path,
     views: dict[str, View | SqlView],
-    asked: str | None,
+    requested: str | None,
     only: str,
     wrong: dict[str, ConfigError],
 ) -> list[tuple[str, str, Case]]:
@@ -126,12 +126,12 @@ def _cases(
     cases = [
         (file.view, name, case)
         for file in _golden_files(folder, views, wrong)
-        if asked in (None, file.view)
+        if requested in (None, file.view)
         for name, case in file.tests.items()
         if only.lower() in name.lower()
     ]
-    if asked in wrong:
-        raise wrong[asked]
+    if requested in wrong:
+        raise wrong[requested]
     for refused in wrong.values():
         note(f"left out: {refused.message}" + (f" ({refused.hint})" if refused.hint else ""))
     if not cases:

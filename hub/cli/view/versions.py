@@ -154,9 +154,9 @@ def _versions(view: str) -> dict[str, Any]:
 
 def _command(view: str, action: str, version: int | None, timeout_s: float, output: Output) -> None:
     path = f"/view-versions/{quote(view, safe='')}"
-    asked = post(path, {"action": action, "version": version})["id"]
+    requested = post(path, {"action": action, "version": version})["id"]
     deadline = time.monotonic() + timeout_s
-    while (answer := _versions(view))["answered"] != asked:
+    while (answer := _versions(view))["answered"] != requested:
         if time.monotonic() >= deadline:
             raise PeerError(
                 f'view "{view}": {action} was not answered within {timeout_s:g} s',

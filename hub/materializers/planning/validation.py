@@ -56,7 +56,7 @@ def checked_view(project: ViewProject, file: Path, view: View | SqlView) -> Chec
     check_python(view, project.transforms, file)
     _check_stores(project, file, view)
     schemas, unknown = project.schemas_of(view)
-    said, warnings, plan = "fine", list[str](), None
+    summary, warnings, plan = "fine", list[str](), None
     if isinstance(view, SqlView):
         if view.python is not None:
             if unknown:
@@ -68,7 +68,7 @@ def checked_view(project: ViewProject, file: Path, view: View | SqlView) -> Chec
         plan = classify(query)
         if not plan.native and not unknown:
             planned(plan, schemas)
-        said = f"fine; {plan.name}" + ("" if plan.native else ", by the incremental engine")
+        summary = f"fine; {plan.name}" + ("" if plan.native else ", by the incremental engine")
         _check_columns(project, query)
         warnings += [
             f'the regular expression "{pattern}" repeats a group that repeats: its time may double with each '
@@ -78,12 +78,11 @@ def checked_view(project: ViewProject, file: Path, view: View | SqlView) -> Chec
     else:
         if not unknown:
             shape(view, schemas)
-        said = "; ".join([said, *(f"{name} counts {how}" for name, how in view.counted_within.items())])
+        summary = "; ".join([summary, *(f"{name} counts {how}" for name, how in view.counted_within.items())])
     if unknown:
-        said = (
-            f"{said.replace('fine', 'well formed')}; not checked: {unchecked(project.folder, view, unknown)}"
-        )
-    return CheckedView(said, tuple(warnings), plan)
+        left_out = unchecked(project.folder, view, unknown)
+        summary = f"{summary.replace('fine', 'well formed')}; not checked: {left_out}"
+    return CheckedView(summary, tuple(warnings), plan)
 
 
 def check_python(view: View | SqlView, transforms: Transforms, file: Path | None = None) -> None:
@@ -116,20 +115,20 @@ def _check_stores(project: ViewProject, file: Path, view: View | SqlView) -> Non
 def unchecked(folder: Path, view: View | SqlView, unknown: list[str]) -> str:
     """Return what cannot be checked for sources without a schema until the hub runs, and why."""
     known = [file.stem for file in view_files(folder)]
-    said = []
+    reasons = []
     for name in unknown:
         source = view.sources[name]
         if not isinstance(source, SqlSource) or source.view is None:
-            said.append(f"no schema in topics.yaml for {name}")
+            reasons.append(f"no schema in topics.yaml for {name}")
         elif source.view in known:
-            said.append(f"the types of {name}, which {source.view} has when it runs")
+            reasons.append(f"the types of {name}, which {source.view} has when it runs")
         else:
             guess = nearest(source.view, known)
-            asked = f"; did you mean {guess}?" if guess else ""
-            said.append(
-                f"{name}: views/{source.view}.yaml does not exist here, and it waits for that view{asked}"
+            hint = f"; did you mean {guess}?" if guess else ""
+            reasons.append(
+                f"{name}: views/{source.view}.yaml does not exist here, and it waits for that view{hint}"
             )
-    return ", ".join(said)
+    return ", ".join(reasons)
 
 
 def _check_columns(project: ViewProject, query: Query) -> None:

@@ -63,13 +63,13 @@ class UdfCall:
             with cpu_limit(self.cpu_s):
                 return self._computed(columns)
         except (Exception, TimeIsUp) as error:  # noqa: BLE001 - whatever the author's code raises
-            said = "; ".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
+            reason = "; ".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
             rule = self._rule(error)
             facts = {
                 "file": self.file,
                 "line": line_in(error, self.file),
                 "function": self.name,
-                "error": said[:500],
+                "error": reason[:500],
                 "rule": rule or "",
                 "values": None if rule in (Rule.time, Rule.memory) else self._culprit(columns),
             }

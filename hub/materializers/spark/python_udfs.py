@@ -59,9 +59,9 @@ def own_session(session: SparkSession, view: ViewDeclaration) -> SparkSession:
     return session if view.transforms is None else register(session.newSession(), view)
 
 
-def failure(said: str, view: str) -> ConfigError | None:
+def failure(message: str, view: str) -> ConfigError | None:
     """Return the error for a query that failed in a function; None if it failed for another reason."""
-    found = _FACTS.search(said)
+    found = _FACTS.search(message)
     if found is None:
         return None
     try:

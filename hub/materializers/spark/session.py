@@ -177,9 +177,9 @@ def row_schema(session: SparkSession, shape: EntityPlan, inputs: Sequence[Input]
     try:
         return dataframes.row_schema(shape.view, _rows(empty, shape, inputs, SchemaAnswers()))
     except PySparkException as error:
-        said = str(error).split(";")[0].split("\n")[0]
+        reason = str(error).split(";")[0].split("\n")[0]
         raise ConfigError(
-            f'view "{shape.view}": Spark refuses an expression: {said}',
+            f'view "{shape.view}": Spark refuses an expression: {reason}',
             hint="its expressions are Spark SQL; docs/reference/view-files.md has examples",
             code="HUB-2105",
         ) from None
@@ -242,9 +242,9 @@ def _rows(
 def causes(query: StreamingQuery) -> str:
     """Return the causes of a query's failure, one per line. pyspark passes on the message of only one of
     them."""
-    told = query._jsq.exception()
+    failure = query._jsq.exception()
     found: list[str] = []
-    below = told.get() if told.isDefined() else None
+    below = failure.get() if failure.isDefined() else None
     while below is not None and len(found) < _DEEPEST:
         found.append(str(below.toString()))
         below = below.getCause()

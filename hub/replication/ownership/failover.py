@@ -163,8 +163,8 @@ def apply(control: Control, record: Record) -> Control:
         body: dict[str, Any] = orjson.loads(record.value)
         if kind == "owner":
             return _owned(control, scope, Ownership(home, **body, topics=topics))
-        said = OwnershipChange(home=home, **{**body, "done": tuple(body["done"])}, topics=topics)
-        return _operated(control, scope, said)
+        change = OwnershipChange(home=home, **{**body, "done": tuple(body["done"])}, topics=topics)
+        return _operated(control, scope, change)
     except (ValueError, TypeError, KeyError) as error:
         raise HubFault(
             f"{record.topic}, partition {record.partition}, offset {record.offset}: not what a "
@@ -174,23 +174,23 @@ def apply(control: Control, record: Record) -> Control:
         ) from None
 
 
-def _owned(control: Control, scope: str, said: Ownership) -> Control:
-    if said.epoch <= control.owner(scope).epoch:
+def _owned(control: Control, scope: str, reported: Ownership) -> Control:
+    if reported.epoch <= control.owner(scope).epoch:
         return control
-    return replace(control, owners={**control.owners, scope: said})
+    return replace(control, owners={**control.owners, scope: reported})
 
 
-def _operated(control: Control, scope: str, said: OwnershipChange) -> Control:
+def _operated(control: Control, scope: str, change: OwnershipChange) -> Control:
     known = control.operations.get(scope)
     if known is not None:
-        goes_on = known.id == said.id and known.state == "running" and len(said.done) >= len(known.done)
+        goes_on = known.id == change.id and known.state == "running" and len(change.done) >= len(known.done)
         # A later change counts even where the end of the former one was never read: the cluster was down when
         # it was written.
-        again = known.state == "aborted" and known.id != said.id and said.epoch == known.epoch
-        next_one = said.epoch > known.epoch or again
+        again = known.state == "aborted" and known.id != change.id and change.epoch == known.epoch
+        next_one = change.epoch > known.epoch or again
         if not goes_on and not next_one:
             return control
-    return replace(control, operations={**control.operations, scope: said})
+    return replace(control, operations={**control.operations, scope: change})
 
 
 def _under_way(control: Control, home: str, topics: Sequence[str], id: str = "") -> OwnershipChange | None:

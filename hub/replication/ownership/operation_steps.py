@@ -206,15 +206,17 @@ class OwnershipChange:
     def steps(self) -> tuple[FailoverStep, ...]:
         """All steps in order, with descriptions."""
         # On a failback the records are with the acting side, which is the old one.
-        words = {"old": self.old, "new": self.new, "now": self.old, "settles": _SETTLES[self.tail]}
+        placeholders = {"old": self.old, "new": self.new, "now": self.old, "settles": _SETTLES[self.tail]}
         if self.kind == "failback":
-            words |= {"old": self.new, "now": self.old}
+            placeholders |= {"old": self.new, "now": self.old}
         made = []
         for name in self._names:
-            said = (
-                words if name in ("fence_home", "settle_tail", "start_back") else {**words, "old": self.old}
+            step_placeholders = (
+                placeholders
+                if name in ("fence_home", "settle_tail", "start_back")
+                else {**placeholders, "old": self.old}
             )
-            made.append(FailoverStep(name, _DOES[name].format(**said), self._at(name)))
+            made.append(FailoverStep(name, _DOES[name].format(**step_placeholders), self._at(name)))
         return tuple(made)
 
     @property

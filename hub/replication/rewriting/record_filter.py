@@ -90,10 +90,10 @@ class RecordRules:
     as_needed: bool = False
 
     def __str__(self) -> str:
-        said = [f"only where {each}" for each in self.only]
-        said += [f"mask {path} ({how})" for path, how, _ in self.masks]
-        said += ["schema ids of the target"] if self.rewrites_ids else []
-        return "; ".join(said)
+        rules = [f"only where {each}" for each in self.only]
+        rules += [f"mask {path} ({how})" for path, how, _ in self.masks]
+        rules += ["schema ids of the target"] if self.rewrites_ids else []
+        return "; ".join(rules)
 
     @property
     def secrets(self) -> frozenset[str]:
@@ -194,8 +194,8 @@ class RecordRewriter:
         if where.header is not None:
             # Of several headers with one name the last counts, as in Kafka's own clients.
             named = [content for name, content in found.headers if name == where.header.encode()]
-            said: list[Any] = [_text(named[-1]) if named else None]
-            return where.accepts(said)
+            header_row: list[Any] = [_text(named[-1]) if named else None]
+            return where.accepts(header_row)
         if found.value is None:
             return True
         assert where.field is not None
@@ -308,9 +308,9 @@ def stretches(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
         yield first, last + 1
 
 
-def _unshapable(said: str) -> RulesNotApplicable:
+def _unshapable(reason: str) -> RulesNotApplicable:
     return RulesNotApplicable(
-        said,
+        reason,
         hint="correct the rule or the schema, then `hub mirror resume`; `on_unreadable: drop` "
         "leaves such records out",
     )

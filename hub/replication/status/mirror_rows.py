@@ -42,8 +42,8 @@ def partition_rows(
     rows = []
     for tp in sorted(places_of(link, board, progress)):
         mark, status = marks.get(tp), board.partitions.get((link.name, *tp))
-        said = status or mark
-        shard = said.shard if said is not None else shard_of(*tp, link.mirror.shards)
+        recorded = status or mark
+        shard = recorded.shard if recorded is not None else shard_of(*tp, link.mirror.shards)
         source = source_of(link, tp, board, ends, now_ms)
         row = partition_row(tp, mark, status, holders.get(shard, ()), source, now_ms)
         topic = topics.get(tp.topic)

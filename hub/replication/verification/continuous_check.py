@@ -55,9 +55,9 @@ class ContinuousVerification:
             self._verifier.close()
             self._verifier = None
 
-    def remember(self, said: Mapping[TopicPartition, VerifiedRange]) -> None:
+    def remember(self, ranges: Mapping[TopicPartition, VerifiedRange]) -> None:
         """Take in newer results of another worker or of ``hub mirror verify``."""
-        for place, each in said.items():
+        for place, each in ranges.items():
             mine = self.known.get(place)
             if mine is None or each.at_ms > mine.at_ms:
                 self.known[place] = each

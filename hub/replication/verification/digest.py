@@ -74,8 +74,8 @@ def hash_of(
     """
     hashed = blake2b(struct.pack(">qq", source_offset, timestamp_ms), digest_size=16)
     parts: list[bytes | None] = [key, value]
-    for name, said in headers:
-        parts += [name.encode() if isinstance(name, str) else name, said]
+    for name, content in headers:
+        parts += [name.encode() if isinstance(name, str) else name, content]
     for part in parts:
         hashed.update(_NONE if part is None else struct.pack(">I", len(part)))
         hashed.update(part or b"")

@@ -138,19 +138,19 @@ class Verifier:
         """
         mark = each.checkpoint
         stretches = list(stretches_of(each.ruled, mark.source_start, mark.source_next))
-        said = history_text(stretches)
+        rules_text = history_text(stretches)
         self._gaps = each.gaps
         ways = []
         for first, _, rules in stretches:
             way, missing = self._way(first, rules)
             ways.append(way)
-            said += "".join(f"; values not compared: {why}" for why in missing)
+            rules_text += "".join(f"; values not compared: {why}" for why in missing)
         self._ways = tuple(ways)
         try:
-            return replace(self._verify(each, newest, limit), rules=said)
+            return replace(self._verify(each, newest, limit), rules=rules_text)
         except RulesNotApplicable as error:
             why = f"its rules cannot be applied: {error.message}"
-            return PartitionVerdict(each.place, 0, 0, 0, Digest(), why=why, compared=False, rules=said)
+            return PartitionVerdict(each.place, 0, 0, 0, Digest(), why=why, compared=False, rules=rules_text)
 
     def _way(self, first: int, rules: FilterVersion) -> tuple[_RewriteRules, list[str]]:
         """Return the rules to apply to a range, and the keys that are missing for it."""
@@ -290,13 +290,13 @@ class Verifier:
                 foreign.add(foreign_record(back.offset, offset))
 
     def _counted(self, records: Hashed, first: int, end: int) -> Hashed:
-        told = first
+        reported_end = first
         for offset, hashed in records:
-            if offset - told >= RANGE:
-                self._progress(offset - told)
-                told = offset
+            if offset - reported_end >= RANGE:
+                self._progress(offset - reported_end)
+                reported_end = offset
             yield offset, hashed
-        self._progress(end - told)
+        self._progress(end - reported_end)
 
     def _list_differences(
         self,

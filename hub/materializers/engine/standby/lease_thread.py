@@ -122,14 +122,14 @@ class LeaseThread:
             self._others.pop(run, None)
             return
         try:
-            heard = lease_record_of(key, record.value)
+            lease_record = lease_record_of(key, record.value)
         except (ValueError, KeyError, TypeError) as error:
             log.error('topic "%s" offset %d: left out: %s', record.topic, record.offset, error)
             return
         now_s = time.monotonic()
         if run != self._run:
-            self._others[run] = heard.claim, now_s
-        before, self._lease = self._lease, self._lease.after(heard)
+            self._others[run] = lease_record.claim, now_s
+        before, self._lease = self._lease, self._lease.after(lease_record)
         if self._lease.run != before.run or run == self._lease.run:
             self._heard_at_s = now_s
 

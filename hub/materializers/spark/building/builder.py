@@ -190,12 +190,12 @@ def _started(settings: Settings, task: BuildTask, folder: Path) -> subprocess.Po
             "TMPDIR": str(folder),
             "JDK_JAVA_OPTIONS": f"-Djava.io.tmpdir={folder} -Duser.home={folder}",
         }
-    with (settings.home.absolute() / "build.log").open("ab") as said:
+    with (settings.home.absolute() / "build.log").open("ab") as build_log:
         return subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=said,
+            stderr=build_log,
             env=environment,
             cwd=folder,
             start_new_session=True,
@@ -240,13 +240,13 @@ def _no_spark(why: str) -> HubError:
 
 def _no_answer(view: SqlView, why: str, settings: Settings) -> HubError:
     assert view.python is not None
-    said = (
+    reason = (
         f"{view.python.function} did not return within {settings.build_timeout_s:g} s (build_timeout_s)"
         if why == "late"
         else f"{view.python.function} ended its process"
     )
     return ConfigError(
-        f'view "{view.name}": {said}',
+        f'view "{view.name}": {reason}',
         where=view.python.file,
         hint="build describes the view and reads no rows; build.log in the home folder has what it printed",
         code=WRONG,

@@ -96,18 +96,18 @@ def _returned(
         raise _wrong(view, error.what, error.hint, file, line) from None
     except PySparkException as error:
         file, line = modules.place_of(error.__traceback__)
-        said = str(error).strip().split("\n")[0]
+        reason = str(error).strip().split("\n")[0]
         hint = f"the sources have: {'; '.join(_columns_of(name, each) for name, each in frames.items())}"
-        raise _wrong(view, f"Spark refuses it: {said[:500]}", hint, file, line) from None
+        raise _wrong(view, f"Spark refuses it: {reason[:500]}", hint, file, line) from None
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the user's code does
         file, line = modules.place_of(error.__traceback__)
-        said = f"{type(error).__name__}: {str(error)[:500]}"
+        reason = f"{type(error).__name__}: {str(error)[:500]}"
         hint = "correct the file; it is run where the hub runs, with the packages that the hub has"
         rule = rule_of(error) if sandboxed else None
         if rule is not None:
-            said = f"the sandbox stopped {view.python.function}, by its rule `{rule}`: {said}"
+            reason = f"the sandbox stopped {view.python.function}, by its rule `{rule}`: {reason}"
             hint = HINT_OF_RULE.format(TEXT_OF_RULE[rule])
-        raise _wrong(view, said, hint, file, line) from None
+        raise _wrong(view, reason, hint, file, line) from None
     if refused:
         raise _wrong(view, refused[0].what, refused[0].hint, view.python.file, line_of(view.python))
     if not isinstance(returned, DataFrame):
@@ -135,10 +135,10 @@ def _check_types(
     try:
         made = session.sql(sql).schema
     except PySparkException as error:
-        said = str(error).strip().split("\n")[0]
+        reason = str(error).strip().split("\n")[0]
         raise _wrong(
             view,
-            f"its plan has no form in SQL: {said[:300]}",
+            f"its plan has no form in SQL: {reason[:300]}",
             _REPORT,
             view.python.file,
             line_of(view.python),

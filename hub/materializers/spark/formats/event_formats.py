@@ -98,21 +98,21 @@ def parsed(source: SourcePlan, schema: AvroType, ours: str) -> Column:
             return F.from_json(wrapped, _struct([f"e:array<{inside}>", f"{BROKEN}:string"]), options)
 
 
-def once(said: Column) -> Column:
+def once(parsed: Column) -> Column:
     """Return the result, evaluated once.
 
     Spark pushes a filter below the expressions that it reads and would parse again for it, but not below a
     generator of rows.
     """
-    return F.explode(F.array(said))
+    return F.explode(F.array(parsed))
 
 
 def event(source: SourcePlan, schema: AvroType) -> str:
     """Return ``e_<source>`` from ``p_<source>``."""
-    said, reading = parser_of(source), _reading(schema)
+    parsed, reading = parser_of(source), _reading(schema)
     if reading.form not in _WITHIN:
-        return said
-    row = _row(said, reading)
+        return parsed
+    row = _row(parsed, reading)
     if reading.form == "xml":
         return row
     text = f"CAST({_body(source, reading)} AS STRING)"
@@ -121,15 +121,15 @@ def event(source: SourcePlan, schema: AvroType) -> str:
 
 def failed(source: SourcePlan, schema: AvroType) -> str:
     """Return the condition that the parser could not parse one of the source's events."""
-    said, reading = parser_of(source), _reading(schema)
-    broken = f"{said}.{PROOF} IS NULL" if reading.form == "avro" else f"{said}.{BROKEN} IS NOT NULL"
+    parsed, reading = parser_of(source), _reading(schema)
+    broken = f"{parsed}.{PROOF} IS NULL" if reading.form == "avro" else f"{parsed}.{BROKEN} IS NOT NULL"
     if reading.transform:
         broken = f"({_bytes_of(source)} IS NULL OR {broken})"
     if reading.form not in _WITHIN:
         return broken
-    alone = f"size({_rows(said, reading)}) = 1 AND {_row(said, reading)} IS NOT NULL"
+    alone = f"size({_rows(parsed, reading)}) = 1 AND {_row(parsed, reading)} IS NOT NULL"
     if reading.form == "xml":
-        alone += f" AND coalesce(trim({said}.{_BESIDE}), '') = ''"
+        alone += f" AND coalesce(trim({parsed}.{_BESIDE}), '') = ''"
     return f"({broken} OR NOT coalesce({alone}, FALSE))"
 
 
@@ -190,13 +190,13 @@ def _reading(schema: AvroType) -> ValueReading:
     return found
 
 
-def _rows(said: str, reading: ValueReading) -> str:
+def _rows(parsed: str, reading: ValueReading) -> str:
     """Return the expression of the list of parsed events, which has one element if the event fits."""
-    return f"{said}.{'e' if reading.form == 'json' else quoted(reading.root)}"
+    return f"{parsed}.{'e' if reading.form == 'json' else quoted(reading.root)}"
 
 
-def _row(said: str, reading: ValueReading) -> str:
-    return f"{_rows(said, reading)}[0]"
+def _row(parsed: str, reading: ValueReading) -> str:
+    return f"{_rows(parsed, reading)}[0]"
 
 
 def _bytes_of(source: SourcePlan) -> str:
