@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import wait_until
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
@@ -218,15 +219,29 @@ def test_completion(server: Server, before: str, whole: str, wanted: list[str]) 
     assert [word for word, _, _ in found] == wanted
 
 
+class Screen(DummyOutput):
+    """Terminal that keeps the characters written to it."""
+
+    text = ""
+
+    def write(self, data: str) -> None:
+        self.text += data
+
+
 def test_tab_completes_in_the_shell(server: Server) -> None:
-    out = io.StringIO()
+    out, screen = io.StringIO(), Screen()
     with create_pipe_input() as keyboard:
+
+        def end_statement() -> None:
+            try:
+                wait_until(lambda: "ant" in screen.text)  # the completion is on the screen
+            finally:
+                keyboard.send_text(";\r\\q\r")
+
         keyboard.send_text("SELECT lower(ci) FROM pl\t")
-        rest = threading.Timer(
-            1.0, keyboard.send_text, [";\r\\q\r"]
-        )  # a completion is typed when it was found
+        rest = threading.Thread(target=end_statement)
         rest.start()
-        Shell(server, out=out, err=out).interactive(keyboard, DummyOutput())
+        Shell(server, out=out, err=out).interactive(keyboard, screen)
         rest.join()
     assert server.asked[0][0] == "SELECT lower(ci) FROM plant"
 
