@@ -366,7 +366,7 @@ class Mirrors:
             board, progress = self._readers[link.target].refresh()
         except PeerError as error:
             short = {"mirror": link.name, "state": "unknown", "reason": error.message, "ok": False}
-            short["closed"] = reached[link.target].closed
+            short["closed"] = (target := reached.get(link.target)) is not None and target.closed
             ends = {"declared": link.declared, "source": link.source, "target": link.target}
             return {**short, **ends, "topics_known": self._topics.get(link.name, [])}, None
         source_ends = SourceEndOffsets()

@@ -74,6 +74,9 @@ class Side:
             raise NotFound(f'topic "{min(gone)}" does not exist')
         return Positions({TopicPartition(name, 0): self.topics_[name][1] for name in topics})
 
+    def check_open(self) -> None:
+        """It is not in a closed region."""
+
     def access_rules(self) -> None:
         """It checks no access."""
 
