@@ -47,6 +47,7 @@ SECONDS = {
     "integration/test_mirror_secured.py": 120,
     "integration/test_secured_kafka.py": 130,
     "integration/test_standby.py": 90,
+    "integration/test_kafka_controller.py": 34,
     "integration/test_mirror_settled.py": 150,
     "integration/test_repairs.py": 67,
     "integration/test_assembling.py": 80,

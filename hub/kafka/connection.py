@@ -33,6 +33,7 @@ NO_LEADER = "HUB-3014"
 AWAY, BARRED = "HUB-3010", "HUB-3016"
 _LOOK_AGAIN_S = 30.0
 _LOOK_S = 1.5
+_CONTROLLER_KNOWN_MS = 2_000
 _PROBE_S = 5.0
 
 FENCED = {
@@ -169,6 +170,12 @@ class Connection:
     def proxy(self) -> ReadProxy:
         return read_proxy(self.bootstrap, self._security, self._tokens, self.bounds)
 
+    def _admin_settings(self) -> dict[str, Any]:
+        """Return the settings of an admin client. librdkafka sends most requests to the broker that the
+        metadata named as controller. It waits for that one while it is away, and learns of another only with
+        the next metadata, by default after five minutes."""
+        return self.settings("admin", topic_metadata_refresh_interval_ms=_CONTROLLER_KNOWN_MS)
+
     @property
     def admin(self) -> AdminClient:
         """Return the shared admin client. Raises PeerError (HUB-3010) while it is cut off."""
@@ -182,7 +189,7 @@ class Connection:
             if self._admin is None:  # not by its truth: a client with an empty queue is false
                 self._admin = self._fresh
             if self._admin is None:
-                self._admin = made(AdminClient, self.settings("admin"))
+                self._admin = made(AdminClient, self._admin_settings())
             self._fresh, self._renewals = None, self._contact.renewals
             return self._admin
 
@@ -194,7 +201,7 @@ class Connection:
     def _probe(self) -> bool:
         """Ask Kafka with a fresh client; True when it answers and at least one broker that it
         names can be reached."""
-        fresh = made(AdminClient, self.settings("admin"))
+        fresh = made(AdminClient, self._admin_settings())
         wait_s = min(_PROBE_S, self.timeout_s)
         try:
             brokers = fresh.list_topics(timeout=wait_s).brokers.values()
