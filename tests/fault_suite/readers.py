@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx2
 from httpx2 import HTTPError
+from patience import patient
 
 from fault_suite.journal import Journal
 from fault_suite.model import CITIES, CUSTOMERS, ORDERS
@@ -181,7 +182,7 @@ class Subscriber:
         self._copy: Any = None
 
     def start(self) -> None:
-        self._copy = self.hub.follow(self.view)
+        self._copy = self.hub.follow(self.view, timeout_s=patient(150.0))
         self._copy.__enter__()
 
     def rows(self) -> Mapping[str, Mapping[str, Any]]:

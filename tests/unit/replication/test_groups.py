@@ -104,3 +104,8 @@ def test_never_past_an_unread_record_and_never_back(
     if found.commit is not None:
         assert found.commit <= min(unread, default=9)
         assert target is None or found.commit > target
+
+
+def test_nothing_is_forced_by_default() -> None:
+    seen = GroupSides("app|1", {P: 12}, {P: 4})
+    assert carry(seen, {P: TABLE}, {P: mark(2)}) == (one(12, 4, wrote=mark(2)),)

@@ -28,6 +28,11 @@ def test_a_topic_written_in_turns() -> None:
     assert both.reverse(8) == Translation("pending", 5, 2)
 
 
+def test_a_position_before_the_first_mirrored_record_is_clamped_to_it() -> None:
+    both = TwoWayOffsetMap(OffsetMap.of([Run(10, 3, 5)]), OffsetMap.of([]))
+    assert both.translate(4) == Translation("clamped_low", 3, 6)
+
+
 def test_a_tail_that_was_carried_over_late_is_never_skipped() -> None:
     """Home has h0 h1 h2 h3 t0 t1, away has h0 h1 h2 t0 t1 h3."""
     both = TwoWayOffsetMap(OffsetMap.of([Run(0, 0, 3), Run(3, 5, 1)]), OffsetMap.of([Run(3, 4, 2)]))

@@ -37,6 +37,7 @@ from hub.topics.gateway.produce_request import (
     headers_of,
     plain_bytes,
     record_of,
+    records_of,
     status_of,
     timestamp_of,
     values_of,
@@ -321,3 +322,12 @@ def test_a_key_belongs_to_its_request_for_ten_minutes() -> None:
     assert of_same_request(searched, "k", "print", 601_001) is None
     with pytest.raises(Conflict, match="within 10 minutes"):
         of_same_request(searched, "k", "another", 601_000)
+
+
+def test_an_invalid_line_is_an_error_in_its_place() -> None:
+    first, second, third = records_of(
+        b'{"a": 1}\nno json\n{"a": 2}\n', lines=True, form="event", key_field="a"
+    )
+    assert isinstance(second, CallerError)
+    assert not isinstance(first, CallerError) and not isinstance(third, CallerError)
+    assert (first.value.data, third.value.data) == ({"a": 1}, {"a": 2})
