@@ -12,6 +12,7 @@ from confluent_kafka.admin import NewTopic as KafkaNewTopic
 
 from hub.errors import HubError, NotFound
 from hub.kafka.acls import Acls
+from hub.kafka.connection import NO_LEADER
 from hub.kafka.groups import Groups
 from hub.kafka.offsets import Offsets
 from hub.kafka.reader import FOLLOWING_WAIT_MS, GATHERED_BYTES, QUEUE_KB, WAIT_MS, KafkaReader
@@ -23,6 +24,7 @@ _SET_ON_THE_TOPIC = 1  # ConfigSource.DYNAMIC_TOPIC_CONFIG
 # ConfigSource: the topic's own, Kafka's default; all others are some configuration of the brokers.
 _SOURCES: dict[int, Literal["topic", "broker", "default"]] = {_SET_ON_THE_TOPIC: "topic", 5: "default"}
 _SETTLED_S = 3.0
+_AGAIN_S = 0.5
 
 
 class KafkaCluster(Offsets, Groups, Acls):
@@ -111,16 +113,24 @@ class KafkaCluster(Offsets, Groups, Acls):
             raise error
 
     def create_topics(self, topics: Sequence[NewTopic], *, rehearse: bool = False) -> Mapping[str, HubError]:
-        """Create topics with one request. A controller accepts some thousand partitions per request."""
-        wanted = [
-            KafkaNewTopic(new.name, new.partitions, new.replication_factor, config=dict(new.config))
-            for new in topics
-        ]
-        if not wanted:
-            return {}
-        refused = self._refusals(
-            self.admin.create_topics(wanted, request_timeout=self.timeout_s, validate_only=rehearse)
-        )
+        """Create topics with one request. A controller accepts some thousand partitions per request. While
+        all brokers are fenced, as after a pause of the machine, the request is repeated for ``timeout_s``.
+        """
+        until, waiting, refused = time.monotonic() + self.timeout_s, list(topics), dict[str, HubError]()
+        while waiting:
+            wanted = [
+                KafkaNewTopic(new.name, new.partitions, new.replication_factor, config=dict(new.config))
+                for new in waiting
+            ]
+            refused |= self._refusals(
+                self.admin.create_topics(wanted, request_timeout=self.timeout_s, validate_only=rehearse)
+            )
+            waiting = [new for new in waiting if getattr(refused.get(new.name), "code", "") == NO_LEADER]
+            if not waiting or time.monotonic() >= until:
+                break
+            time.sleep(_AGAIN_S)
+            for new in waiting:
+                del refused[new.name]
         if not rehearse:
             self._wait_until_shown({new.name: new.partitions for new in topics if new.name not in refused})
         return refused

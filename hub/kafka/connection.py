@@ -281,10 +281,10 @@ class Connection:
             return NotFound(f"{doing} does not exist", hint="hub topic ls shows what there is")
         if code == KafkaError.TOPIC_ALREADY_EXISTS:
             return Conflict(f"{doing} exists already")
+        if code in _LEADERLESS or "currently fenced" in error.str():  # a new topic finds no broker
+            return PeerError(f"{doing} has no leader now", hint="try again", code=NO_LEADER)
         if code in _REFUSED:
             return CallerError(f"{doing}: Kafka refuses it: {error.str()}", code="HUB-1310")
-        if code in _LEADERLESS:
-            return PeerError(f"{doing} has no leader now", hint="try again", code=NO_LEADER)
         if code in _DOWN or error.retriable():
             return self.down(doing, error.str())
         return PeerError(f"{doing}: Kafka refuses it: {error.str()}", hint=_RIGHTS.get(code), code="HUB-3012")
