@@ -125,12 +125,12 @@ class KafkaCluster(Offsets, Groups, Acls):
             refused |= self._refusals(
                 self.admin.create_topics(wanted, request_timeout=self.timeout_s, validate_only=rehearse)
             )
-            waiting = [new for new in waiting if getattr(refused.get(new.name), "code", "") == NO_LEADER]
-            if not waiting or time.monotonic() >= until:
+            fenced = {name for name, error in refused.items() if error.code == NO_LEADER}
+            if not fenced or time.monotonic() >= until:
                 break
             time.sleep(_AGAIN_S)
-            for new in waiting:
-                del refused[new.name]
+            waiting = [new for new in waiting if new.name in fenced]
+            refused = {name: error for name, error in refused.items() if name not in fenced}
         if not rehearse:
             self._wait_until_shown({new.name: new.partitions for new in topics if new.name not in refused})
         return refused
