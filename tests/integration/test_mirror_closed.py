@@ -201,7 +201,7 @@ def _is_watched(world: World, outside: Settings) -> None:
 
 
 def _is_operated_inside(world: World, outside: Settings) -> None:
-    """What needs the region's cluster is refused outside with the command, and works inside."""
+    """Outside, commands that need the region's cluster name the command to run inside, where they work."""
     _, notes = hub(outside, "plan")
     assert f"{world.name}: left out, nyc accepts connections only from inside" in notes
     for command in ("plan", "apply", "verify", "switchover"):

@@ -75,7 +75,7 @@ class Side:
         return Positions({TopicPartition(name, 0): self.topics_[name][1] for name in topics})
 
     def check_open(self) -> None:
-        """It is not in a closed region."""
+        """This cluster is in no closed region."""
 
     def access_rules(self) -> None:
         """It checks no access."""
