@@ -55,7 +55,16 @@ def _name(text: str) -> str:
 
 
 Name = Annotated[str, AfterValidator(_name)]
-Pattern = Annotated[str, AfterValidator(checked)]
+
+
+def checked_pattern(text: str) -> str:
+    """Return a pattern of mirrors.yaml or of its commands, such as ``orders-*``, if it is valid. Raises
+    ValueError.
+    """
+    return checked(text, stars_inside=True)
+
+
+Pattern = Annotated[str, AfterValidator(checked_pattern)]
 
 
 class _MirrorsModel(BaseModel, extra="forbid", frozen=True):

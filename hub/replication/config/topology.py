@@ -8,7 +8,7 @@ for any links between the clusters, including rings and full meshes.
 This is decided before any topic exists. Only the set of the file's patterns that fit a topic's name matters,
 and the number of such sets is finite: ``representatives`` makes one name for each of them (product of
 automata, one label per input symbol), and each is checked. So the result is exact, not a guess about patterns
-that look alike.
+that look alike. label_classes.py makes the input symbols: the labels that the patterns distinguish.
 
 After a failover a cluster has the ownership of another one (``acting``); topics of the former owner are
 checked as if the new one owned them.
@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hub.errors import ConfigError
+from hub.replication.config.label_classes import distinct_labels, too_many_overlaps
 from hub.replication.config.mirrors import Mirror, MirrorsFile
 from hub.schema_registry.policy.label_patterns import Labels, labels_of
 from hub.topics.tree.tree import matches
@@ -27,7 +27,6 @@ from hub.topics.tree.tree import matches
 Acting = Mapping[str, str]
 
 _MOST_STATES = 20_000
-_UNSEEN = "x"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +135,7 @@ def representatives(patterns: Iterable[str]) -> list[str]:
     Raises ConfigError (HUB-1604) when there are too many cases to distinguish.
     """
     parts = sorted({labels_of(pattern) for pattern in patterns})
-    letters = sorted({label for part in parts for label in part} - {"*", "**"})
-    unseen = _UNSEEN
-    while unseen in letters:
-        unseen += _UNSEEN
+    letters = distinct_labels({label for part in parts for label in part} - {"*", "**"}, _MOST_STATES)
     start = tuple(_closed(part, {0}) for part in parts)
     reached: dict[tuple[frozenset[int], ...], str] = {start: ""}
     cases: dict[tuple[bool, ...], str] = {}
@@ -148,7 +144,7 @@ def representatives(patterns: Iterable[str]) -> list[str]:
         following: list[tuple[frozenset[int], ...]] = []
         for state in edge:
             name = reached[state]
-            for letter in (*letters, unseen):
+            for letter in letters:
                 after = tuple(_after(part, each, letter) for part, each in zip(parts, state, strict=True))
                 longer = f"{name}.{letter}" if name else letter
                 cases.setdefault(
@@ -158,11 +154,7 @@ def representatives(patterns: Iterable[str]) -> list[str]:
                     reached[after] = longer
                     following.append(after)
         if len(reached) > _MOST_STATES:
-            raise ConfigError(
-                "mirrors: the patterns overlap in too many ways to be checked",
-                hint='use patterns that begin with a written label, such as "nyc.**", rather than "**.a.*"',
-                code="HUB-1604",
-            )
+            raise too_many_overlaps()
         edge = following
     return list(cases.values())
 
@@ -222,19 +214,22 @@ def _after(part: Labels, states: frozenset[int], letter: str) -> frozenset[int]:
             continue
         if part[state] == "**":
             found.add(state)
-        elif part[state] in ("*", letter):
+        elif part[state] in ("*", letter) or ("*" in part[state] and matches(part[state], letter)):
             found.add(state + 1)
     return _closed(part, found)
 
 
-def _closeness(pattern: str) -> tuple[int, int, int]:
-    """Return the sort key of a pattern: more literal labels are closer, then no ``**``, then more ``*`` (each
-    fixes the number of labels).
+def _closeness(pattern: str) -> tuple[int, int, int, int, int]:
+    """Return the sort key of a pattern. More literal labels are closer, then more labels with a ``*``
+    inside. Then no ``**``, then more ``*``: each fixes the number of labels. Then more written characters in
+    those labels.
     """
     labels = labels_of(pattern)
     stars = labels.count("*")
     deep = labels.count("**")
-    return len(labels) - stars - deep, -deep, stars
+    partly = [label for label in labels if "*" in label and label not in ("*", "**")]
+    literal = len(labels) - stars - deep - len(partly)
+    return literal, len(partly), -deep, stars, sum(len(label) - label.count("*") for label in partly)
 
 
 def _why_not(file: MirrorsFile, name: str, owning: Sequence[str]) -> str | None:

@@ -8,10 +8,10 @@ from hub.errors import CallerError, NotFound, PeerError, did_you_mean
 from hub.replication.clusters.clusters import topics_of
 from hub.replication.clusters.control_state import joined
 from hub.replication.clusters.readers import read_progress
+from hub.replication.config.mirrors import checked_pattern
 from hub.replication.operations.mirrored_clusters import MirroredClusters
 from hub.replication.ownership.links import Link, home_of
 from hub.replication.ownership.topic_state import Action, TopicState, check_accepts, topic_state
-from hub.schema_registry.policy.label_patterns import checked
 from hub.topics.tree.tree import matches
 
 
@@ -41,7 +41,7 @@ def states_of(world: MirroredClusters, link: Link, patterns: Sequence[str]) -> l
 
 def _fitting(pattern: str, topics: Sequence[str], link: Link) -> list[str]:
     try:
-        checked(pattern)
+        checked_pattern(pattern)
     except ValueError as error:
         raise CallerError(f"--topic: {error}") from None
     found = [topic for topic in topics if matches(pattern, topic)]

@@ -25,6 +25,7 @@ from collections.abc import Iterable, Iterator
 Labels = tuple[str, ...]
 
 _LABEL = re.compile(r"[a-zA-Z0-9_-]+|\*\*?")
+_LABEL_WITH_STARS = re.compile(r"\*\*?|\*?[a-zA-Z0-9_-]+(\*[a-zA-Z0-9_-]+)*\*?")
 _LONGEST = 249  # characters; Kafka's limit of a topic's name
 _UNSEEN = "?"  # a label that no pattern contains
 
@@ -34,13 +35,18 @@ def labels_of(name: str) -> Labels:
     return tuple(name.split(".")) if name else ()
 
 
-def checked(pattern: str) -> str:
-    """Return the pattern if it is valid. Raises ValueError with a fix."""
+def checked(pattern: str, *, stars_inside: bool = False) -> str:
+    """Return the pattern if it is valid. Raises ValueError with a fix.
+
+    ``stars_inside``: a label may contain ``*`` (any number of characters), as in ``orders-*``.
+    """
+    allowed = _LABEL_WITH_STARS if stars_inside else _LABEL
     for label in pattern.split("."):
-        if not _LABEL.fullmatch(label):
+        if not allowed.fullmatch(label):
+            inside = ' and "*" for any characters' if stars_inside else ""
             raise ValueError(
-                f'pattern "{pattern[:80]}": label "{label[:80]}" may have letters, digits, "_" and "-", '
-                f'or be "*" (one label) or "**" (any number)'
+                f'pattern "{pattern[:80]}": label "{label[:80]}" may have letters, digits, "_" and "-"'
+                f'{inside}, or be "*" (one label) or "**" (any number)'
             )
     if len(pattern) > _LONGEST:
         raise ValueError(f'pattern "{pattern[:60]}…" has {len(pattern)} characters, Kafka allows {_LONGEST}')

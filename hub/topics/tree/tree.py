@@ -295,11 +295,13 @@ def _erasable(by: object, fields: object) -> ErasableFields | None:
 
 def matches(pattern: str, topic: str) -> bool:
     """Return True if a topic matches a pattern of labels: ``*`` is exactly one label, ``**`` any number,
-    including none.
+    including none. A ``*`` inside a label is any number of characters of that label.
 
     >>> matches("nyc.*.departures", "nyc.jfk.departures"), matches("**.chat", "chat"), matches("nyc.*",
     ... "nyc.a.b")
     (True, True, False)
+    >>> matches("shop.orders-*", "shop.orders-eu"), matches("shop.orders-*", "shop.orders-eu.old")
+    (True, False)
     """
     return _compiled(pattern).fullmatch(f"{topic}.") is not None
 
@@ -309,4 +311,8 @@ def matches(pattern: str, topic: str) -> bool:
 def _compiled(pattern: str) -> re.Pattern[str]:
     # Every label includes its dot, so that "**" can match none; no backtracking across labels.
     labels = {"*": r"[^.]+\.", "**": r"(?:[^.]+\.)*"}
-    return re.compile("".join(labels.get(label, re.escape(label) + r"\.") for label in pattern.split(".")))
+    return re.compile("".join(labels.get(label) or _label_expression(label) for label in pattern.split(".")))
+
+
+def _label_expression(label: str) -> str:
+    return "[^.]*".join(map(re.escape, label.split("*"))) + r"\."

@@ -6,10 +6,12 @@ import itertools
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from samples import fast_or
 
+from hub.errors import ConfigError
+from hub.replication.config.label_classes import distinct_labels
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.config.topology import check, owners, representatives, route
 from hub.topics.tree.tree import matches
@@ -133,7 +135,7 @@ def test_after_a_failover_the_acting_owner_is_the_source() -> None:
 
 
 PATTERNS = st.lists(
-    st.lists(st.sampled_from(["a", "b", "*", "**"]), min_size=1, max_size=3)
+    st.lists(st.sampled_from(["a", "b", "ab", "a*", "*b", "a*a", "*", "**"]), min_size=1, max_size=3)
     .filter(lambda labels: labels.count("**") <= 1)
     .map(".".join),
     min_size=1,
@@ -141,12 +143,49 @@ PATTERNS = st.lists(
 )
 
 
-@given(PATTERNS, st.lists(st.sampled_from("abcd"), min_size=1, max_size=6).map(".".join))
+LABELS = st.sampled_from(["a", "b", "c", "ab", "ba", "aa", "bb", "aba", "aab", "acb", "cb"])
+
+
+@given(PATTERNS, st.lists(LABELS, min_size=1, max_size=6).map(".".join))
 def test_every_name_is_like_a_representative(patterns: list[str], name: str) -> None:
     def case(topic: str) -> list[bool]:
         return [matches(pattern, topic) for pattern in patterns]
 
     assert case(name) in [case(topic) for topic in representatives(patterns)]
+
+
+@given(
+    st.lists(st.text("ab*", min_size=1, max_size=4).filter(lambda text: "**" not in text), max_size=5),
+    st.text("abc", min_size=1, max_size=6),
+)
+@example(["*a", "a", "aa", "ba"], "cba")  # the shortest labels of a pattern are written out
+def test_every_label_is_like_a_distinct_label(patterns: list[str], label: str) -> None:
+    def case(each: str) -> list[bool]:
+        return [matches(pattern, each) for pattern in patterns]
+
+    found = distinct_labels(patterns, 1_000)
+    assert case(label) in [case(each) for each in found]
+    assert len({tuple(case(each)) for each in found}) == len(found)
+
+
+def test_patterns_inside_labels_are_told_apart_for_every_name() -> None:
+    owns = {"a": ["shop.**"], "b": [], "c": []}
+    apart = world(owns, ("a", "c", ["shop.orders-*"], None), ("a", "c", ["shop.*-eu"], None))
+    (refusal,) = check(apart)
+    assert refusal.topic == "shop.orders-eu" and "written at c by 2 mirrors" in refusal.reason
+    assert check(world(owns, ("a", "c", ["shop.orders-*"], None), ("a", "c", ["shop.bills-*"], None))) == ()
+
+
+def test_a_label_that_is_partly_written_owns_more_closely_than_a_star() -> None:
+    file = world({"a": ["shop.*"], "b": ["shop.orders-*"], "c": ["shop.orders-eu-*"], "d": ["shop.orders-x"]})
+    names = ["shop.bills", "shop.orders-us", "shop.orders-eu-1", "shop.orders-x"]
+    assert [owners(file, name) for name in names] == [("a",), ("b",), ("c",), ("d",)]
+
+
+def test_too_many_overlaps_of_labels_are_refused() -> None:
+    with pytest.raises(ConfigError) as error:
+        distinct_labels([f"*{letter}*" for letter in "abcdefgh"], 200)
+    assert error.value.code == "HUB-1604"
 
 
 @settings(max_examples=fast_or(30, 150))

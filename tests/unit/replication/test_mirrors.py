@@ -55,6 +55,19 @@ def test_a_file_with_everything(tmp_path: Path) -> None:
     ]
 
 
+def test_topics_and_exclusions_have_patterns_inside_labels(tmp_path: Path) -> None:
+    text = GOOD.replace('["nyc.*", "**.chat"]', '["nyc.orders-*"]').replace("[nyc.secret]", '["nyc.*-test"]')
+    mirror = load(written(tmp_path, text)).mirrors["nyc-lon"]
+    names = ("nyc.orders-eu", "nyc.orders-", "nyc.orders", "nyc.orders-eu.a", "nyc.orders-test")
+    assert [mirror.selects(name) for name in names] == [True, True, False, False, False]
+
+
+@pytest.mark.parametrize("wrong", ["nyc.a**b", "nyc.***", "nyc.or?ders", "nyc.a b*"])
+def test_other_wildcards_inside_labels_are_refused(tmp_path: Path, wrong: str) -> None:
+    with pytest.raises(ConfigError, match="for any characters"):
+        load(written(tmp_path, GOOD.replace("**.chat", wrong)))
+
+
 def test_secrets_come_from_the_environment_and_are_not_printed(tmp_path: Path) -> None:
     file = load(written(tmp_path, GOOD))
     found = connection(file, "lon", {"LON_PASSWORD": "s3cret"}, tmp_path)
@@ -78,7 +91,7 @@ def test_secrets_come_from_the_environment_and_are_not_printed(tmp_path: Path) -
         ("20MiB", "20MB", r':15:.*"20MB" is not a size such as'),
         ("interval: 1s", "interval: true", r":16:.*is not a duration"),
         ("lon-1:9093", "lon-1", r":4:.*not host:port"),
-        ('"nyc.*"', '"nyc.*x"', r":12:.*may have letters"),
+        ('"nyc.*"', '"nyc.**x"', r":12:.*may have letters"),
         ("nyc-lon:", "Nyc Lon:", r":9:.*small letters"),
         ("{ca: lon.pem}", "{key: a.pem}", r":6:.*belong together"),
         ("target: lon", "target: lon\n    on_gap: ignore", r":12:.*'stop' or 'continue'"),
