@@ -295,7 +295,8 @@ def _erasable(by: object, fields: object) -> ErasableFields | None:
 
 def matches(pattern: str, topic: str) -> bool:
     """Return True if a topic matches a pattern of labels: ``*`` is exactly one label, ``**`` any number,
-    including none. A ``*`` inside a label is any number of characters of that label.
+    including none. A ``*`` inside a label is any number of characters of that label: names of topics contain
+    no ``*``.
 
     >>> matches("nyc.*.departures", "nyc.jfk.departures"), matches("**.chat", "chat"), matches("nyc.*",
     ... "nyc.a.b")
@@ -315,4 +316,9 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _label_expression(label: str) -> str:
-    return "[^.]*".join(map(re.escape, label.split("*"))) + r"\."
+    first, *others = map(re.escape, label.split("*"))
+    if not others:
+        return rf"{first}\."
+    # Atomic, because the first place of a middle part is as good as a later one: no backtracking.
+    middle = "".join(rf"(?>[^.]*?{part})" for part in others[:-1] if part)
+    return rf"{first}{middle}[^.]*{others[-1]}\."

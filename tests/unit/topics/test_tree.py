@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import re
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -196,9 +197,10 @@ def test_the_examples_load(example: str) -> None:
 
 # ---- patterns
 
-labels = st.sampled_from(["a", "b", "a-b", "c_1"])
+labels = st.sampled_from(["a", "b", "a-b", "c_1", "aab", "bab"])
 names = st.lists(labels, min_size=1, max_size=5)
-patterns = st.lists(st.sampled_from(["a", "b", "*", "**"]), min_size=1, max_size=5)
+wild = ["*", "**", "a*", "*b", "*a*b", "a*a*"]
+patterns = st.lists(st.sampled_from(["a", "b", *wild]), min_size=1, max_size=5)
 
 
 def _fits(pattern: list[str], name: list[str]) -> bool:
@@ -207,7 +209,15 @@ def _fits(pattern: list[str], name: list[str]) -> bool:
         return not name
     if pattern[0] == "**":
         return any(_fits(pattern[1:], name[skipped:]) for skipped in range(len(name) + 1))
-    return bool(name) and pattern[0] in ("*", name[0]) and _fits(pattern[1:], name[1:])
+    return bool(name) and fnmatchcase(name[0], pattern[0]) and _fits(pattern[1:], name[1:])
+
+
+partly = st.text("ab*", min_size=1, max_size=6).filter(lambda text: "**" not in text)
+
+
+@given(partly, st.text("abc", min_size=1))
+def test_stars_inside_a_label_are_any_characters(pattern: str, label: str) -> None:
+    assert matches(pattern, label) == fnmatchcase(label, pattern)
 
 
 @given(patterns, names)
@@ -224,6 +234,7 @@ def test_a_pattern_has_no_meaning_but_its_labels() -> None:
 
 def test_many_stars_do_not_take_for_ever() -> None:
     assert not matches(".".join(["**"] * 12 + ["z"]), ".".join(["a"] * 14))
+    assert not matches("*" + "a*" * 40 + "b", "a" * 249)
 
 
 def test_patterns_that_were_asked_long_ago_are_forgotten() -> None:
