@@ -50,7 +50,7 @@ from hub.observability.export import routes
 from hub.observability.lag.judge import LagRules
 from hub.observability.latency import routes as latency_routes
 from hub.observability.latency.recorder import LatencyRecorder
-from hub.observability.overview.collector import Collector, wall_clock_ms
+from hub.observability.overview.collector import Collector
 from hub.observability.overview.monitor import Monitor
 from hub.observability.series.recorder import SHORTEST_SAMPLE_S, SeriesRecorder
 from hub.observability.series.sampling import Moment
@@ -185,13 +185,13 @@ def all_families(settings: Settings, parts: HubParts, measurers: Measurers) -> I
         *measurers.series.families(),
         *health_series.families(measurers.health.known()),
         *slot_series(measurers.slots.known()),
-        *verification_metrics.families(records, wall_clock_ms()),
+        *verification_metrics.families(records, epoch_ms()),
         *parts.store.text.times.families(),
         contact_series.family(parts.contact.known),
         *parts.families(),
         *parts.usage.families(),
-        *last_run.families(settings.home, wall_clock_ms()),
-        span_series(records, wall_clock_ms()),
+        *last_run.families(settings.home, epoch_ms()),
+        span_series(records, epoch_ms()),
     )
 
 

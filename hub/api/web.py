@@ -41,7 +41,7 @@ from hub.materializers.stores.sql_store import Store
 from hub.observability.cluster.health_watch import HealthWatch
 from hub.observability.export.metrics import Counters, Families
 from hub.observability.latency.recorder import LatencyRecorder
-from hub.observability.overview.collector import Collector, wall_clock_ms
+from hub.observability.overview.collector import Collector
 from hub.observability.overview.contact_watch import ContactWatch
 from hub.observability.overview.mirror_readers import MirrorReader, MirrorStatuses, readers_of
 from hub.observability.overview.monitor import Monitor
@@ -252,7 +252,7 @@ class Mirrors:
             return MirrorFacts(declared=False)
         now = self._now
         # A time in the future: the clock was set back since.
-        old = now.asked_at_ms is None or not 0 <= wall_clock_ms() - now.asked_at_ms <= MIRRORS_FOR_MS
+        old = now.asked_at_ms is None or not 0 <= epoch_ms() - now.asked_at_ms <= MIRRORS_FOR_MS
         if old and self._asking.acquire(blocking=False):
             threading.Thread(target=self._ask, name="mirrors", daemon=True).start()
         return now
@@ -297,7 +297,7 @@ class Mirrors:
         """Return why the last status is not current, or None."""
         if now.error is not None or now.asked_at_ms is None:
             return now.error
-        age_ms = wall_clock_ms() - now.asked_at_ms
+        age_ms = epoch_ms() - now.asked_at_ms
         return None if age_ms < MEASURED_FOR_MS else f"the clusters last reported {age_ms // 1000} s ago"
 
     def _ask(self) -> None:
@@ -305,11 +305,11 @@ class Mirrors:
             self._now = self._statuses()
         except (HubError, OSError) as error:
             message = error.message if isinstance(error, HubError) else str(error)
-            self._now = replace(self._now, asked_at_ms=wall_clock_ms(), error=message)
+            self._now = replace(self._now, asked_at_ms=epoch_ms(), error=message)
         except Exception as error:  # a page must not say "asking" forever
             log.exception("mirrors could not be asked")
             message = f"{type(error).__name__}: {error}"
-            self._now = replace(self._now, asked_at_ms=wall_clock_ms(), error=message)
+            self._now = replace(self._now, asked_at_ms=epoch_ms(), error=message)
         finally:
             self._asking.release()
 
@@ -327,7 +327,7 @@ class Mirrors:
         status = self._status(file, reached)
         here = frozenset(name for name, each in reached.items() if self._is_own(each.kafka))
         clusters = {name: each.kafka.bootstrap.partition(",")[0] for name, each in reached.items()}
-        return MirrorFacts(status, wall_clock_ms(), here=here, clusters=clusters)
+        return MirrorFacts(status, epoch_ms(), here=here, clusters=clusters)
 
     def _is_own(self, cluster: KafkaCluster) -> bool:
         """Return whether a cluster is this server's: by an address, else by Kafka's cluster id if both
@@ -374,7 +374,7 @@ class Mirrors:
             places, carried = places_of(link, board, progress), progress.of(link.name)
             source_ends = self._ends.ask(source, places, places - carried.keys())
         found = with_losses(
-            summary_of(file, link, board, progress, wall_clock_ms(), source_ends),
+            summary_of(file, link, board, progress, epoch_ms(), source_ends),
             losses_now(file, link, reached, board, progress),
         )
         self._topics[link.name] = sorted({str(row["topic"]) for row in found["partitions"]})

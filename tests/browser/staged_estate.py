@@ -35,7 +35,7 @@ from hub.observability.latency import routes as latency_routes
 from hub.observability.latency.latency import LatencyRow
 from hub.observability.lineage.live_graph import ViewStorage
 from hub.observability.lineage.open_lineage import Columns
-from hub.observability.overview.collector import Collector, wall_clock_ms
+from hub.observability.overview.collector import Collector
 from hub.observability.series.reading import HasSeries
 from hub.observability.web.pages.estate import LakeTableLine, NodeSchemas, PageSources
 from hub.observability.web.pages.monitor.mirrors import MirrorFacts
@@ -46,6 +46,7 @@ from hub.schema_registry.codecs.wire_format import encode, parsed
 from hub.schema_registry.model.facts import Reference
 from hub.schema_registry.registry.state_machine import RegisterSchema
 from hub.schema_registry.server.node import RegistryNode
+from hub.times import epoch_ms
 from hub.topics.browse.browse import Browser
 from hub.topics.browse.describe import DescribedPartition, DescribedTopic, TopicSetting
 from hub.topics.groups.reset import GroupPositions
@@ -102,25 +103,25 @@ class StagedAlerts:
 
     def see(self, rule: AlertRule, *those: Observation) -> None:
         """The rule sees this now; twice, so that what is well is over."""
-        now = wall_clock_ms()
+        now = epoch_ms()
         for at in (now - 60_000, now):
             self.state, _ = step(self.state, [RuleObservations(rule, those, Verdict.GOOD)], (), at)
         self.rules = (RuleStatus(rule, 3, len(those), 1, len(self.state.firing)),)
 
     def known(self) -> KnownAlerts:
-        return KnownAlerts(wall_clock_ms(), self.state, self.rules, self.channels, self.error, self.troubles)
+        return KnownAlerts(epoch_ms(), self.state, self.rules, self.channels, self.error, self.troubles)
 
     def silence(self, matchers: Matchers, reason: str, by: str, ends_ms: int) -> Silence:
         if not reason.strip():
             raise CallerError("a silence needs a reason")
-        made = Silence(f"s{len(self.state.silences)}", matchers, reason, by, wall_clock_ms(), ends_ms)
+        made = Silence(f"s{len(self.state.silences)}", matchers, reason, by, epoch_ms(), ends_ms)
         self.state = replace(self.state, silences={**self.state.silences, made.id: made})
         return made
 
     def unsilence(self, id: str) -> Silence:
         if id not in self.state.silences:
             raise NotFound(f'silence "{id}" does not exist')
-        ended = replace(self.state.silences[id], ends_ms=wall_clock_ms())
+        ended = replace(self.state.silences[id], ends_ms=epoch_ms())
         self.state = replace(self.state, silences={**self.state.silences, id: ended})
         return ended
 
@@ -259,7 +260,7 @@ class StagedEstate(StagedHub):
         return int(stored.schema_id)
 
     def write(self, topic: str, *values: bytes | None, key: bytes | None = b"k", **more: Any) -> None:
-        now = wall_clock_ms()
+        now = epoch_ms()
         self.cluster.writer().append(
             [
                 NewRecord(topic, key, value, timestamp_ms=more.pop("at", now), partition=0, **more)
@@ -380,7 +381,7 @@ def lag_row(name: str, topic: str, state: str, **more: Any) -> LagRow:
         "owner": "shop",
         "state": state,
         "cause": "partition 1: nothing read for 4 min, though 2 members are connected",
-        "since_ms": wall_clock_ms() - 300_000,
+        "since_ms": epoch_ms() - 300_000,
         "records": 1_204,
         "seconds": 41.0,
         "error_s": 0.5,
@@ -390,7 +391,7 @@ def lag_row(name: str, topic: str, state: str, **more: Any) -> LagRow:
         "lost_records": None,
         "position": 100,
         "members": 2,
-        "measured_at_ms": wall_clock_ms() - 2_000,
+        "measured_at_ms": epoch_ms() - 2_000,
         "trend": (1.0, 8.0, 20.0, 41.0),
     }
     return LagRow(**{**said, **more})
@@ -414,7 +415,7 @@ def staged_health() -> Health:
             LogDir("/mnt/b", None, error="Kafka's error 56: the broker cannot use it"),
         ),
     }
-    return health_of(placement, dirs, wall_clock_ms() - 2_000)
+    return health_of(placement, dirs, epoch_ms() - 2_000)
 
 
 def staged_canary() -> Mapping[str, Any]:
@@ -494,7 +495,7 @@ def estate(seed: int = 7) -> StagedEstate:
     }
     hub.register("shop.payments-value", payment, [Reference("shared.Money", "shared.Money", 1)])
     order = {"order_id": "O-1", "customer_id": "C-1007", "amount_cents": 4_990}
-    now = wall_clock_ms()
+    now = epoch_ms()
     hub.topic("shop.returns", 1)
     hub.cluster.delete_topic(ORDERS)
     hub.topic(ORDERS)
@@ -550,16 +551,16 @@ def estate(seed: int = 7) -> StagedEstate:
     ]
     hub.health = staged_health()
     hub.processes = (
-        Process("kafka", 4_101, 12.0, 812, wall_clock_ms() - 7_200_000),
-        Process("server", 4_102, None, 240, wall_clock_ms() - 7_100_000),
+        Process("kafka", 4_101, 12.0, 812, epoch_ms() - 7_200_000),
+        Process("server", 4_102, None, 240, epoch_ms() - 7_100_000),
     )
     hub.canary = staged_canary()
     hub.latency = staged_latency()
     hub.alerts.see(LATE, late("billing"), late("old"))
     hub.alerts.see(LATE, late("billing"), late("search-indexer", "web"))
-    hub.alerts.silence((("owner", ("web",)),), "new machines", "ada", wall_clock_ms() + 3_600_000)
+    hub.alerts.silence((("owner", ("web",)),), "new machines", "ada", epoch_ms() + 3_600_000)
     hub.alerts.channels = (
-        ChannelStatus("ops", "webhook", 0, 12, 0, 0, None, wall_clock_ms() - 5_000),
+        ChannelStatus("ops", "webhook", 0, 12, 0, 0, None, epoch_ms() - 5_000),
         ChannelStatus("mail", "email", 2, 0, 6, 1, 'channel "mail": smtp:587 does not take mail now'),
     )
     hub.versions[VIEW] = {

@@ -26,8 +26,9 @@ from hub.errors import PeerError
 from hub.log import MemoryCluster
 from hub.observability.cluster.connect import Connect
 from hub.observability.export.routes import HasLagRows, create_router
-from hub.observability.overview.collector import Collector, wall_clock_ms
+from hub.observability.overview.collector import Collector
 from hub.record import NewRecord, Positions
+from hub.times import epoch_ms
 
 VIEW = "customer_360"
 SOURCES = {
@@ -164,7 +165,7 @@ class StagedHub:
         writer = self.cluster.writer()
         writer.append(
             [
-                NewRecord(topic, b"k", b"v", timestamp_ms=wall_clock_ms(), partition=n % partitions)
+                NewRecord(topic, b"k", b"v", timestamp_ms=epoch_ms(), partition=n % partitions)
                 for n in range(count)
             ]
         )
@@ -174,7 +175,7 @@ class StagedHub:
             "view": view,
             "state": state,
             "reason": reason,
-            "since_ms": wall_clock_ms(),
+            "since_ms": epoch_ms(),
             "doc": "",
             "owner": "",
             "sources": {},
@@ -192,7 +193,7 @@ class StagedHub:
             "sources": sources,
             "input_rows": input_rows,
             "batch_ms": batch_ms,
-            "committed_at_ms": wall_clock_ms(),
+            "committed_at_ms": epoch_ms(),
         }
 
     def put(self, view: str, key: str, **fields: Any) -> None:
@@ -259,7 +260,7 @@ def _customer(dice: random.Random, number: int) -> dict[str, Any]:
                 "topic": topic,
                 "partition": number % 2,
                 "offset": 1_400 + number,
-                "timestamp": wall_clock_ms() - 5_000,
+                "timestamp": epoch_ms() - 5_000,
             }
             for source, topic in SOURCES.items()
         },
@@ -283,7 +284,7 @@ def _happen(hub: StagedHub, key: str, source: str, **fields: Any) -> None:
     topic = SOURCES[source]
     hub.publish(topic)
     partition, end = next((tp.partition, end) for tp, end in hub.cluster.end_offsets([topic]))
-    event = {"topic": topic, "partition": partition, "offset": end - 1, "timestamp": wall_clock_ms()}
+    event = {"topic": topic, "partition": partition, "offset": end - 1, "timestamp": epoch_ms()}
     hub.put(VIEW, key, **fields, _sources={**hub.views.rows[VIEW][key]["_sources"], source: event})
     hub.commit(VIEW, list(SOURCES.values()), input_rows=1, batch_ms=61)
 

@@ -18,7 +18,6 @@ from hub.errors import NotFound, PeerError
 from hub.kafka import KafkaCluster
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.stores.store import RowVersion, ViewBatch
-from hub.observability.overview.collector import wall_clock_ms
 from hub.observability.web.pages.monitor.mirrors import MirrorFacts, mirrors_page
 from hub.record import Positions, TopicPartition
 from hub.replication.clusters.control_state import ControlState
@@ -26,6 +25,7 @@ from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.load_mirrors import load
 from hub.replication.maps.checkpoint import Checkpoint
 from hub.replication.ownership.failover import Control, begin, done, ownership
+from hub.times import epoch_ms
 
 
 def heard(mirrors: Mirrors, seconds: float = 30.0) -> MirrorFacts:
@@ -74,7 +74,7 @@ def test_series_are_of_what_was_heard_lately_and_none_of_what_is_old(tmp_path: P
         return [s.value for each in mirrors.families() if each.name == "hub_mirror_up" for s in each.samples]
 
     assert up() == []
-    now_ms = wall_clock_ms()
+    now_ms = epoch_ms()
     for known, wanted in (
         (MirrorFacts([away], now_ms), [0.0]),
         (MirrorFacts([away], now_ms - MEASURED_FOR_MS), []),
@@ -91,7 +91,7 @@ def test_mirrors_are_asked_again_after_the_clock_was_set_back(tmp_path: Path) ->
     file = tmp_path / "mirrors.yaml"
     file.write_text("clusters: 7\n")
     mirrors = Mirrors(file, 0.5, KafkaCluster("127.0.0.1:1", 0.5))
-    ahead_ms = wall_clock_ms() + 3_600_000
+    ahead_ms = epoch_ms() + 3_600_000
     mirrors._now = MirrorFacts([], ahead_ms)
     wait_until(lambda: mirrors.known().asked_at_ms != ahead_ms)
     assert "mirrors.yaml:1" in (mirrors.known().error or "")

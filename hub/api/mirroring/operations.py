@@ -33,7 +33,7 @@ from hub.replication.operations import pausing
 from hub.replication.operations.by_topic import check_all, states_of
 from hub.replication.operations.change_plan import carry_out, chosen_topics, plan_change
 from hub.replication.operations.divergence.tail_plan import plan_tail
-from hub.replication.operations.link_apply import apply_links, plan_as_json, plan_links
+from hub.replication.operations.link_apply import ChosenLinks, apply_links, plan_as_json, plan_links
 from hub.replication.operations.mirrored_clusters import MirroredClusters
 from hub.replication.operations.operator import Operator
 from hub.replication.ownership.links import Link, checked, declared_link
@@ -115,8 +115,11 @@ class MirrorOperations:
                 steps += [_step("continue", _progress(each), each.new) for each in due]
                 return plan_of(request, steps)
 
+    def _chosen(self, clusters: MirroredClusters, link: Link) -> ChosenLinks:
+        return ChosenLinks(clusters.file, [link], clusters.clusters, self.environ)
+
     def _apply_plan(self, request: MirrorRequest, clusters: MirroredClusters, link: Link) -> MirrorPlan:
-        (made,) = plan_links(clusters.file, [link], clusters.clusters, self.environ)
+        (made,) = plan_links(self._chosen(clusters, link))
         self.check_flows()
         refused = [f'topic "{each.topic}" is refused: {each.reason}' for each in made.made.refusals]
         return plan_of(
@@ -138,7 +141,7 @@ class MirrorOperations:
             done = {"mirror": link.name, "action": request.action}
             if request.action == "apply":
                 self.check_flows()
-                applied = apply_links(clusters.file, [link], clusters.clusters, self.environ, log.info)
+                applied = apply_links(self._chosen(clusters, link), log.info)
                 return {**done, **applied.as_json()}
             if request.action == "verify":
                 return {**done, **compare_within(clusters, link, request, self.environ, wait_s)}

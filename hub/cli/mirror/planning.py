@@ -70,10 +70,10 @@ def plan(names: NamesArgument = None, file: FileOption = None, output: OutputOpt
 
     Example: hub mirror plan nyc-lon -o json
     """
-    from hub.replication.operations.link_apply import plan_links
+    from hub.replication.operations.link_apply import ChosenLinks, plan_links
 
     world = open_world(file)
-    plans = plan_links(world.file, world.chosen(names), world.clusters, os.environ)
+    plans = plan_links(ChosenLinks(world.file, world.chosen(names), world.clusters, os.environ))
     _show_plans(plans, output)
     refuse_flows(load_settings(), "mirror", world.path)
     if any(each.made.refusals for each in plans):
@@ -103,12 +103,12 @@ def apply(
 
     Example: hub mirror apply
     """
-    from hub.replication.operations.link_apply import apply_links
+    from hub.replication.operations.link_apply import ChosenLinks, apply_links
 
     world = open_world(file)
     refuse_flows(load_settings(), "mirror", world.path)
-    chosen = world.chosen(names)
-    applied = apply_links(world.file, chosen, world.clusters, os.environ, note, from_now=from_now)
+    chosen = ChosenLinks(world.file, world.chosen(names), world.clusters, os.environ)
+    applied = apply_links(chosen, note, from_now=from_now)
     if output is Output.json:
         show_one(applied.as_json(), output)
     refusals, failed, done = applied.refusals, applied.failed, applied.done

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from hub.errors import ConfigError, nearest
-from hub.materializers.types.python_file import MOST_CHARACTERS, PythonFile
+from hub.materializers.types.named_files import MOST_CODE_CHARACTERS, PythonFile
 
 WRONG = "HUB-2156"
 MOST_IMPORTS = 50
@@ -98,10 +98,10 @@ def local_imports(file: str, text: str, read: Callable[[str], str | None]) -> di
             other = read(candidate)
             if other is None:
                 continue
-            if len(found) == MOST_IMPORTS or len(other) > MOST_CHARACTERS:
+            if len(found) == MOST_IMPORTS or len(other) > MOST_CODE_CHARACTERS:
                 raise ConfigError(
                     f'"{candidate}" is more than a view imports from its folder: '
-                    f"{MOST_IMPORTS} files of {MOST_CHARACTERS} characters",
+                    f"{MOST_IMPORTS} files of {MOST_CODE_CHARACTERS} characters",
                     where=file,
                     hint="import a package for large code",
                     code=WRONG,

@@ -12,7 +12,7 @@ from hub.materializers.definition import python_functions as transforms
 from hub.materializers.definition.python_functions import Function
 from hub.materializers.search.declared_indexes import DeclaredTextIndex, named_fields, one_text_index
 from hub.materializers.types.avro_types import Kind
-from hub.materializers.types.python_file import PythonFile
+from hub.materializers.types.named_files import PythonFile
 from hub.topics.tree.tree_file import LatencyNode, duration_ms
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]

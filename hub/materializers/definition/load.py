@@ -19,8 +19,7 @@ from hub.materializers.definition.declared import CHANGELOG_PREFIX
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.sql_checks import readable
 from hub.materializers.definition.sql_view import SqlView
-from hub.materializers.types.python_file import MOST_CHARACTERS
-from hub.materializers.types.schema_file import MOST_SCHEMA_CHARACTERS
+from hub.materializers.types.named_files import MOST_CODE_CHARACTERS, MOST_SCHEMA_CHARACTERS
 from hub.schema_registry.formats import InvalidSchema
 from hub.yaml import kept_to, load_model, place, places
 
@@ -101,7 +100,7 @@ def _with_build(path: Path, view: SqlView, build: PythonBuild) -> SqlView:
         there = [each.name for each in path.parent.glob("*.py")]
         guess = nearest(build.file, there)
         raise ConfigError(
-            f'its file "{file}" cannot be read, or has more than {MOST_CHARACTERS} characters',
+            f'its file "{file}" cannot be read, or has more than {MOST_CODE_CHARACTERS} characters',
             where=place(path, "python"),
             hint=f"did you mean {guess}?" if guess else "it is found from the folder of the view's file",
             code=declared_build.WRONG,
@@ -122,7 +121,7 @@ def _text_beside(file: Path) -> str | None:
         text = read_text(file)
     except (OSError, UnicodeDecodeError):
         return None
-    return text if len(text) <= MOST_CHARACTERS else None
+    return text if len(text) <= MOST_CODE_CHARACTERS else None
 
 
 def _with_functions(path: Path, view: View | SqlView) -> View | SqlView:
@@ -142,9 +141,9 @@ def _with_functions(path: Path, view: View | SqlView) -> View | SqlView:
             hint=f"did you mean {guess}?" if guess else "it is found from the folder of the view's file",
             code="HUB-2151",
         ) from None
-    if len(text) > MOST_CHARACTERS:
+    if len(text) > MOST_CODE_CHARACTERS:
         raise ConfigError(
-            f"longer than {MOST_CHARACTERS} characters",
+            f"longer than {MOST_CODE_CHARACTERS} characters",
             where=str(file),
             hint="import a package for large code",
             code="HUB-2151",

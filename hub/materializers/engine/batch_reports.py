@@ -39,7 +39,7 @@ class BatchReports:
         self._parts = parts
         self._table = table
         self._planner = planner
-        self._held_until = Positions()  # no batch is reported until it covers these offsets
+        self._required = Positions()  # no batch is reported until it covers these offsets
         self._last: dict[
             Path, committed_batches.CommittedBatch
         ] = {}  # by checkpoint, the last batch that was reported
@@ -48,11 +48,6 @@ class BatchReports:
         self._noted_at_s = 0.0
         self.closed = False
 
-    @property
-    def held_until(self) -> Positions:
-        """Offsets that a batch must cover to be reported."""
-        return self._held_until
-
     def begin(self, plan: AnyPlan) -> None:
         """Prepare for the queries of a plan. Holds back progress when the state may be behind rows of
         real-time mode, until a batch covers all that was readable."""
@@ -60,13 +55,13 @@ class BatchReports:
         if isinstance(plan, SqlPlan):
             self._swept = sql_stream.swept(plan.checkpoint)
         behind = realtime_mark(plan).exists()
-        self._held_until = self._parts.cluster.end_offsets(plan.topics) if behind else Positions()
+        self._required = self._parts.cluster.end_offsets(plan.topics) if behind else Positions()
 
     def enter_real_time(self, plan: AnyPlan) -> None:
         """Note that rows may be ahead of the checkpoint's state from now on."""
         if committed_batches.is_uncommitted(plan.checkpoint):
             # The uncommitted batch may have written rows and is not repeated unchanged.
-            self._held_until = self._parts.cluster.end_offsets(plan.topics)
+            self._required = self._parts.cluster.end_offsets(plan.topics)
         realtime_mark(plan).touch()
 
     def count_unread(self, plan: AnyPlan) -> int:
@@ -123,7 +118,7 @@ class BatchReports:
         """Report a committed batch, unless progress is held back. ``quiet``: batches with nothing to
         sweep."""
         view = self._planner.view
-        if self.closed or view is None or not batch.sources.covers(self._held_until):
+        if self.closed or view is None or not batch.sources.covers(self._required):
             return
         mark = realtime_mark(plan)
         # Times that real-time mode logs are not read times, and it may also have begun the first batch after

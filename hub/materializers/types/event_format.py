@@ -17,7 +17,7 @@ from hub.errors import nearest
 from hub.materializers.types import cdc
 from hub.materializers.types.avro_types import PROOF, AvroType
 from hub.materializers.types.ddl import TYPE_NAMES, UnknownType, of_ddl
-from hub.materializers.types.schema_file import SUFFIX, EventSchemaFile
+from hub.materializers.types.named_files import SUFFIX, EventSchemaFile
 from hub.materializers.types.source_formats import DeclaredForm, declared, of_file
 
 _RESERVED = {"_topic", "_partition", "_offset", "_timestamp", "_key", "_deleted", PROOF, "_broken"}

@@ -26,8 +26,8 @@ from hub.errors import did_you_mean
 from hub.materializers.types.avro_types import AvroType
 from hub.materializers.types.ddl import of_ddl, optional_field
 from hub.materializers.types.json_schema_types import ADMITS_NULL, of_json_schema
+from hub.materializers.types.named_files import BinaryForm, EventSchemaFile
 from hub.materializers.types.protobuf_types import message_type, messages_of, plain_file
-from hub.materializers.types.schema_file import BinaryForm, EventSchemaFile
 from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.formats import InvalidSchema
 from hub.schema_registry.formats.json_schema.schema import JsonSchema

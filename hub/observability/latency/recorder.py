@@ -29,10 +29,11 @@ from hub.observability.latency.latency import (
     rows_of,
 )
 from hub.observability.latency.pushes import CoveredUpTo, Pushes
-from hub.observability.overview.collector import Collector, wall_clock_ms
+from hub.observability.overview.collector import Collector
 from hub.observability.overview.monitor import Monitor
 from hub.record import Positions, TopicPartition
 from hub.runtime import repeating
+from hub.times import epoch_ms
 
 STEP_S = 1.0
 # Limit of views with series of their own in /metrics; the others are only counted.
@@ -51,7 +52,7 @@ class LatencyRecorder:
     lags: Monitor
     event_of: Callable[[Mapping[str, Any] | None], int | None] = lambda _sources: None
     replay_s: float = REPLAY_S
-    now_ms: Callable[[], int] = wall_clock_ms
+    now_ms: Callable[[], int] = epoch_ms
     tracks: Tracks = field(default_factory=Tracks)
     counted: dict[Series, Histogram] = field(default_factory=dict)
     appended_to: dict[tuple[str, str, int], int] = field(default_factory=dict)

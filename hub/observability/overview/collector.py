@@ -68,10 +68,6 @@ class ClusterEnds(Protocol):
         none does."""
 
 
-def wall_clock_ms() -> int:
-    return epoch_ms()
-
-
 @dataclass
 class Collector:
     """Poller of ``cluster`` and ``views``; ``overview()`` returns the current state.
@@ -83,7 +79,7 @@ class Collector:
     views: ViewSource
     bootstrap: str = ""
     poll_s: float = POLL_S
-    now_ms: Callable[[], int] = wall_clock_ms
+    now_ms: Callable[[], int] = epoch_ms
     connect: Callable[[], Connect | None] = lambda: None  # from memory
     cut_off: Callable[[], tuple[CutOff, ...]] = tuple  # from memory
     rules: LagRules = field(default_factory=LagRules)

@@ -11,7 +11,6 @@ from typing import Protocol
 from hub.caller import HUB as HUB_ITSELF
 from hub.caller import Action, Kind, Resource, may, require, sees_topic, sees_view
 from hub.errors import PeerError
-from hub.observability.overview.collector import wall_clock_ms
 from hub.observability.series.catalog import METRICS, SeriesKind, SeriesMetric, SeriesObject, checked_metrics
 from hub.observability.series.database import SeriesName, StoredSeries
 from hub.observability.series.marks import Mark, concerns
@@ -27,6 +26,7 @@ from hub.observability.series.rollup import (
     points,
     window_of,
 )
+from hub.times import epoch_ms
 
 # Most objects of one answer, and most marks, the newest.
 MOST_OBJECTS = 8
@@ -84,7 +84,7 @@ class SeriesReader:
     status: Callable[[], SeriesStatus] = SeriesStatus
     prometheus: PrometheusSeries | None = None
     sample_ms: int = FINE.step_ms
-    now_ms: Callable[[], int] = wall_clock_ms
+    now_ms: Callable[[], int] = epoch_ms
 
     @property
     def stored(self) -> StoredSeries:

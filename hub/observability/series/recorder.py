@@ -17,7 +17,6 @@ from prometheus_client import Metric
 
 from hub.errors import PeerError
 from hub.metrics.gauges import gauge
-from hub.observability.overview.collector import wall_clock_ms
 from hub.observability.series.catalog import METRICS, SeriesKind, SeriesObject
 from hub.observability.series.database import SeriesDatabase
 from hub.observability.series.marks import Mark, marks_of
@@ -25,6 +24,7 @@ from hub.observability.series.rollup import FINE, HOUR
 from hub.observability.series.sampling import Before, Moment, Sample, sampled
 from hub.observability.series.selection import SeriesSelection, select
 from hub.runtime import repeating
+from hub.times import epoch_ms
 
 FILE = "series.db"
 # Shortest interval between two rounds.
@@ -60,7 +60,7 @@ class SeriesRecorder:
     sample_s: float = 10.0
     most: int = 2_000
     most_bytes: int = 1_000_000_000
-    now_ms: Callable[[], int] = wall_clock_ms
+    now_ms: Callable[[], int] = epoch_ms
     database: SeriesDatabase | None = None
     status: SeriesStatus = field(default_factory=SeriesStatus)
     selection: SeriesSelection = field(default_factory=SeriesSelection)

@@ -64,13 +64,19 @@ def plan_as_json(plan: LinkPlan) -> dict[str, Any]:
     }
 
 
-def plan_links(
-    file: MirrorsFile,
-    chosen: Sequence[Link],
-    clusters: Mapping[str, ClusterHandle],
-    environ: Mapping[str, str],
-) -> list[LinkPlan]:
+@dataclass(frozen=True, slots=True)
+class ChosenLinks:
+    """Links of a file, with the clusters by name and the environment that has the secrets of masks."""
+
+    file: MirrorsFile
+    links: Sequence[Link]
+    clusters: Mapping[str, ClusterHandle]
+    environ: Mapping[str, str]
+
+
+def plan_links(chosen: ChosenLinks) -> list[LinkPlan]:
     """Return what the targets of these links lack. Raises PeerError."""
+    clusters = chosen.clusters
     boards = {
         name: read_control_state(reached, status=False)
         for name, reached in clusters.items()
@@ -78,42 +84,34 @@ def plan_links(
     }
     control = joined(board.control for board in boards.values())
     plans = []
-    for link in chosen:
+    for link in chosen.links:
         target, source = clusters[link.target], clusters[link.source]
         plans.append(
             planned(
-                file,
+                chosen.file,
                 link,
                 clusters,
                 control,
                 boards[link.target],
                 partial(read_progress, target, maps=False),
                 read_progress(source, maps=False) if control.operations else None,
-                mask_keys(link.mirror, environ),
+                mask_keys(link.mirror, chosen.environ),
             )
         )
     return plans
 
 
-def apply_links(
-    file: MirrorsFile,
-    chosen: Sequence[Link],
-    clusters: Mapping[str, ClusterHandle],
-    environ: Mapping[str, str],
-    say: Say,
-    *,
-    from_now: bool = False,
-) -> AppliedPlans:
+def apply_links(chosen: ChosenLinks, say: Say, *, from_now: bool = False) -> AppliedPlans:
     """Prepare the targets of these links. ``from_now``: changed rules apply from each partition's current
     position on. Raises Conflict while another apply is in progress at a target, PeerError.
     """
     applied = AppliedPlans()
-    with _one_apply(chosen, clusters, say) as check:
+    with _one_apply(chosen, say) as check:
         if from_now:
-            applied.done += _rules_from_now(file, chosen, clusters, environ, say)
-        applied.plans = plan_links(file, chosen, clusters, environ)
+            applied.done += _rules_from_now(chosen, say)
+        applied.plans = plan_links(chosen)
         for each in applied.plans:
-            applied.failed |= _carry_out(each, clusters, applied.done, check, say)
+            applied.failed |= _carry_out(each, chosen.clusters, applied.done, check, say)
     return applied
 
 
@@ -156,47 +154,41 @@ def _carry_out(
 
 
 @contextmanager
-def _one_apply(
-    chosen: Sequence[Link], clusters: Mapping[str, ClusterHandle], say: Say
-) -> Iterator[Callable[[], None]]:
+def _one_apply(chosen: ChosenLinks, say: Say) -> Iterator[Callable[[], None]]:
     """Hold the lock of applies of each target. Yields a function that raises Conflict when another apply took
     over. A target where the mirror's user may not write the lock is not locked, with a message.
     """
-    held = []
+    locks = []
     with ExitStack() as opened:
-        for name in sorted({link.target for link in chosen}):
-            replicas = default_replicas(clusters[name])
-            lock = one_apply(clusters[name].kafka, "hub mirror apply", replication_factor=replicas, say=say)
+        for name in sorted({link.target for link in chosen.links}):
+            target = chosen.clusters[name]
+            replicas = default_replicas(target)
+            lock = one_apply(target.kafka, "hub mirror apply", replication_factor=replicas, say=say)
             try:
-                held.append(opened.enter_context(lock))
+                locks.append(opened.enter_context(lock))
             except PeerError as error:
                 if error.code != REFUSED:
                     raise
                 say(f"! Other applies at {name} are not kept apart from this one: {error.message}")
 
         def check() -> None:
-            for hold in held:
-                hold.check()
+            for lock in locks:
+                lock.check()
 
         yield check
 
 
-def _rules_from_now(
-    file: MirrorsFile,
-    chosen: Sequence[Link],
-    clusters: Mapping[str, ClusterHandle],
-    environ: Mapping[str, str],
-    say: Say,
-) -> list[str]:
+def _rules_from_now(chosen: ChosenLinks, say: Say) -> list[str]:
     """Apply the rules of the file from each partition's current position on, and return one line per topic.
     Workers that stopped because of changed rules retry at once.
     """
     done = []
-    for each in chosen:
-        alone = file.model_copy(update={"mirrors": {each.name: each.mirror}})
-        secrets = mask_secrets(alone, environ)
-        for link in named(file, each.name).values():
-            begun = rules_from_now(link, clusters[link.target], secrets)
+    for each in chosen.links:
+        alone = chosen.file.model_copy(update={"mirrors": {each.name: each.mirror}})
+        secrets = mask_secrets(alone, chosen.environ)
+        for link in named(chosen.file, each.name).values():
+            target = chosen.clusters[link.target]
+            begun = rules_from_now(link, target, secrets)
             for topic in sorted({tp.topic for tp in begun}):
                 at = {tp.partition: first for tp, (first, _) in sorted(begun.items()) if tp.topic == topic}
                 rules = next(rules for tp, (_, rules) in begun.items() if tp.topic == topic)
@@ -204,5 +196,5 @@ def _rules_from_now(
                 done.append(f"~ topic {topic}  from now on {rules} (by partition from offset {where})")
                 say(done[-1])
             if begun:
-                append(clusters[link.target], [retry_record(link.name, epoch_ms())])
+                append(target, [retry_record(link.name, epoch_ms())])
     return done

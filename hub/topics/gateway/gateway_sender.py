@@ -41,10 +41,6 @@ class GatewaySender:
         if self._poller is not None:
             self._poller.join(5.0)
 
-    @property
-    def is_running(self) -> bool:
-        return self._poller is not None and self._poller.is_alive()
-
     def open(self) -> KafkaSender:
         """Return the producer. Raises HubError if it cannot be opened."""
         with self._opening:

@@ -17,13 +17,12 @@ from hub.log import MemoryCluster, MemoryReader
 from hub.materializers.definition.compiling.compiler import shape
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.load import view_files
-from hub.materializers.engine.batch_reports import BatchReports
 from hub.materializers.engine.parts import EngineParts, VersionName
 from hub.materializers.engine.plans.checkpoint_note import CheckpointFolder
 from hub.materializers.engine.plans.compile import CompiledView
 from hub.materializers.engine.plans.definitions import DefinitionChoice
 from hub.materializers.engine.plans.generations import GenerationChoice
-from hub.materializers.engine.plans.planner import ViewPlanner, have_changed
+from hub.materializers.engine.plans.planner import have_changed
 from hub.materializers.engine.plans.slot_demand import foreseen_slots
 from hub.materializers.engine.standby import starting
 from hub.materializers.isolation.processes import SharedProcess
@@ -34,7 +33,7 @@ from hub.materializers.spark import session as spark
 from hub.materializers.spark.formats.decode import Input, SchemaAnswers
 from hub.materializers.spark.slots import Slots
 from hub.materializers.versions.version_log import VersionLog
-from hub.record import NewRecord, Positions, TopicPartition
+from hub.record import Positions, TopicPartition
 
 SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "k", "type": "string"}]}
 FILE = "view: v\nsources: {s: {topic: crm.*.orders, key: k}}\nfields: {k: s.k}\n"
@@ -214,20 +213,6 @@ def test_a_changelog_that_does_not_answer_holds_up_its_own_view_alone(
     board.report_state(ViewState("b", "live", 1, None, "", "", {}))
     board.post()
     assert (sorted(board.progress), list(board.states), told()) == (["a", "b"], ["b"], [])
-
-
-def test_what_was_told_of_a_log_that_is_no_more_is_waited_for_no_longer(stage: Stage) -> None:
-    plan = stage.planned()
-    reports = BatchReports(stage.parts, "v", ViewPlanner(stage.parts, stage.name))
-    mark = plan.checkpoint / "hub.realtime"
-    mark.parent.mkdir(parents=True)
-    mark.touch()
-    stage.cluster.writer().append([NewRecord("crm.a.orders", b"k", b"v", partition=0)] * 10)
-    reports.begin(plan)
-    assert reports.held_until == Positions.of([("crm.a.orders", 0, 10)])
-    mark.unlink()
-    reports.begin(plan)  # a new checkpoint, into which real-time mode wrote nothing
-    assert reports.held_until == Positions()
 
 
 def test_half_of_the_progress_is_not_taken_for_all(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

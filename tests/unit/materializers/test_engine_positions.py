@@ -92,6 +92,18 @@ def test_after_a_stop_in_real_time_nothing_is_told_before_all_that_may_have_been
     assert stage.told == 10
 
 
+def test_a_new_checkpoint_into_which_real_time_mode_wrote_nothing_holds_nothing_back(stage: Stage) -> None:
+    mark = stage.plan.checkpoint / "hub.realtime"
+    mark.touch()
+    stage.reports.begin(stage.plan)
+    stage.commits(4, "live")
+    assert stage.told is None
+    mark.unlink()
+    stage.reports.begin(stage.plan)
+    stage.commits(4, "live")
+    assert stage.told == 4
+
+
 def test_a_micro_batch_past_it_ends_the_caution_a_checkpoint_does_not(stage: Stage) -> None:
     mark = stage.plan.checkpoint / "hub.realtime"
     mark.touch()

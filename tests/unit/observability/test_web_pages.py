@@ -23,7 +23,6 @@ from hub.alerts.alerts_json import matchers_from
 from hub.alerts.model.matching import fits, labels_of
 from hub.errors import HubFault
 from hub.observability.cluster.health import Health
-from hub.observability.overview.collector import wall_clock_ms
 from hub.observability.web.http_status import status_of
 from hub.observability.web.pages.monitor.alerts import narrow
 from hub.observability.web.pages.monitor.mirror_checks import checks
@@ -35,6 +34,7 @@ from hub.schema_registry.model.facts import Reference, SchemaStored
 from hub.schema_registry.policy.policy import load_policies
 from hub.schema_registry.registry.rulebook import Rulebook
 from hub.schema_registry.server.node import RegistryNode
+from hub.times import epoch_ms
 
 HTML = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 PAGES = [
@@ -727,7 +727,7 @@ def test_what_came_while_kafka_is_away_is_not_nothing(hub: StagedEstate) -> None
         with TestClient(app) as client:
             client.get(f"/topics/{ORDERS}", headers=HTML)
             assert hub.collector is not None
-            hub.cluster.cut, hub.collector.now_ms = True, lambda: wall_clock_ms() + 120_000
+            hub.cluster.cut, hub.collector.now_ms = True, lambda: epoch_ms() + 120_000
             text = client.get(f"/topics/{ORDERS}", headers=HTML).text
         assert "No event in the last" not in text and 'data-testid="flow-unknown"' in text
     finally:

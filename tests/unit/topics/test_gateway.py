@@ -304,7 +304,7 @@ def test_a_record_that_is_nested_too_deep_is_refused_and_the_next_are_acknowledg
     gateway.batches.add(cast(Any, None))  # acknowledgements continue after any failure there
     time.sleep(0.1)
     gateway.batches.clear()
-    assert produced(b"3")["error_code"] == 200 and gateway.sender.is_running
+    assert produced(b"3")["error_code"] == 200
     gateway.stop()
 
 

@@ -17,7 +17,6 @@ from hub.observability.lag.consumers import LagRow
 from hub.observability.latency.latency import LatencyRow
 from hub.observability.lineage.live_graph import ConnectorFlow, ViewStorage
 from hub.observability.lineage.open_lineage import Columns
-from hub.observability.overview.collector import wall_clock_ms
 from hub.observability.overview.overview import BatchSummary, Overview, TopicLine
 from hub.observability.overview.reports import ViewSource
 from hub.observability.series.reading import HasSeries
@@ -38,6 +37,7 @@ from hub.schema_registry.policy.policy_checks import PolicyViolation
 from hub.schema_registry.registry.errors import RequestRefused
 from hub.schema_registry.registry.state_machine import Command, RegisterSchema, Registry
 from hub.schema_registry.server.node import RegistryNode
+from hub.times import epoch_ms
 from hub.topics.browse.browse import Browser
 from hub.topics.browse.describe import DescribedTopic
 from hub.topics.editing.editor import TopicEditor
@@ -218,7 +218,7 @@ class PageSources:
     history: HasHistory | None = None
     python: Callable[[], PythonOfViews | None] = lambda: None
     usage: Callable[[], UsagePage] = lambda: UsagePage((), False, True)
-    now_ms: Callable[[], int] = wall_clock_ms
+    now_ms: Callable[[], int] = epoch_ms
 
     def connector_flows(self) -> Sequence[ConnectorFlow]:
         """Return the connectors and sinks of the lineage, for callers who may read the hub: systems are

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hub.errors import HubError
-from hub.observability.overview.collector import wall_clock_ms
 from hub.observability.overview.overview import Overview
 from hub.observability.overview.reports import ViewSource
 from hub.observability.web.card import card
+from hub.times import epoch_ms
 
 SUGGESTIONS = 8
 
@@ -17,7 +17,7 @@ SUGGESTIONS = 8
 class Lookup:
     """Live lookup of a row by view and key."""
 
-    def __init__(self, views: ViewSource, now_ms: Callable[[], int] = wall_clock_ms) -> None:
+    def __init__(self, views: ViewSource, now_ms: Callable[[], int] = epoch_ms) -> None:
         self.views = views
         self.now_ms = now_ms
 
