@@ -51,6 +51,7 @@ SECONDS = {
     "integration/test_mirror_settled.py": 150,
     "integration/test_repairs.py": 67,
     "integration/test_assembling.py": 80,
+    "integration/test_transaction_views.py": 90,
     "integration/test_identity.py": 75,
     "integration/test_upgrade.py": 75,
     "integration/test_delta_views.py": 116,

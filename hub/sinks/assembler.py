@@ -1,7 +1,8 @@
 """[shell] A round of a sink with ``assemble:``: read the tables and the transaction topic, close
 transactions, append their events with the positions.
 
-Nothing is kept beside the positions of the group: open rows are read again (``assembling/transactions.py``).
+Nothing is kept beside the positions of the group: open rows are read again
+(``source_transactions/transactions.py``).
 """
 
 from __future__ import annotations
@@ -10,25 +11,20 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
-
-import orjson
+from collections.abc import Mapping, Sequence
 
 from hub.errors import ConfigError, NotFound
 from hub.kafka import KafkaCluster
 from hub.log import Reader
 from hub.materializers.engine.plans.topics import largest_records
-from hub.materializers.queries.topic_rows import UNREADABLE, TopicTables
+from hub.materializers.queries.topic_rows import TopicTables
+from hub.materializers.source_transactions.changes import NotOfDebezium, SnapshotRow, boundary_of, change_of
+from hub.materializers.source_transactions.decoding import ValueDecoder
+from hub.materializers.source_transactions.transactions import Closed, Limits, Transactions
 from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.schema_registry.client.port import SchemaRegistry
-from hub.schema_registry.codecs.values import decoder_as
-from hub.schema_registry.codecs.wire_format import Undecodable, unframe
-from hub.sinks.assembling.changes import NotOfDebezium, SnapshotRow, boundary_of, change_of
 from hub.sinks.assembling.domain_event import Unassembled, event_schema, events_of
 from hub.sinks.assembling.entry import Assemble
-from hub.sinks.assembling.transactions import Closed, Limits, Transactions
 from hub.sinks.commits import Commits
 from hub.sinks.events import Delivered, RefusedRecord, SinkBatch, SinkEvent
 from hub.sinks.selection import SinkSelection
@@ -87,29 +83,6 @@ def register_schema(registry: SchemaRegistry, topic: str, assemble: Assemble) ->
         )
 
 
-@dataclass
-class _Decoder:
-    """Values of records: JSON, or in the registry's format."""
-
-    registry: SchemaRegistry
-    _decoders: dict[int, Callable[[bytes, int], Any]] = field(default_factory=dict)
-
-    def value(self, record: Record) -> Any:
-        """Return the value of a record. Raises NotOfDebezium."""
-        value = record.value or b""
-        try:
-            try:
-                schema_id, _ = unframe(value)
-            except Undecodable:
-                return orjson.loads(value)
-            if schema_id not in self._decoders:
-                source = self.registry.source(schema_id)
-                self._decoders[schema_id] = decoder_as(source, source, as_written=True)
-            return self._decoders[schema_id](value, 5)
-        except UNREADABLE as error:
-            raise NotOfDebezium(f"it cannot be decoded: {error}") from None
-
-
 class AssemblyRound:
     """One round, once everything is open."""
 
@@ -133,7 +106,7 @@ class AssemblyRound:
         self.commits.commit(Delivered(self.at), ())
         self.transactions = _transactions(self.assemble, self.source, self.at)
         self.collections = {each.topic: each.collection for each in self.assemble.tables.values()}
-        self.decoder = _Decoder(registry)
+        self.decoder = ValueDecoder(registry)
         self.reader: Reader = cluster.follower(queue_kb=QUEUE_KB)
         stack.callback(self.reader.close)
         self.reading = self.transactions.to_read()
@@ -236,7 +209,7 @@ class AssemblyRound:
         waiting = self.transactions.waiting(now_s)
         status.oldest_ms = None if waiting is None else waiting.oldest_ms
         if waiting is not None and waiting.since_s > _WAITING_S:
-            status.put(state="WAITING", trouble=waiting.what)
+            status.put(state="WAITING", trouble=f"{waiting.what}, for {waiting.since_s:.0f} s")
         else:
             self.sink.working()
         if delivered.events or refused:

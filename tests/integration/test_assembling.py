@@ -251,7 +251,7 @@ def a_missing_end_is_shown_until_the_next_transaction_begins(shop: Shop) -> None
     writer.close()
     shop.until(lambda: shop.sink()["state"] == "WAITING", 60.0)
     shown = shop.sink()
-    assert "transaction lost:1" in shown["trouble"] and "has no END for" in shown["trouble"]
+    assert "transaction lost:1" in shown["trouble"] and "has no END, for" in shown["trouble"]
     assert shown["lag_s"] > 0 and shown["lag_records"] > 0
     number = shop.placed
     shop.sql(*shop.order())

@@ -319,17 +319,17 @@ def _grouped(folder: Path, view: View | SqlView) -> dict[str, object]:
     from hub.errors import HubError
     from hub.materializers.definition.load import load_view, view_files
 
+    if view.consistent_with is not None:
+        topic = view.consistent_with.topic(each.topic for each in view.sources.values())
+        return {"consistent with": f"transactions of the source database, by {topic}"}
     if view.cut is None:
         return {}
     others = []
     for file in view_files(folder):
         with suppress(HubError):
-            if load_view(file).cut == view.cut:
+            if file.stem != view.name and load_view(file).cut == view.cut:
                 others.append(file.stem)
-    return {
-        "cut": f"{view.cut}: in step with "
-        f"{', '.join(each for each in others if each != view.name) or 'no other view yet'}"
-    }
+    return {"cut": f"{view.cut}: in step with {', '.join(others) or 'no other view yet'}"}
 
 
 def _view_report(view: SqlView, schemas: Mapping[str, Any]) -> dict[str, object]:

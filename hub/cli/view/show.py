@@ -62,7 +62,7 @@ def shown(view: Mapping[str, Any], now_ms: int) -> Iterator[tuple[str, object]]:
         "indexes": as_text(view.get("indexes") or ()),
         "text index": _text_index(view.get("text_index")),
         "rows last for": view.get("ttl"),
-        "cut": snapshot_group_summary(view.get("cut")),
+        "cut": snapshot_group_summary(view.get("cut"), reason=True),
         "changelog": view.get("changelog"),
         "read up to": _lines(_by_topic(view.get("positions"))),
         "last batch": _batch(view.get("last_batch"), now_ms),
@@ -88,11 +88,21 @@ def versions_in_short(versions: Sequence[Mapping[str, Any]]) -> str:
     return " ".join([*served, *([f"({', '.join(beside)})"] if beside else [])])
 
 
-def snapshot_group_summary(group: Mapping[str, Any] | None) -> str:
-    """Return a summary such as ``shop``, or ``shop (apart)``."""
+def snapshot_group_summary(group: Mapping[str, Any] | None, *, reason: bool = False) -> str:
+    """Return a summary such as ``shop``, or ``shop (apart)``, on request with the reason.
+
+    >>> group = {"name": "v.transactions", "state": "together", "engine": "waiting"}
+    >>> snapshot_group_summary({**group, "engine_why": "7 has no END"}, reason=True)
+    'v.transactions (waiting: 7 has no END)'
+    """
     if group is None:
         return ""
-    return str(group["name"]) if group["state"] == "together" else f"{group['name']} ({group['state']})"
+    state, why = group["state"], group.get("why")
+    if group.get("engine") == "waiting":
+        state, why = "waiting", group.get("engine_why")
+    if state == "together":
+        return str(group["name"])
+    return f"{group['name']} ({state}{f': {why}' if reason and why else ''})"
 
 
 def stores_in_short(stores: Iterable[Mapping[str, Any]]) -> str:

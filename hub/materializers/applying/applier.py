@@ -147,7 +147,7 @@ class Applier:
             if applied_view is not None:
                 self.followed[view.table] = applied_view
                 changed = True
-        for key in self._gate.forget({view.cut for view in views}):
+        for key in self._gate.forget({view.group for view in views}):
             self.store.apply([], {key: None})
         if self.reader is None or changed:
             self._assign(self._feed.restart(exists=PROGRESS_TOPIC in topics))
@@ -295,7 +295,7 @@ class Applier:
             self._ahead = taken
             for each in self.followed.values():
                 records = taken.records.get(each.view.changelog)
-                if records and each.stopped is None and each.view.cut is None:
+                if records and each.stopped is None and each.view.group is None:
                     every = each.view.history_ms is not None
                     taken.decoded[each.view.changelog] = newest_rows(self._decoder, records, every=every)
 

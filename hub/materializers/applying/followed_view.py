@@ -143,7 +143,7 @@ def stop_record(followed: AppliedView) -> dict[str, Any]:
         view.owner,
         sources,
         view.ttl,
-        view.cut,
+        view.group,
     )
     body: dict[str, Any] = orjson.loads(state.record().value or b"{}")
     return body

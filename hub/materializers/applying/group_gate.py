@@ -14,6 +14,7 @@ from typing import Any
 
 from hub.errors import HubFault
 from hub.materializers.applying.followed_view import AppliedView, StepPart
+from hub.materializers.definition.declared import is_transaction_group
 from hub.materializers.snapshot_groups.barrier import GroupBarrier, MemberStanding
 from hub.materializers.snapshot_groups.group import CUT, GroupSnapshot, group_snapshot_of
 from hub.materializers.stores.store import ViewBatch
@@ -64,14 +65,21 @@ class GroupGate:
         """Return the end of each view's rows that may be applied now; views that wait for a snapshot are left
         out."""
         parts = {table: StepPart(each.read) for table, each in followed.items()}
+        for each in followed.values():
+            if each.view.group is not None and is_transaction_group(each.view.group):
+                self._barrier(each.view.group)  # its rows wait for the first snapshot, too
         for name, barrier in self._barriers.items():
             members = _members(followed, name)
             verdict, snapshot = barrier.judge(members, now_s), barrier.cut
-            if verdict == "free" or snapshot is None:
+            if verdict == "free":
                 self._report_apart(barrier, records)
                 continue
+            if snapshot is None:  # a strict group before its first one
+                for table in members:
+                    del parts[table]
+                continue
             mine = [table for table in snapshot.views if table in members]
-            for table in mine:
+            for table in members if barrier.strict else mine:
                 if verdict == "apply":
                     parts[table] = StepPart(snapshot.views[table].changelog, snapshot)
                 else:
@@ -128,7 +136,8 @@ class GroupGate:
         return changed
 
     def _barrier(self, name: str) -> GroupBarrier:
-        return self._barriers.setdefault(name, GroupBarrier(name, self._wait_s, self._most_waiting))
+        made = GroupBarrier(name, self._wait_s, self._most_waiting, strict=is_transaction_group(name))
+        return self._barriers.setdefault(name, made)
 
     def _report_apart(self, barrier: GroupBarrier, records: dict[str, Any]) -> None:
         """Note that the group is apart, in the transaction with the first rows outside a snapshot; once per
@@ -142,4 +151,4 @@ class GroupGate:
 
 
 def _members(followed: Followed, name: str) -> dict[str, MemberStanding]:
-    return {table: each.standing for table, each in followed.items() if each.view.cut == name}
+    return {table: each.standing for table, each in followed.items() if each.view.group == name}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
@@ -32,6 +32,8 @@ CHANGELOG_PREFIX = "views."
 # source (no source in a file can have this name), and the column from which the ttl is counted.
 EXPIRY_PREFIX = "_hub.expiry."
 EXPIRY = "_expiry"
+# End of the name of a snapshot group that is one version; names in files have no dot.
+_OF_TRANSACTIONS = ".transactions"
 LAST_EVENT_AT = "last_event_at"
 _SHORTEST_TTL_MS = 1_000
 _SHORTEST_RECOMPUTE_MS = 60_000
@@ -68,6 +70,15 @@ def table_of_changelog(topic: str) -> str:
     return table_of(name, int(number) if number else None)
 
 
+def is_transaction_group(group: str) -> bool:
+    """Return whether a snapshot group is a version that shows whole source transactions only.
+
+    >>> is_transaction_group("customer_360.transactions"), is_transaction_group("shop")
+    (True, False)
+    """
+    return group.endswith(_OF_TRANSACTIONS)
+
+
 class Swap(BaseModel, extra="forbid", frozen=True):
     """Replacement of the serving version by a changed view.
 
@@ -99,6 +110,54 @@ class VerificationConfig(BaseModel, extra="forbid", frozen=True):
         if text is not None and duration_ms(text) < _SHORTEST_RECOMPUTE_MS:
             raise ValueError(f'a recompute every "{text}" is too often: at least 1m')
         return text
+
+
+class TransactionConsistency(BaseModel, extra="forbid", frozen=True):
+    """Rows change by whole transactions of the source database.
+
+    ``transaction``: Debezium's transaction topic; "" for ``PREFIX.transaction``. ``tables``: by topic, the
+    name of its table in that topic, where it is not the last two parts of the topic. ``wait``: how long rows
+    that END counts may be missing once the log is read to its end; a missing END is waited for without a
+    limit. ``most_rows``: of one transaction. ``larger``: ``hold``, the view stops before a larger one and
+    says so; ``split``, it shows a larger one in parts.
+    """
+
+    transaction: str = Field("", max_length=249)
+    tables: dict[str, str] = Field(default_factory=dict, max_length=100)
+    wait: str = "30s"
+    most_rows: int = Field(100_000, ge=1, le=10_000_000)
+    larger: Literal["hold", "split"] = "hold"
+
+    @field_validator("wait")
+    @classmethod
+    def _lasts(cls, text: str) -> str:
+        duration_ms(text)
+        return text
+
+    def topic(self, sources: Iterable[str]) -> str:
+        """Return the transaction topic. ``sources``: the topics of the tables. Raises ValueError if it does
+        not follow from their names.
+
+        >>> TransactionConsistency().topic(["shop.public.orders", "shop.public.lines"])
+        'shop.transaction'
+        """
+        if self.transaction:
+            return self.transaction
+        prefixes = {".".join(topic.split(".")[:-2]) for topic in sources}
+        if len(prefixes) != 1 or not (prefix := prefixes.pop()) or "*" in prefix:
+            raise ValueError(
+                "the transaction topic does not follow from the topics of the sources; write "
+                "consistent_with: {transaction: PREFIX.transaction}"
+            )
+        return f"{prefix}.transaction"
+
+    def table(self, topic: str) -> str:
+        """Return the name of a topic's table in END.
+
+        >>> TransactionConsistency().table("shop.public.orders")
+        'public.orders'
+        """
+        return self.tables.get(topic) or ".".join(topic.split(".")[-2:])
 
 
 class Transforms(PythonFile):
@@ -139,6 +198,8 @@ class ViewDeclaration(BaseModel, extra="forbid", frozen=True):
     history: str | None = None
     # Snapshot group of the view. One query can read all views of a group at the same place of the log.
     cut: Name | None = None
+    # Debezium's transactions: all rows of one become visible together.
+    consistent_with: TransactionConsistency | None = None
     proof: VerificationConfig = VerificationConfig()
     _number: int | None = PrivateAttr(None)
     _table: str | None = PrivateAttr(None)
@@ -154,6 +215,16 @@ class ViewDeclaration(BaseModel, extra="forbid", frozen=True):
     def _file(cls, given: object) -> object:
         """``transforms: python_functions.py`` is short for ``transforms: {file: python_functions.py}``."""
         return {"file": given} if isinstance(given, str) else given
+
+    @field_validator("consistent_with", mode="before")
+    @classmethod
+    def _whole_transactions(cls, given: object) -> object:
+        """``consistent_with: transaction`` is short for the defaults."""
+        if isinstance(given, str):
+            if given != "transaction":
+                raise ValueError(f"a view can be consistent with `transaction`, not with `{given}`")
+            return {}
+        return given
 
     @field_validator("ttl", "history", mode="before")
     @classmethod
@@ -180,6 +251,29 @@ class ViewDeclaration(BaseModel, extra="forbid", frozen=True):
                 "nowhere; write `mode: live`, or leave `cut` out"
             )
         return self
+
+    def check_transactions(self, topics: Mapping[str, str], changes: Collection[str]) -> None:
+        """Raise ValueError if the view cannot be consistent with source transactions. ``topics``: of each
+        source; ``changes``: the sources that are change events of rows.
+        """
+        if self.consistent_with is None:
+            return
+        for name in topics:
+            if name not in changes:
+                raise ValueError(
+                    f'consistent_with: source "{name}" has no source transactions; it must be a topic with '
+                    "`cdc: debezium`, and not `as: static`"
+                )
+        instead = {
+            "`cut`": self.cut is not None,
+            "`mode: realtime`": self.mode == "realtime",
+            "`ttl`": self.ttl is not None,
+            "`swap: in_place`": self.swap.when == "in_place",
+        }
+        for what, is_there in instead.items():
+            if is_there:
+                raise ValueError(f"consistent_with and {what} cannot be combined; remove one of them")
+        self.consistent_with.topic(topics.values())
 
     @property
     def has_python(self) -> bool:
@@ -234,6 +328,13 @@ class ViewDeclaration(BaseModel, extra="forbid", frozen=True):
     def table(self) -> str:
         """Name of this version of the view."""
         return self._table or table_of(self.view, self._number)
+
+    @property
+    def group(self) -> str | None:
+        """Snapshot group of this version: that of `cut`, or its own if it shows whole transactions only."""
+        if self.consistent_with is not None:
+            return table_of(self.view, self._number) + _OF_TRANSACTIONS
+        return self.cut
 
     @property
     def changelog(self) -> str:

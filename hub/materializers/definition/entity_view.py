@@ -62,6 +62,8 @@ class View(ViewDeclaration):
 
     @model_validator(mode="after")
     def _consistent(self) -> View:
+        tables = {name for name, each in self.sources.items() if each.cdc is not None}
+        self.check_transactions({name: each.topic for name, each in self.sources.items()}, tables)
         twice = self.fields.keys() & self.computed.keys()
         if twice:
             raise ValueError(f'"{min(twice)}" is declared both in fields and in computed')

@@ -168,6 +168,12 @@ class SqlView(ViewDeclaration):
         return self
 
     @model_validator(mode="after")
+    def _by_transactions(self) -> SqlView:
+        tables = {name for name, each in self.sources.items() if each.cdc and each.read_as == "table"}
+        self.check_transactions({name: each.topic for name, each in self.sources.items()}, tables)
+        return self
+
+    @model_validator(mode="after")
     def _in_step(self) -> SqlView:
         if self.cut is None:
             return self

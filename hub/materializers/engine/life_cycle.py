@@ -93,7 +93,7 @@ def advance(life: ViewLife, event: LifeEvent) -> Step:
         case PlanBlocked():
             return _blocked(life, event.reason)
         case UnreadCounted():
-            bulk = not life.caught_up and event.unread > BULK_FROM
+            bulk = not life.caught_up and event.unread > BULK_FROM and not event.standing.in_steps
             return _run(life if bulk else replace(life, caught_up=True), event.standing, bulk=bulk)
         case QueryStarted():
             return life, (_running_state(life, event.standing),)

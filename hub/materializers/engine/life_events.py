@@ -30,6 +30,7 @@ class Standing:
     other version holds the view's task slots. ``late``: its query drops events behind a watermark.
     ``uncommitted``: a batch was begun and not committed. ``ahead``: rows may be published that the
     checkpoint's state does not have yet. ``allowed``: the isolation policy lets it run in this process.
+    ``in_steps``: it reads whole source transactions, in steps that its snapshot group sets.
     """
 
     realtime: bool = False
@@ -39,6 +40,7 @@ class Standing:
     uncommitted: bool = False
     ahead: bool = False
     allowed: bool = True
+    in_steps: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from hub.materializers.definition.declared import changelog_of
 from hub.materializers.definition.load import view_files
 from hub.materializers.engine.batch_reports import BatchReports, realtime_mark
 from hub.materializers.engine.file_watch import CommitWatch
-from hub.materializers.engine.life_cycle import warms_up
+from hub.materializers.engine.life_cycle import BULK_FROM, warms_up
 from hub.materializers.engine.life_events import (
     BatchCommitted,
     LifeEvent,
@@ -28,15 +28,18 @@ from hub.materializers.engine.parts import EngineParts, VersionName
 from hub.materializers.engine.plans.planner import AnyPlan, ViewPlanner
 from hub.materializers.engine.stall_watch import StallWatch
 from hub.materializers.progress.records import Mode, Progress
-from hub.materializers.snapshot_groups.coordinator import Member
+from hub.materializers.snapshot_groups.members import Member
+from hub.materializers.source_transactions.cuts import TransactionCuts
+from hub.materializers.source_transactions.decoding import ValueDecoder
 from hub.materializers.spark import delta_stream, sql_stream
 from hub.materializers.spark import session as spark
 from hub.materializers.spark.checkpoints import committed_batches
 from hub.materializers.spark.delta_stream import DeltaQuery
+from hub.materializers.spark.kafka_source import NO_EVENTS
 from hub.materializers.spark.pyspark_types import PySparkException, StreamingQuery
 from hub.materializers.spark.read_ends import SparkReadEnds
 from hub.materializers.spark.sql_stream import SqlPlan
-from hub.record import Positions
+from hub.record import Positions, lag_records
 
 _POLL_S = 0.03
 # Shorter than _POLL_S: the other members of a snapshot group wait for this view's report.
@@ -86,6 +89,8 @@ class ViewQuery:
         self._reported = -1
         self._due = CommitWatch(plan.checkpoint / "commits").due
         self._check_at_s = self._warm_at_s = 0.0
+        # Ends at the start, while a view that reads in steps of whole transactions has missed much.
+        self._missed: Positions | None = None
         self.member: Member | None = None
         self.unheld: str | None = None
         self.causes = ""
@@ -113,6 +118,8 @@ class ViewQuery:
         self._closing.callback(query.stop)
         self._closing.callback(self._leave)  # before the view's next query starts
         if self._mode == "live" and self._planner.label is not None:
+            if self._planner.cut_rules is not None:
+                self._missed = self._parts.cluster.end_offsets(self._plan.topics)
             self._join(query)
         committed = (
             committed_batches.committed_batch(self._plan.checkpoint) if self._delta is not None else None
@@ -135,6 +142,8 @@ class ViewQuery:
         plan, session, mode = self._plan, self._planner.session, self._mode
         committed_batches.forget_state_of_no_batch(plan.checkpoint, mode)
         settings = paced(self._parts.settings, len(view_files(self._parts.settings.project)))
+        if self._planner.cut_rules is not None:
+            settings = settings.model_copy(update={"live_events_per_batch": NO_EVENTS})
         if not isinstance(plan, SqlPlan):
             return spark.start(session, plan, settings, mode)
         if plan.delta is None:
@@ -157,8 +166,9 @@ class ViewQuery:
         plan, view = self._plan, self._planner.view
         assert view is not None
         committed = committed_batches.committed_batch(plan.checkpoint)
+        places = self._places()
         try:
-            ends = SparkReadEnds(self._planner.session, query, plan.checkpoint)
+            ends = SparkReadEnds(self._planner.session, query, plan.checkpoint, whole=places is not None)
         except HubError as error:
             self.unheld = str(error)
             return
@@ -172,7 +182,16 @@ class ViewQuery:
             ends,
             reached,
             views=views,
+            places=places,
         )
+
+    def _places(self) -> TransactionCuts | None:
+        """Return the places that divide no source transaction, for a view that stops at no others."""
+        rules = self._planner.cut_rules
+        if rules is None:
+            return None
+        parts = self._parts
+        return TransactionCuts(parts.cluster, ValueDecoder(parts.registry), self._plan.checkpoint, rules)
 
     def _leave(self) -> None:
         if self.member is not None:
@@ -214,7 +233,10 @@ class ViewQuery:
             return False
         if self.member is not None:
             self.member.reached = batch.sources
-        self._reports.report_batch(self._plan, batch, self._mode, query, self._delta)
+        if self._missed is not None and lag_records(self._missed, batch.sources) <= BULK_FROM:
+            self._missed = None
+        mode: Mode = self._mode if self._missed is None else "bulk"
+        self._reports.report_batch(self._plan, batch, mode, query, self._delta)
         self._reported = batch.batch_id
         self.has_committed = True
         return True
@@ -267,6 +289,7 @@ def planned_standing(parts: EngineParts, name: VersionName, planner: ViewPlanner
         running.realtime,
         running.served,
         running.slots_free,
+        in_steps=planner.cut_rules is not None,
         late=isinstance(plan, SqlPlan) and bool(plan.classified.late),
         uncommitted=committed_batches.is_uncommitted(plan.checkpoint),
         ahead=realtime_mark(plan).exists(),

@@ -58,7 +58,7 @@ from hub.materializers.engine.running_query import ViewQuery, planned_standing, 
 from hub.materializers.engine.stall_watch import StallWatch
 from hub.materializers.isolation.thread_marks import isolation_message
 from hub.materializers.progress.records import EngineState, ViewState
-from hub.materializers.snapshot_groups.coordinator import Member
+from hub.materializers.snapshot_groups.members import Member
 from hub.materializers.spark.slots import WIDENS
 from hub.times import epoch_ms
 
@@ -131,7 +131,7 @@ class ViewThread:
 
     def start(self) -> None:
         with suppress(HubError, OSError):  # the view's thread reports the error
-            self._label = load_view(self._name.path).cut
+            self._label = load_view(self._name.path).of_version(self._name.suffix).group
         self._parts.isolation.marks.begin(self.table)
         self._thread.start()
 

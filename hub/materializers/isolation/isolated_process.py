@@ -6,12 +6,13 @@ import contextlib
 from collections.abc import Sequence
 
 from hub.config import Settings
+from hub.materializers.definition.declared import is_transaction_group
 from hub.materializers.isolation import policy as isolation
 from hub.materializers.isolation.policy import IsolatedVersion
 from hub.materializers.isolation.processes import SharedProcess
 from hub.materializers.isolation.thread_marks import Key, out_of_memory_kills, table_of_key
 from hub.materializers.progress.records import ViewState
-from hub.materializers.snapshot_groups.coordinator import RunningVersion
+from hub.materializers.snapshot_groups.members import RunningVersion
 from hub.materializers.versions.version_log import VersionLog
 from hub.times import epoch_ms
 
@@ -55,7 +56,8 @@ class IsolatedProcess:
         return []
 
     def in_groups(self, runners: Sequence[RunningVersion]) -> list[RunningVersion]:
-        return []
+        """Return the version if it is a group of its own: no other process moves it."""
+        return [each for each in runners if each.group is not None and is_transaction_group(each.group)]
 
     def reads(self) -> frozenset[str]:
         return frozenset()

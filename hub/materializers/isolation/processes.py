@@ -26,6 +26,7 @@ import orjson
 
 from hub.config import Settings
 from hub.errors import HubError
+from hub.materializers.definition.declared import is_transaction_group
 from hub.materializers.definition.load import files_of, load_view
 from hub.materializers.isolation import policy as isolation
 from hub.materializers.isolation.policy import IsolatedVersion, ProcessDeath, RestartTurn, StrikeJournal
@@ -38,7 +39,7 @@ from hub.materializers.isolation.thread_marks import (
     table_of_key,
 )
 from hub.materializers.progress.records import ViewState
-from hub.materializers.snapshot_groups.coordinator import RunningVersion
+from hub.materializers.snapshot_groups.members import RunningVersion
 from hub.materializers.versions.version_log import VersionLog
 from hub.runtime import die_with_parent
 from hub.supervisor import LOG_LIMIT_BYTES
@@ -144,8 +145,9 @@ class SharedProcess:
 
     def in_groups(self, runners: Sequence[RunningVersion]) -> list[RunningVersion]:
         """Return the members of snapshot groups, including isolated versions. A group with one of those does
-        not run together."""
-        return [*runners, *self.apart.values()]
+        not run together. One that is a group of its own is moved by its own process."""
+        others = [each for each in self.apart.values() if not is_transaction_group(each.group or "")]
+        return [*runners, *others]
 
     def reads(self) -> frozenset[str]:
         """Return the topics that isolated versions read."""
@@ -205,7 +207,7 @@ class SharedProcess:
     def _made(self, key: Key, table: str, entry: IsolatedVersion) -> IsolatedMember:
         each = IsolatedMember(key, table, entry)
         with contextlib.suppress(HubError, OSError):  # its own process reports what is wrong with the file
-            each.view = load_view(key[0])
+            each.view = load_view(key[0]).of_version(key[1])
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             note = orjson.loads((self.settings.checkpoints / table / "plan.json").read_bytes())
             each.reads = frozenset(note["topics"])

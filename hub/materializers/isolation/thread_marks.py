@@ -14,7 +14,7 @@ from hub.materializers.definition.declared import table_of
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.sql_view import SqlView
 from hub.materializers.isolation.policy import DiskState, IsolatedVersion, Phase
-from hub.materializers.snapshot_groups.coordinator import Member
+from hub.materializers.snapshot_groups.members import Member
 from hub.runtime import Backoff
 from hub.times import epoch_ms
 
@@ -44,7 +44,7 @@ class IsolatedMember:
 
     @property
     def group(self) -> str | None:
-        return self.view.cut if self.view is not None else None
+        return self.view.group if self.view is not None else None
 
     @property
     def runs(self) -> bool:

@@ -29,7 +29,7 @@ from hub.materializers.queries.whole_topic import Span, TopicArchive
 from hub.materializers.types.json_defaults import filled
 from hub.record import Positions, Record, TopicPartition
 from hub.schema_registry.client.port import SchemaRegistry
-from hub.schema_registry.codecs.avro_validator import BrokenValue
+from hub.schema_registry.codecs.unreadable import UNREADABLE
 from hub.schema_registry.codecs.values import decoder_as, decoder_of
 from hub.schema_registry.codecs.wire_format import Undecodable, unframe
 from hub.schema_registry.formats import InvalidSchema
@@ -43,18 +43,6 @@ _MOST_COLUMNS = 400
 _BATCH = 1_000
 _SILENCE_S = 10.0
 Decode = Callable[[bytes, int], Any]
-
-
-# What decoding an event raises when it has no row.
-UNREADABLE = (
-    BrokenValue,
-    Undecodable,
-    InvalidSchema,
-    NotFound,
-    TypeError,
-    ValueError,
-    ArithmeticError,
-)
 
 
 @dataclass(slots=True)

@@ -4,6 +4,9 @@ Rows past the newest snapshot wait within two bounds: a time (``patience_s``) an
 (``most``). Past them the group is *apart* in this store and rows are applied as they come; the next snapshot
 record starts the waiting again, and the first one that no member is past brings the group together.
 
+The rows of a view with ``consistent_with: transaction`` are applied at its snapshots and nowhere else: its
+group is ``strict``, never apart, and waits for the next snapshot however long and for however many rows.
+
 This object is not the authority on whether a store is at a snapshot: readers compare the positions in the
 store with those of the snapshot that is noted with them (in_store.py). So a kill at any moment, or a version
 without snapshot groups, cannot make a claim false.
@@ -49,6 +52,7 @@ class GroupBarrier:
     holding: bool = True
     newest_offset: int = -1  # offset of the newest record
     since_s: float | None = None  # start of the rows' wait
+    strict: bool = False  # rows are applied at snapshots only
 
     def take_snapshot(self, cut: GroupSnapshot, offset: int) -> None:
         """Take a snapshot record of the log; ignores a repeated one."""
@@ -63,18 +67,22 @@ class GroupBarrier:
         always free.
         """
         if self.cut is None:
-            return "free"
+            return "hold" if self.strict else "free"
         goals = {table: each.changelog for table, each in self.cut.views.items() if table in members}
         mine = {table: members[table] for table in goals}
         if not mine:
-            return "free"
+            return "hold" if self.strict else "free"
         for table, each in mine.items():
+            if each.stopped and self.strict:
+                return "hold"
             if each.stopped:
                 return self._part(f'view "{table}" is stopped in this store')
         ahead = any(not goals[table].covers(each.applied) for table, each in mine.items())
         unread = [table for table, each in mine.items() if not each.read.covers(goals[table])]
         if not ahead and not unread and self.at is not self.cut:
             return "apply"
+        if self.strict:
+            return "hold"
         if not self.holding:
             return "free"
         for table in unread:
@@ -91,11 +99,23 @@ class GroupBarrier:
 
     def full(self, members: Mapping[str, MemberStanding]) -> set[str]:
         """Return the members of which no more may be read now."""
+        if self.strict:
+            return {
+                table
+                for table, each in members.items()
+                if each.waiting > self.most and (self.cut is None or self._is_read(table, each, self.cut))
+            }
         if self.cut is None or not self.holding:
             return set()
         return {
             table for table, each in members.items() if table in self.cut.views and each.waiting > self.most
         }
+
+    @staticmethod
+    def _is_read(table: str, standing: MemberStanding, cut: GroupSnapshot) -> bool:
+        """Return whether all rows of a member up to a snapshot are read: more would only wait."""
+        place = cut.views.get(table)
+        return place is None or standing.read.covers(place.changelog)
 
     def applied(self) -> None:
         """Note that the store is at the snapshot."""
@@ -103,7 +123,8 @@ class GroupBarrier:
 
     def part(self, why: str) -> None:
         """Let the members' rows be applied as they come, until the next snapshot is received."""
-        self._part(why)
+        if not self.strict:
+            self._part(why)
 
     def _part(self, why: str) -> Verdict:
         self.holding, self.since_s, self.at = False, None, None

@@ -22,10 +22,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from hub.errors import HubError, PeerError
+from hub.errors import HubError
 from hub.log import Cluster, Writer
+from hub.materializers.definition.declared import is_transaction_group
 from hub.materializers.progress.records import PROGRESS_TOPIC
 from hub.materializers.snapshot_groups.group import (
     CUT,
@@ -37,6 +37,7 @@ from hub.materializers.snapshot_groups.group import (
     joined,
     next_place,
 )
+from hub.materializers.snapshot_groups.members import Member, Places, RunningVersion, check_members
 from hub.record import NewRecord, Positions
 from hub.times import epoch_ms
 
@@ -45,41 +46,8 @@ log = logging.getLogger(__name__)
 _LOOK_S = 0.01
 # Pause without a group, or after a failure.
 _IDLE_S = 0.5
-
-
-class ReadEnds(Protocol):
-    """Control of how far a running query may read."""
-
-    def hold(self, begin: Positions) -> Positions | None:
-        """Let no batch begin from now on; a running one finishes. Returns the place after it, at least
-        ``begin``.
-
-        None: not possible at this moment. Raises HubError when this Spark cannot be held.
-        """
-
-    def until(self, place: Positions) -> None:
-        """Let it read up to ``place``, which is not before the result of ``hold``."""
-
-    def free(self) -> None:
-        """Let it read everything."""
-
-
-@dataclass
-class Member:
-    """A view's running query as its group sees it.
-
-    The view's thread sets ``reached`` after each commit, and ``open`` to False before another query of the
-    view can begin.
-    """
-
-    table: str
-    generation: int
-    topics: tuple[str, ...]
-    changelog: str
-    ends: ReadEnds
-    reached: Positions
-    open: bool = True
-    views: tuple[str, ...] = ()  # views of which it reads the changelog
+# Interval of reporting what a group waits for.
+_WAITING_EVERY_S = 5.0
 
 
 @dataclass
@@ -99,6 +67,7 @@ class SnapshotGroup:
     written: dict[str, Positions] = field(default_factory=dict)
     is_written: bool = False  # whether the snapshot at ``place`` is published
     ask_at_s: float = 0.0
+    wait_at_s: float = 0.0  # when it is reported again what the group waits for
     note: GroupNote | None = None
 
     def step(self, members: Sequence[Member], now_s: float, now_ms: int) -> None:
@@ -106,11 +75,14 @@ class SnapshotGroup:
         if not self._same(members):
             self._release(members)
             self.members = tuple(members)
-            _check(self.members)
+            check_members(self.members)
         if self.place is None and not self._gather(now_ms):
             return
         assert self.place is not None
         self._bring()
+        if (places := self.places) is not None:
+            places.read_ahead(self.place)
+            self._report_waiting(places, now_s, now_ms)
         if not self.is_written and len(self.written) == len(self.members):
             self._publish(self.place, now_ms)
         if self.is_written and now_s >= self.ask_at_s:
@@ -143,6 +115,22 @@ class SnapshotGroup:
         keys = (f"{CUT}{self.name}", f"{GROUP}{self.name}")
         self.writer.append([NewRecord(PROGRESS_TOPIC, key.encode(), None) for key in keys])
 
+    @property
+    def places(self) -> Places | None:
+        """The places that the group may stop at, those of its only member; None: any."""
+        return self.members[0].places if len(self.members) == 1 else None
+
+    def _report_waiting(self, places: Places, now_s: float, now_ms: int) -> None:
+        """Publish what the next place waits for, every few seconds."""
+        if now_s < self.wait_at_s:
+            return
+        self.wait_at_s = now_s + _WAITING_EVERY_S
+        why, tables = places.waiting(), _tables(self.members)
+        if why is not None:
+            self.report_state("waiting", why, tables, now_ms)
+        elif self.note is not None and self.note.state == "waiting":
+            self.report_state("together", None, tables, now_ms)
+
     def _same(self, members: Sequence[Member]) -> bool:
         return [id(each) for each in members] == [id(each) for each in self.members]
 
@@ -154,13 +142,16 @@ class SnapshotGroup:
                     each.ends.free()
                 except Exception:  # the other members must not wait for it
                     log.exception("view %s: not released", each.table)
+            if each.places is not None:
+                each.places.close()
         self.members, self.place, self.is_written = (), None, False
 
     def _gather(self, now_ms: int) -> bool:
         """Hold all members where they are; the first place is the furthest. False: try again at the next
         look.
         """
-        self.report_state("gathering", None, _tables(self.members), now_ms)
+        if self.note is None or self.note.state != "waiting":
+            self.report_state("gathering", None, _tables(self.members), now_ms)
         begin = self.log.beginning_offsets(_topics(self.members))
         held = []
         for each in self.members:
@@ -169,7 +160,14 @@ class SnapshotGroup:
                 return False  # a batch of it is just being made; those before it are held already
             held.append(at)
         self.begin = begin
-        self._set(joined(held))
+        first = joined(held)
+        if (places := self.places) is not None:
+            found = places.first(first)
+            self._report_waiting(places, time.monotonic(), now_ms)
+            if found is None:
+                return False
+            first = found
+        self._set(first)
         return True
 
     def _set(self, place: Positions) -> None:
@@ -218,12 +216,16 @@ class SnapshotGroup:
         }
         self.writer.append([GroupSnapshot(self.name, place, views, now_ms).record()])
         self.is_written = True
-        self.report_state("together", None, _tables(self.members), now_ms)
+        if self.note is None or self.note.state != "waiting":
+            self.report_state("together", None, _tables(self.members), now_ms)
 
     def _go_on(self, place: Positions) -> None:
         beside = _beside(self.members)
-        place = place.of_topics(beside)
-        following = next_place(place, self.log.end_offsets(beside), self.most)
+        place, places = place.of_topics(beside), self.places
+        if places is None:
+            following = next_place(place, self.log.end_offsets(beside), self.most)
+        else:
+            following = next_place(place, places.following(place), places.at_once)
         if following != place:
             self._set(following)  # before any member may pass the old one
 
@@ -240,58 +242,6 @@ def _beside(members: Iterable[Member]) -> list[str]:
     """Return the topics that members read and do not write."""
     written = {each.changelog for each in members}
     return [topic for topic in _topics(members) if topic not in written]
-
-
-def _check(members: Sequence[Member]) -> None:
-    """Raise PeerError (HUB-3061) for members that cannot come to one place."""
-    written = {each.changelog for each in members}
-    for each in members:
-        for topic in each.views:
-            if topic not in written:
-                raise PeerError(
-                    f'view "{each.table}" reads {topic}, which no view of its group writes',
-                    hint="write the same `cut` in both views' files; while another version of one is built, "
-                    "it passes by itself",
-                    code="HUB-3061",
-                )
-    left = list(members)
-    while left:
-        free = [
-            each
-            for each in left
-            if not any(other.changelog in each.topics for other in left if other is not each)
-        ]
-        if not free:
-            names = ", ".join(each.table for each in left)
-            raise PeerError(
-                f"views {names} read one another in a circle", hint="no place has both", code="HUB-3061"
-            )
-        left = [each for each in left if each not in free]
-
-
-class RunningVersion(Protocol):
-    """A version of a view and the state of its thread.
-
-    ``unheld``: why its query cannot be held. ``reported``: its state, and the reason.
-    """
-
-    @property
-    def table(self) -> str: ...
-
-    @property
-    def group(self) -> str | None: ...
-
-    @property
-    def member(self) -> Member | None: ...
-
-    @property
-    def unheld(self) -> str | None: ...
-
-    @property
-    def reported(self) -> tuple[str, str | None]: ...
-
-    @property
-    def served(self) -> bool: ...
 
 
 @dataclass
@@ -324,7 +274,7 @@ class SnapshotGroups:
         """Run one step of each group. True when one of them moves."""
         wanted: dict[str, list[RunningVersion]] = {}
         for each in self.running:
-            if each.group is not None and each.served:
+            if each.group is not None and (each.served or is_transaction_group(each.group)):
                 wanted.setdefault(each.group, []).append(each)
         for name in self.groups.keys() - wanted.keys():
             self.groups[name].forget()

@@ -26,8 +26,8 @@ from hub.record import NewRecord, Positions
 CUT, GROUP = "cut:", "group:"
 
 # States: members stop at each snapshot; they are on the way to the first one; one of them reads missed events
-# in large batches; one of them does not run.
-GroupState = Literal["together", "gathering", "catching up", "apart"]
+# in large batches; one of them does not run; a source transaction is open, or larger than its view takes.
+GroupState = Literal["together", "gathering", "catching up", "apart", "waiting"]
 
 
 @dataclass(frozen=True, slots=True)

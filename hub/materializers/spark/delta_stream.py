@@ -49,7 +49,7 @@ from hub.materializers.spark.delta.stage_query import loose
 from hub.materializers.spark.delta.state import DeltaState
 from hub.materializers.spark.delta_engine import DeltaRun
 from hub.materializers.spark.formats.decode import Input, SchemaAnswers, taken_by
-from hub.materializers.spark.kafka_source import stream
+from hub.materializers.spark.kafka_source import NO_EVENTS, stream
 from hub.materializers.spark.python_udfs import register
 from hub.materializers.spark.session_settings import code_settings
 from hub.materializers.spark.sql_rows import BYTES, EVENTS, WHY, typed
@@ -295,6 +295,8 @@ def _shares(
             min(settings.bulk_events_per_batch, settings.delta_events_per_batch), unread
         )
     most = min(settings.live_events_per_batch, settings.delta_events_per_batch)
+    if most == NO_EVENTS:
+        return dict.fromkeys(unread, NO_EVENTS)
     return delta_inputs.shares(most, dict.fromkeys(unread, 1))
 
 

@@ -30,6 +30,8 @@ _SINK = {
     "kafka.request.timeout.ms": "10000",
     "kafka.max.block.ms": "15000",
 }
+# As the most events of a batch: the query reads nothing until its snapshot group lifts the limit.
+NO_EVENTS = 0
 # This many bytes of a fetch are returned without further waiting.
 _GATHERED = 65_536
 # Default only since Kafka 4: when none of the known brokers answers, the bootstrap servers are asked again.
@@ -130,7 +132,8 @@ def events(
         else (settings.live_events_per_batch, settings.live_tasks)
     )
     if share is not None:
-        source = source.option("maxOffsetsPerTrigger", str(max(1, per_batch // share)))
+        most = NO_EVENTS if per_batch == NO_EVENTS else max(1, per_batch // share)
+        source = source.option("maxOffsetsPerTrigger", str(most))
     return source.load().coalesce(tasks)
 
 

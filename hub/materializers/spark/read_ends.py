@@ -6,6 +6,10 @@ query into that mode and sets the field again as a snapshot group advances (snap
 This is not a public interface of Spark: the two fields are looked up by name when a query starts, and a Spark
 without them is reported (HUB-3059) before anything is changed.
 
+A query of a view with ``consistent_with: transaction`` starts with a limit of no events per batch
+(``kafka_source.NO_EVENTS``), so that it reads nothing before its group holds it. ``hold`` then lifts the
+limit: a batch is all that is between two places, and never ends between them. Such a query is not freed.
+
 A batch is made under a lock of the query. ``hold`` takes the same lock, so it never interferes with a batch
 whose end is being chosen. pyspark gives each Python thread its own JVM thread, which owns the lock.
 """
@@ -28,19 +32,23 @@ from hub.materializers.spark.checkpoints.committed_batches import positions_of
 from hub.record import Positions
 
 _STREAM = "org.apache.spark.sql.kafka010.KafkaMicroBatchStream"
+_LIMIT, _MOST_EVENTS = "org.apache.spark.sql.connector.read.streaming.ReadMaxRows", 2**62
 _ENDS, _BOUNDED = "allDataForTriggerAvailableNow", "isTriggerAvailableNow"
 # KafkaV2[Subscribe[crm.customers, shop.orders]]
 _TOPICS = re.compile(r"Subscribe\[(.*?)\]")
 
 
 class SparkReadEnds:
-    """Implements snapshot_groups.coordinator.ReadEnds. Called from one thread."""
+    """Implements snapshot_groups.members.ReadEnds. Called from one thread."""
 
-    def __init__(self, session: SparkSession, query: StreamingQuery, checkpoint: Path) -> None:
-        """Raise PeerError (HUB-3059) if this Spark lacks the required fields."""
+    def __init__(
+        self, session: SparkSession, query: StreamingQuery, checkpoint: Path, *, whole: bool = False
+    ) -> None:
+        """``whole``: a batch reaches from one place to the next, and the query reads nothing without one.
+        Raise PeerError (HUB-3059) if this Spark lacks the required fields."""
         jvm: Any = session._jvm
         self._jvm = jvm
-        self._checkpoint = checkpoint
+        self._checkpoint, self._whole = checkpoint, whole
         self._streams: list[tuple[Any, frozenset[str]]] = []
         try:
             self._execution: Any = query._jsq.streamingQuery()
@@ -50,6 +58,8 @@ class SparkReadEnds:
             self._bounded: Any = of_stream.getDeclaredField(_BOUNDED)
             for each in (self._ends, self._bounded):
                 each.setAccessible(True)
+            self._limit: Any = self._jvm.java.lang.Class.forName(_LIMIT).getDeclaredField("rows")
+            self._limit.setAccessible(True)
         except (Py4JError, TypeError) as error:
             raise _another_spark(error) from error
 
@@ -62,6 +72,8 @@ class SparkReadEnds:
             self.until(at)
             for stream, _ in self._streams:
                 self._bounded.setBoolean(stream, True)
+            if self._whole:
+                self._lift_limits()
             return at
         finally:
             self._lock.unlock()
@@ -72,10 +84,21 @@ class SparkReadEnds:
             self._ends.set(stream, self._jvm.org.apache.spark.sql.kafka010.JsonUtils.partitionOffsets(text))
 
     def free(self) -> None:
+        if self._whole:
+            return
         for stream, _ in self._streams:
             # first: a bounded stream without ends would note the current ones
             self._bounded.setBoolean(stream, False)
             self._ends.set(stream, None)
+
+    def _lift_limits(self) -> None:
+        """Let the next batches read everything up to their place."""
+        limits = self._execution.uniqueSources().values().toSeq()
+        for number in range(limits.size()):
+            limit = limits.apply(number)
+            if limit.getClass().getName() != _LIMIT:
+                raise _another_spark(limit.toString())
+            self._limit.setLong(limit, _MOST_EVENTS)
 
     def _known(self) -> bool:
         """Return True once the query has created its sources. Raises PeerError when they are not Kafka's."""

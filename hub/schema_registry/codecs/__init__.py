@@ -7,5 +7,6 @@ logical_text.py      times, decimals and UUIDs as text, in both directions
 avro_to_json.py      Avro bytes to JSON, up to the first broken byte
 avro_validator.py    check bytes against a schema without decoding them
 avro_resolution.py   resolve a writer's schema against a reader's; ``avro_defaults.py``
+unreadable.py        exceptions of decoding
 rereading.py         check that an event can be read with another schema
 """

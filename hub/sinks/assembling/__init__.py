@@ -14,8 +14,9 @@ open row of each partition is the position that the sink commits, in the Kafka t
 worker that is killed reads the open rows again, and no other.
 
     entry.py         [edge]  ``assemble:`` in sinks.yaml
-    changes.py       [core]  records of Debezium as boundaries of transactions and as changes of rows
-    transactions.py  [core]  open transactions: which are complete, which can never be, what is read next
     domain_event.py  [core]  the changes of a transaction as events, and their schema
     assembler.py     [shell] one round of such a sink: read, close, append with the positions
+
+``hub/materializers/source_transactions/`` reads Debezium's records and decides which transactions are
+complete.
 """

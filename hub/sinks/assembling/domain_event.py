@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from hub.materializers.source_transactions.changes import RowChange
 from hub.materializers.types.avro_types import AvroType, kind
 from hub.materializers.types.cdc import UNAVAILABLE
 from hub.materializers.types.ddl import optional_field
-from hub.sinks.assembling.changes import RowChange
 from hub.sinks.assembling.entry import Assemble, Change, Table
 
 OP, TRANSACTION, COMMITTED_AT = "_op", "_transaction", "_committed_at"

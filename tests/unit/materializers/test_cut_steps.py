@@ -17,7 +17,7 @@ from hub.errors import PeerError
 from hub.log import MemoryCluster, MemoryWriter
 from hub.materializers.progress.records import PROGRESS_TOPIC
 from hub.materializers.snapshot_groups.barrier import GroupBarrier, MemberStanding
-from hub.materializers.snapshot_groups.coordinator import Member, SnapshotGroups
+from hub.materializers.snapshot_groups.coordinator import SnapshotGroups
 from hub.materializers.snapshot_groups.group import (
     CUT,
     GROUP,
@@ -26,6 +26,7 @@ from hub.materializers.snapshot_groups.group import (
     group_snapshot_of,
     next_place,
 )
+from hub.materializers.snapshot_groups.members import Member
 from hub.record import NewRecord, Positions, Record, TopicPartition
 
 READS = {
@@ -54,7 +55,7 @@ class Query:
     to_write: list[NewRecord] | None = None
     over: bool = False
 
-    # ---- hub.materializers.snapshot_groups.coordinator.ReadEnds
+    # ---- hub.materializers.snapshot_groups.members.ReadEnds
 
     def hold(self, begin: Positions) -> Positions | None:
         self.world.meanwhile()
@@ -112,7 +113,7 @@ class Query:
 
 @dataclass
 class View:
-    """A running view; see hub.materializers.snapshot_groups.coordinator.RunningVersion."""
+    """A running view; see hub.materializers.snapshot_groups.members.RunningVersion."""
 
     table: str
     group: str | None = "shop"

@@ -15,9 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hub.record import Positions, Record, TopicPartition
-from hub.schema_registry.codecs.avro_encoder import JsonEncoder
-from hub.sinks.assembling.changes import (
+from hub.materializers.source_transactions.changes import (
     NO_TRANSACTION,
     NotOfDebezium,
     RowChange,
@@ -25,9 +23,11 @@ from hub.sinks.assembling.changes import (
     boundary_of,
     change_of,
 )
+from hub.materializers.source_transactions.transactions import Closed, Limits, Stray, Transactions
+from hub.record import Positions, Record, TopicPartition
+from hub.schema_registry.codecs.avro_encoder import JsonEncoder
 from hub.sinks.assembling.domain_event import Unassembled, event_schema, events_of, net_changes
 from hub.sinks.assembling.entry import Assemble
-from hub.sinks.assembling.transactions import Closed, Limits, Stray, Transactions
 from hub.sinks.sinks_file import SinkEntry, find_circle, load_sinks
 
 SOURCE = TopicPartition("shop.transaction", 0)
@@ -251,7 +251,7 @@ def test_a_missing_end_is_waited_for_without_an_end_and_shown_with_its_age() -> 
     assert transactions.close(everything, 86_400.0) == ([], [])
     waiting = transactions.waiting(86_400.0)
     assert waiting is not None and waiting.since_s == 86_400.0 and waiting.oldest_ms == 1_700
-    assert waiting.what == "transaction 1 (shop.transaction 0:0) has no END for 86400 s"
+    assert waiting.what == "transaction 1 (shop.transaction 0:0) has no END"
     read = Positions({SOURCE: 1, PLACES[0]: 5, PLACES[1]: 9})
     assert transactions.positions(read) == Positions({SOURCE: 0, PLACES[0]: 4, PLACES[1]: 9})
 

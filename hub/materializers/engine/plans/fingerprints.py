@@ -90,7 +90,12 @@ def sql_fingerprint(
 
 def with_functions(fingerprint: str, view: View | SqlView) -> str:
     """Return the fingerprint combined with the view's Python functions: a checkpoint fits only the code that
-    it was made with."""
+    it was made with.
+
+    Whole source transactions count, too: the state of a view that was not consistent with them may end within
+    one."""
+    if view.consistent_with is not None:
+        fingerprint = hashlib.sha256(f"{fingerprint} whole transactions".encode()).hexdigest()
     if view.transforms is None:
         return fingerprint
     return hashlib.sha256(f"{fingerprint} {digest(view.transforms.text)}".encode()).hexdigest()

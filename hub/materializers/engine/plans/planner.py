@@ -20,7 +20,7 @@ from hub.materializers.definition.sql_view import SqlView
 from hub.materializers.engine.parts import EngineParts, VersionName
 from hub.materializers.engine.plans.checkpoint_note import CheckpointFolder
 from hub.materializers.engine.plans.compile import CompiledView, ViewCompiler
-from hub.materializers.engine.plans.definitions import DefinitionChoice, definition_of
+from hub.materializers.engine.plans.definitions import DefinitionChoice, definition_of, in_place
 from hub.materializers.engine.plans.generations import GenerationChoice
 from hub.materializers.engine.plans.schema_watch import SchemaWatch
 from hub.materializers.engine.plans.slot_demand import slots_of
@@ -31,6 +31,8 @@ from hub.materializers.engine.plans.topics import (
     feeds,
     largest_records,
 )
+from hub.materializers.engine.plans.transactions import cut_rules
+from hub.materializers.source_transactions.cuts import CutRules
 from hub.materializers.spark import session as spark
 from hub.materializers.spark.formats.decode import DLQ_SUFFIX, Input
 from hub.materializers.spark.pyspark_types import SparkSession
@@ -68,6 +70,7 @@ class ViewPlanner:
         self.reads: frozenset[str] = frozenset()
         self.has_slots = False
         self.checkpoint: Path | None = None
+        self.cut_rules: CutRules | None = None  # of a view that stops between source transactions only
 
     @property
     def session(self) -> SparkSession:
@@ -97,9 +100,12 @@ class ViewPlanner:
         view = self.view = made.view
         if view.expiry_topic is not None:
             topics = self._parts.cluster.topics()  # the expiry topic may be new
-        self.label = view.cut
+        self.label = view.group
         self.schemas.topics = [topic for each in made.inputs for topic in each.topics]
         read = made.topics
+        settings = self._parts.settings
+        replaces = in_place(view, settings)
+        self.cut_rules = cut_rules(view, read, topics, settings.live_events_per_batch, in_place=replaces)
         self.reads = frozenset(read)
         partitions = view.partitions or self._parts.settings.view_partitions
         self._ensure_topics(made, read, partitions)

@@ -11,7 +11,7 @@ from hub.materializers.queries.databases import EventTable
 from hub.materializers.queries.parser import SqlError
 from hub.materializers.queries.running import RunningQuery
 from hub.materializers.queries.topic_columns import VALUE
-from hub.materializers.queries.topic_rows import UNREADABLE, ScannedRange, TopicTables, cells_of, wanted_kinds
+from hub.materializers.queries.topic_rows import ScannedRange, TopicTables, cells_of, wanted_kinds
 from hub.materializers.queries.whole_topic import (
     ArchivedRecord,
     ArchivedTopic,
@@ -21,6 +21,7 @@ from hub.materializers.queries.whole_topic import (
     spans_of,
 )
 from hub.record import Record, TopicPartition
+from hub.schema_registry.codecs.unreadable import UNREADABLE
 
 # Of the rows, which are in a temporary file.
 MOST_BYTES = 2_000_000_000

@@ -17,8 +17,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
+from hub.materializers.source_transactions.changes import Boundary, RowChange
 from hub.record import Positions, Record, TopicPartition
-from hub.sinks.assembling.changes import Boundary, RowChange
 
 # Boundaries are small, and rows that were read earlier wait for them.
 MOST_OPEN = 50_000
@@ -57,11 +57,14 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``rows`` and ``bytes`` of one transaction, and how long its rows may be missing."""
+    """``rows`` and ``bytes`` of one transaction, and how long its rows may be missing. ``holds_large``: a
+    larger one is not closed, and holds up all later ones.
+    """
 
     rows: int
     bytes: int
     wait_s: float
+    holds_large: bool = False
 
 
 @dataclass
@@ -229,10 +232,12 @@ class Transactions:
         if self._order:
             head = next(iter(self._order.values()))
             at = head.opened
-            since_s = now_s - head.seen_s
-            lack = f"no END for {since_s:.0f} s" if head.end is None else self._found(head)
+            if head.too_large and self._limits.holds_large:
+                lack = f"more than the {self._limits.rows:,} rows of most_rows"
+            else:
+                lack = "no END" if head.end is None else self._found(head)
             what = f"transaction {head.id} ({at.topic} {at.partition}:{at.offset}) has {lack}"
-            return Waiting(what, since_s, at.timestamp_ms)
+            return Waiting(what, now_s - head.seen_s, at.timestamp_ms)
         if self._unknown:
             first = next(iter(self._unknown.values()))
             what = f"transaction {first.id} has rows and no BEGIN"
@@ -253,6 +258,8 @@ class Transactions:
         reason = ""
         if lacking:
             reason = f"transaction {head.id} has {self._found(head)}: the others are not in the log"
+        elif head.too_large and self._limits.holds_large:
+            return None
         elif head.too_large:
             reason = f"transaction {head.id} is larger than most_rows or most_mb: {self._found(head)}"
         rows = () if reason else tuple(head.rows[order] for order in sorted(head.rows))
