@@ -117,9 +117,10 @@ def _live(rows: Any) -> Rows:
 
 
 def changelog_rows(world: World, view: str) -> Rows:
-    """The changelog folded: the last record of each key, read with the registry's schema."""
+    """The changelog of the version that readers get, folded: the last record of each key. A view whose
+    checkpoint was lost is built again as the next version, with a changelog of its own."""
     latest: dict[bytes, Record] = {}
-    for record in sorted(world.pipeline.changelog(view), key=lambda each: (each.partition, each.offset)):
+    for record in log_of(world, world.pipeline.state(view)["changelog"]):
         if record.key is None:
             continue
         known = latest.get(record.key)
