@@ -46,6 +46,14 @@ def lag_of(ring: Ring, position: int, now: int) -> LagReading:
     return reading
 
 
+def test_a_position_past_the_observed_end_is_said_of_the_topic() -> None:
+    rings = {0: (Anchor(100, NOW, NOW),), 1: (Anchor(50, NOW, NOW),)}
+    for positions, past in (({0: 100, 1: 50}, False), ({0: 101, 1: 50}, True), ({0: 100, 1: 51}, True)):
+        reading = lag_of_topic(rings, positions, NOW)
+        assert reading is not None
+        assert reading.past is past
+
+
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[Ring, list[int], int, int]:
     """Draw the anchors of a log whose events arrived at known times, the arrival times, a position, and

@@ -243,3 +243,24 @@ def test_what_a_failover_left_behind_is_told_until_the_source_acts_again() -> No
     row = {"topic": "nyc.a", "partition": 1, "first": 100, "end": 130, "known": False}
     assert owned("lon", 3) == {"lost": [row], "lost_known": False, "redelivered": None}
     assert owned("nyc", 4) == owned("lon", 5) == {"lost": [], "lost_known": True, "redelivered": 0}
+
+
+def test_losses_of_two_failovers_are_as_old_as_the_older_report() -> None:
+    """A report of which the time is unknown makes the time of all unknown."""
+
+    def heard_at_ms(first: int | None, second: int | None) -> object:
+        records = [
+            record
+            for topic, heard in (("nyc.a", first), ("nyc.b", second))
+            for record in (
+                loss_report.FailoverRecord(
+                    f"nyc|{topic}", 3, (), 0, 0, exact=False, heard_at_ms=heard
+                ).record(),
+                Ownership(f"nyc|{topic}", "lon", 3).record(),
+            )
+        ]
+        board = folded(CARRIES.record(), *records)
+        return summary_of(FILE, links(FILE)["m"], board, WrittenState(), 9)["lost_heard_at_ms"]
+
+    assert (heard_at_ms(8, 4), heard_at_ms(4, 8)) == (4, 4)
+    assert heard_at_ms(None, 4) is None

@@ -28,6 +28,7 @@ from hub.schema_registry.model.facts import (
     record_of,
 )
 from hub.schema_registry.registry.across_contexts import listed_versions, with_metadata
+from hub.schema_registry.registry.state import MOST_REPORTS
 from hub.schema_registry.registry.state_machine import DeleteSubject, RegisterSchema, Registry, RequestRefused
 from hub.schema_registry.server.node import RegistryNode
 
@@ -63,6 +64,9 @@ def test_what_is_no_fact_is_kept_visible_and_changes_nothing() -> None:
     registry = Registry()
     registry.apply(fact)
     assert registry.unreadable == [fact] and not registry.subjects
+    for _ in range(MOST_REPORTS):
+        registry.apply(fact)
+    assert (len(registry.unreadable), registry.unreadable_count) == (1_000, 1_001)
 
 
 # ---- decide, apply
