@@ -38,10 +38,11 @@ from hub.client.errors import (
     error_of,
     reason_of,
 )
-from hub.client.produce_bodies import requests_of
+from hub.client.produce_bodies import put_place, requests_of
 from hub.client.receipts import EVERY_S, Receipts
 from hub.client.requests import (
     EXPECTED_VERSION,
+    IDEMPOTENCY_KEY,
     JSON_BODY,
     POSITION,
     TEMPORARY,
@@ -67,8 +68,9 @@ from hub.client.requests import (
     no_such_row,
     page_query,
     pause_s,
+    plain,
+    retry_of,
     row_path,
-    text_of,
     view_path,
 )
 from hub.errors import HubError
@@ -194,7 +196,7 @@ class Calls:
     ) -> Request:
         body: dict[str, Any] = {
             "sql": sql,
-            "parameters": {name: _plain(value) for name, value in (parameters or {}).items()},
+            "parameters": {name: plain(value) for name, value in (parameters or {}).items()},
             "timeout_ms": max(1, round(min(budget.left_s, _LONGEST_WAIT_S) * 1000)),
         }
         if limit is not None:
@@ -237,7 +239,7 @@ class Calls:
             token = yield from self._written(topic, events, idempotency_key, timeout_s, trace, version)
             error = ""
             if span is not None:
-                _place(span, token)
+                put_place(span, token)
             return token
         except HubError as failed:
             error = failed.code or type(failed).__name__
@@ -281,7 +283,7 @@ class Calls:
         written, reasons, total = Positions(), [], 0
         for number, (request, count) in enumerate(requests):
             named = key if number == 0 else f"{key}.{number}"
-            keyed = replace(request, headers=(*request.headers, header("Idempotency-Key", named), *context))
+            keyed = replace(request, headers=(*request.headers, header(IDEMPOTENCY_KEY, named), *context))
             of = given[total : total + count]
             position, refused = yield from self._produce(topic, of, keyed, total, written, budget)
             written, total = written.advanced(position), total + count
@@ -307,8 +309,10 @@ class Calls:
     ) -> Call[tuple[Positions, list[Reason]]]:
         """Repeat one request until each of its records is written or refused."""
         attempt, count = 0, len(events)
+        began_s = self.now()
         while True:
-            reply = yield from self._ask(request, budget, raises=False)
+            earlier_s = began_s if attempt else None
+            reply = yield from self._ask(request, budget, raises=False, first_sent_s=earlier_s)
             lines = [error_body(line) for line in reply.body.splitlines() if line.strip()]
             # The HTTP status of a single event is the event's own; a reply of a proxy is not a result of any
             # event.
@@ -349,17 +353,22 @@ class Calls:
 
     # ---- one request
 
-    def _ask(self, request: Request, budget: Budget, *, raises: bool = True) -> Call[Reply]:
+    def _ask(
+        self, request: Request, budget: Budget, *, raises: bool = True, first_sent_s: float | None = None
+    ) -> Call[Reply]:
         """Return the reply; temporary failures are retried. ``raises`` False: refusals (400 to 499) are
-        replies too.
+        replies too. ``first_sent_s``: time of an earlier attempt that may have written.
         """
         attempt = 0
         while True:
+            sent_s = self.now()
+            sent = request if first_sent_s is None else retry_of(request, first_sent_s, sent_s)
             failure: HubError
             hint: str | None = None
             try:
-                reply: Reply = yield replace(request, timeout_s=max(0.05, budget.left_s) + _GRACE_S)
+                reply: Reply = yield replace(sent, timeout_s=max(0.05, budget.left_s) + _GRACE_S)
             except ConnectionBroken as error:
+                doubtful = error.sent
                 failure = Unreachable(
                     f"the hub does not answer: {error}", hint="is it running? hub up starts one"
                 )
@@ -371,7 +380,9 @@ class Calls:
                 failure = error_of(reply.status, reply.body)
                 if reply.status not in TEMPORARY or isinstance(failure, NotCovered):
                     raise failure
-                hint = reply.headers.get("retry-after")
+                hint, doubtful = reply.headers.get("retry-after"), reply.status != 429
+            if doubtful and first_sent_s is None:
+                first_sent_s = sent_s
             yield from self._pause(attempt, budget, failure, hint)
             attempt += 1
 
@@ -383,18 +394,3 @@ class Calls:
         if not budget.retry or seconds >= budget.left_s:
             raise failure
         yield RetryPause(seconds)
-
-
-def _place(span: Span, token: Positions) -> None:
-    """Set the partition and the last offset on the span of a write to one partition."""
-    places = list(token)
-    if len(places) == 1:
-        ((place, after),) = places
-        span.put(messaging__destination__partition__id=str(place.partition))
-        span.put(messaging__kafka__offset=after - 1)
-
-
-def _plain(value: Any) -> Any:
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
-    return text_of(value)

@@ -99,7 +99,13 @@ class Unreachable(PeerError):
 
 
 class ConnectionBroken(Exception):
-    """A connection failed. Raised by the transport; never leaves the client."""
+    """A connection failed. Raised by the transport; never leaves the client. ``sent``: the server may have
+    the request.
+    """
+
+    def __init__(self, message: str, *, sent: bool = True) -> None:
+        super().__init__(message)
+        self.sent = sent
 
 
 def error_body(body: bytes) -> Mapping[str, Any]:

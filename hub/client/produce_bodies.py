@@ -5,11 +5,15 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from hub.client.requests import DECLARED, JSON_BODY, Event, Request, json_of
 from hub.errors import CallerError
+from hub.record import Positions
+
+if TYPE_CHECKING:
+    from hub.tracing import Span
 
 _MOST_RECORDS, _MOST_BYTES = 10_000, 12 << 20  # a request; the gateway takes 16 MiB
 _LINES = (("Content-Type", "application/x-ndjson"),)
@@ -87,3 +91,12 @@ def _data(value: Any, kind: str | None) -> dict[str, Any]:
 
 def _base64(value: bytes) -> str:
     return base64.b64encode(value).decode()
+
+
+def put_place(span: Span, token: Positions) -> None:
+    """Set the partition and the last offset on the span of a write to one partition."""
+    places = list(token)
+    if len(places) == 1:
+        ((place, after),) = places
+        span.put(messaging__destination__partition__id=str(place.partition))
+        span.put(messaging__kafka__offset=after - 1)

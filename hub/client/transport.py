@@ -200,4 +200,5 @@ def _ws_url(url: str, request: Request) -> str:
 
 def _broken(url: str, error: Exception) -> ConnectionBroken:
     detail = f": {error}" if str(error) else ""
-    return ConnectionBroken(f"{url} ({type(error).__name__}{detail})")
+    sent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
+    return ConnectionBroken(f"{url} ({type(error).__name__}{detail})", sent=sent)

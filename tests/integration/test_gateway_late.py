@@ -62,6 +62,47 @@ def test_a_retry_waits_for_what_is_still_on_its_way_and_finds_it(node: LinkedNod
         gateway.stop()
 
 
+def test_a_retry_at_another_server_waits_until_the_first_one_has_given_up(node: LinkedNode) -> None:
+    direct = KafkaCluster(node.settings.bootstrap, 10.0)
+    direct.create_topic("moved", partitions=1, config={}, replication_factor=1)
+    first = Gateway(KafkaCluster(node.through, 10.0), cast(Any, NoSchemas()))
+    other = Gateway(direct, cast(Any, NoSchemas()))
+
+    def request(key: str, retry_ms: int | None) -> ProduceRequest:
+        body = b'{"value": {"type": "STRING", "data": "%s"}}' % key.encode()
+        return ProduceRequest("moved", body, idempotency_key=key, retry_ms=retry_ms)
+
+    def retried(key: str, retry_ms: int = 0) -> GatewayAnswer:
+        deadline = time.monotonic() + patient(30.0)
+        while (answer := other.write(request(key, retry_ms))).status != 200 and time.monotonic() < deadline:
+            assert answer.lines[0]["code"] == "HUB-3043"
+            time.sleep(0.2)
+        return answer
+
+    first.start()
+    other.start()
+    try:
+        for gateway, key in ((first, "warm"), (other, "warm too")):
+            assert gateway.write(request(key, None)).status == 200
+        node.link.hold(PRODUCE)
+        body = request("slow", None)
+        pending = first.submit(body, first.admit(len(body.body)))
+        for _ in range(4):  # longer than the pause between two searches
+            assert other.write(request("slow", 0)).lines[0]["code"] == "HUB-3043"
+            time.sleep(0.7)
+        node.link.heal()
+        assert pending.result(patient(30.0)).status == 200
+        answer = retried("slow")
+        assert (answer.status, answer.lines[0]["offset"]) == (200, pending.result().lines[0]["offset"])
+        assert retried("never sent", 13_000).status == 200
+        values = [record.value for record in records_of(direct, "moved")]
+        assert values == [b"warm", b"warm too", b"slow", b"never sent"]
+    finally:
+        node.link.heal()
+        first.stop()
+        other.stop()
+
+
 def _tried(written: Any, key: str) -> GatewayAnswer:
 
     try:

@@ -67,6 +67,8 @@ log = logging.getLogger(__name__)
 _MOST_ENCODED_BYTES = 2 * MOST_REQUEST_BYTES
 _WORKERS = 4
 _TOPIC_AGE_S = 10.0
+_GIVE_UP_S = 5.0
+"""How long a request waits for its acknowledgements after Kafka's client has given its records up."""
 
 # Return why no record may be written to a topic now, None if writing is allowed. Must not block for long, nor
 # raise.
@@ -115,7 +117,7 @@ class Gateway:
         self.tree = tree
         self.admission = Admission(lambda why: cluster.down("append", why))
         self.schemas = GatewaySchemas(registry)
-        self.repeated = RepeatedRequests(cluster)
+        self.repeated = RepeatedRequests(cluster, cluster.timeout_s + _GIVE_UP_S)
         self.sender = GatewaySender(cluster, self._give_up)
         self.appender = Appender(cluster)
         self.batches: set[ProduceBatch] = set()
@@ -202,7 +204,9 @@ class Gateway:
         if request.expected_version is not None:  # such an append finds its earlier try itself
             require_one(len(records))
             key = None
-        found = None if key is None else self.repeated.in_log(request.topic, key, print_, count, now_ms)
+        found = None
+        if key is not None:
+            found = self.repeated.in_log(request.topic, key, print_, count, now_ms, request.retry_ms)
         span = begin_span(request, count)
 
         def settled(batch: ProduceBatch) -> None:
@@ -211,7 +215,7 @@ class Gateway:
             self.batches.discard(batch)
             self._finish(request, answer, batch.answer(found), keep=batch.is_kept, unknown=batch.unknown)
 
-        batch = ProduceBatch(count, settled, time.monotonic() + self.cluster.timeout_s + 5.0)
+        batch = ProduceBatch(count, settled, time.monotonic() + self.cluster.timeout_s + _GIVE_UP_S)
         self.batches.add(batch)
         encoder = RequestEncoder(self.schemas, request.topic, topic.partitions, now_ms)
         trace = request.trace if span is None else span.trace

@@ -16,7 +16,9 @@ marks.
        answer is in the log by the second.
     3. An appended record may not be readable yet. Behind another producer's open transaction, this shows as
        an end offset past the readable end. If it is not yet on all in-sync replicas, the pause covers it.
-    4. Not covered: bytes that a partitioned network keeps for longer than the first answer takes by another
+    4. Another server may still be writing an earlier attempt that it has not answered. A retry that says so
+       (``Idempotency-Retry``) is searched for after that server must have given up.
+    5. Not covered: bytes that a partitioned network keeps for longer than the first answer takes by another
        route, and replicas that lag for longer than the pause.
 """
 
@@ -45,6 +47,20 @@ def checked_key(key: str) -> str:
     if not 0 < len(key) <= _LONGEST_KEY or not key.isascii() or not key.isprintable():
         raise CallerError(f"Idempotency-Key: 1 to {_LONGEST_KEY} printable ASCII characters are needed")
     return key
+
+
+def checked_retry(text: str | None) -> int | None:
+    """Return the milliseconds since the first attempt, None for a request that is the first. Raises
+    CallerError.
+    """
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) <= 12):
+        raise CallerError(
+            f'Idempotency-Retry: "{text[:40]}" is not a number of milliseconds',
+            hint="the time since the first attempt was sent: 0 if it is not known",
+        )
+    return int(text)
 
 
 def fingerprint(*parts: bytes) -> str:
@@ -136,16 +152,16 @@ class UnknownOutcomes:
     most_keys: int = MOST_KEYS
     window_s: float = WINDOW_S
     settles_s: float = SETTLES_S
-    # (time of the failure, start of the first search of the log that found nothing)
+    # (time when the writing ended or must end, start of the first later search that found nothing)
     entries: OrderedDict[tuple[str, str], tuple[float, float | None]] = field(default_factory=OrderedDict)
 
-    def add(self, topic: str, key: str, now_s: float) -> str | None:
-        """Add a request. Returns the topic of an evicted request, whose log must be searched again; None if
-        none was evicted.
+    def add(self, topic: str, key: str, now_s: float, ends_at_s: float | None = None) -> str | None:
+        """Add a request. ``ends_at_s``: when its writing ends, if it may be under way elsewhere. Returns the
+        topic of an evicted request, whose log must be searched again; None if none was evicted.
         """
         self._expire(now_s)
         self.entries.pop((topic, key), None)
-        self.entries[topic, key] = (now_s, None)
+        self.entries[topic, key] = (now_s if ends_at_s is None else ends_at_s, None)
         return self.entries.popitem(last=False)[0][0] if len(self.entries) > self.most_keys else None
 
     def holds(self, topic: str, key: str, now_s: float) -> bool:
@@ -156,9 +172,11 @@ class UnknownOutcomes:
         """Record that a search started at ``now_s`` did not find all records. Return True if none can arrive
         any more.
         """
-        since_s, looked_at_s = self.entries.get((topic, key), (now_s, float("-inf")))
+        ends_at_s, looked_at_s = self.entries.get((topic, key), (now_s, float("-inf")))
+        if now_s < ends_at_s:
+            return False
         if looked_at_s is None:
-            self.entries[topic, key] = (since_s, now_s)
+            self.entries[topic, key] = (ends_at_s, now_s)
             return False
         return now_s - looked_at_s >= self.settles_s
 

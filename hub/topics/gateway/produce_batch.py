@@ -25,7 +25,8 @@ OUTCOME_UNKNOWN = "HUB-3013"
 class ProduceRequest:
     """A request body for a topic. ``form`` is "record" for API v3 or "event" for the short form, whose key is
     the value of ``key_field``. ``trace`` is the trace context of the request. ``expected_version``: of the
-    event's key; then the request has an idempotency key, too.
+    event's key; then the request has an idempotency key, too. ``retry_ms``: time since its first attempt, if
+    that may have written.
     """
 
     topic: str
@@ -37,6 +38,7 @@ class ProduceRequest:
     idempotency_key: str | None = None
     trace: Trace | None = None
     expected_version: str | None = None
+    retry_ms: int | None = None
 
     def fingerprint(self) -> str:
         about: tuple[object, ...] = (self.form, self.key_field, self.producer, self.lines)

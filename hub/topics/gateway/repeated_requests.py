@@ -32,10 +32,13 @@ _LINE_BYTES = 300
 
 
 class RepeatedRequests:
-    """Requests with an idempotency key, of one process. Thread safe."""
+    """Requests with an idempotency key, of one process. Thread safe. ``longest_s``: how long a server keeps
+    trying to write a request.
+    """
 
-    def __init__(self, cluster: KafkaCluster) -> None:
+    def __init__(self, cluster: KafkaCluster, longest_s: float) -> None:
         self.cluster = cluster
+        self.longest_s = longest_s
         self.unknown = UnknownOutcomes()
         self._memory: AnswerMemory[Future[GatewayAnswer]] = AnswerMemory()
         self._searched: dict[str, SearchedRequests] = {}
@@ -66,17 +69,26 @@ class RepeatedRequests:
             else:
                 self._memory.forget(topic, key)
             if unknown:
-                dropped = self.unknown.add(topic, key, time.monotonic())
-                if dropped is not None:
-                    self._searched.pop(dropped, None)
+                self._add_unknown(topic, key, time.monotonic())
 
-    def in_log(self, topic: str, key: str, print_: str, count: int, now_ms: int) -> FoundRequest | None:
-        """Find the request's records that are already in the log. Raises Conflict if the key belongs to
-        another request; PeerError, also while missing records may still arrive.
+    def _add_unknown(self, topic: str, key: str, now_s: float, ends_at_s: float | None = None) -> None:
+        dropped = self.unknown.add(topic, key, now_s, ends_at_s)
+        if dropped is not None:
+            self._searched.pop(dropped, None)
+
+    def in_log(
+        self, topic: str, key: str, print_: str, count: int, now_ms: int, retry_ms: int | None = None
+    ) -> FoundRequest | None:
+        """Find the request's records that are already in the log. ``retry_ms``: time since a first attempt,
+        perhaps at another server. Raises Conflict if the key belongs to another request; PeerError, also
+        while missing records may still arrive.
         """
         with self._searching:
             now_s = time.monotonic()
             with self._lock:
+                if retry_ms is not None and not self.unknown.holds(topic, key, now_s):
+                    ends_at_s = now_s + max(0.0, self.longest_s - retry_ms / 1_000)
+                    self._add_unknown(topic, key, now_s, ends_at_s)
                 searched_requests = self._searched.get(topic)
                 unknown = self.unknown.holds(topic, key, now_s)
             if searched_requests is None or unknown or may_lack(searched_requests, self._made_at_s, now_s):

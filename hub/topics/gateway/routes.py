@@ -23,7 +23,7 @@ from hub.topics.gateway.admission import Slot, require_room, spend_bytes
 from hub.topics.gateway.expected_version.version import HEADER as EXPECTED_VERSION
 from hub.topics.gateway.expected_version.version import NONE, expected_version
 from hub.topics.gateway.gateway import Gateway
-from hub.topics.gateway.idempotency import checked_key
+from hub.topics.gateway.idempotency import checked_key, checked_retry
 from hub.topics.gateway.produce_batch import GatewayAnswer, ProduceRequest, refusal
 from hub.topics.gateway.produce_request import MOST_REQUEST_BYTES, TooLarge
 from hub.tracing import ACTIVE, parse
@@ -136,6 +136,7 @@ class _GatewayRoutes:
     async def _produce(self, request: Request, topic: str, form: Any, key_field: str | None) -> Response:
         idempotency_key = request.headers.get("idempotency-key")
         key = None if idempotency_key is None else checked_key(idempotency_key)
+        retry_ms = checked_retry(request.headers.get("idempotency-retry"))
         expected = request.headers.get(EXPECTED_VERSION)
         if expected is not None:
             expected_version(topic, expected)  # refused before the body is read
@@ -155,6 +156,7 @@ class _GatewayRoutes:
         produce_request = ProduceRequest(
             *(topic, body, form, kind in _LINES, key_field, request.headers.get("hub-producer"), key, trace),
             expected,
+            retry_ms,
         )
         # Shielded: a client that disconnects must not cancel the answer for another request with the same
         # key.

@@ -87,6 +87,25 @@ def test_a_write_that_may_have_happened_is_repeated_with_the_same_key_and_body()
     assert dict(other[0].headers)["Idempotency-Key"] != dict(asked[0].headers)["Idempotency-Key"]
 
 
+def test_a_retry_says_how_long_ago_the_first_attempt_was() -> None:
+    def retries(*answers: Reply | ConnectionBroken) -> list[str | None]:
+        _, asked = run(produced(Event({"a": 1})), [*answers, reply(200, WRITTEN, hub_position="t:0:42")])
+        return [dict(each.headers).get("Idempotency-Retry") for each in asked]
+
+    away = reply(503, {"error_code": 503, "message": "away"})
+    first, second, third = retries(ConnectionBroken("cut"), away)
+    assert (first, second) == (None, "1100") and int(third or 0) > 2_000
+    # What no server can have got is no retry.
+    busy = reply(429, {"error_code": 429, "message": "busy"})
+    assert retries(ConnectionBroken("refused", sent=False), busy) == [None, None, None]
+    assert retries(ConnectionBroken("refused", sent=False), away)[:2] == [None, None]
+
+
+def test_a_read_is_repeated_unchanged() -> None:
+    _, asked = run(lambda calls: calls.get("v", "k", {}), [ConnectionBroken("cut"), reply(200, {"key": "k"})])
+    assert asked[0].headers == asked[1].headers
+
+
 @pytest.mark.parametrize(
     ("status", "kind"), [(422, Refused), (400, Refused), (413, Refused), (404, NotFound), (409, Conflict)]
 )
@@ -349,7 +368,9 @@ def test_a_conflict_of_versions_names_the_actual_one_and_is_not_repeated() -> No
     assert dict(asked[0].headers)["Expected-Version"] == "t:0:7"
     # Not known what became of it: the same request, key and version again.
     token, asked = run(produce, [reply(503, {"error_code": 503, "message": "?"}), reply(200, WRITTEN)])
-    assert isinstance(token, Positions) and len({each.headers for each in asked}) == 1
+    assert isinstance(token, Positions)
+    assert [name for name, _ in set(asked[1].headers) - set(asked[0].headers)] == ["Idempotency-Retry"]
+    assert set(asked[0].headers) < set(asked[1].headers)
 
 
 class FakeHub:

@@ -20,6 +20,7 @@ from hub.topics.gateway.idempotency import (
     SearchedRequests,
     UnknownOutcomes,
     checked_key,
+    checked_retry,
     fingerprint,
     found_in,
     mark,
@@ -280,6 +281,21 @@ def test_what_nobody_heard_is_settled_by_a_second_look_and_kept_for_its_window()
     assert unheard.holds("t", "k", 16.0) and not unheard.holds("t", "k", 16.1)
     assert [unheard.add("t", each, 20.0) for each in "abc"] == [None, None, "t"]
     assert not unheard.holds("t", "a", 20.0) and unheard.holds("t", "b", 20.0)
+
+
+def test_what_another_server_may_write_is_settled_after_that_server_must_have_ended() -> None:
+    unheard = UnknownOutcomes(settles_s=2.0)
+    unheard.add("t", "k", 0.0, ends_at_s=20.0)
+    assert not unheard.settled("t", "k", 0.0) and not unheard.settled("t", "k", 19.9)
+    assert not unheard.settled("t", "k", 20.0)  # the first search that counts
+    assert not unheard.settled("t", "k", 21.9) and unheard.settled("t", "k", 22.0)
+
+
+def test_a_retry_says_how_long_ago_the_first_attempt_was() -> None:
+    assert [checked_retry(text) for text in (None, "0", "2500")] == [None, 0, 2_500]
+    for text in ("", "soon", "-1", "1.5", "9" * 13, "²"):
+        with pytest.raises(CallerError, match="milliseconds"):
+            checked_retry(text)
 
 
 KEYS = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=20)
