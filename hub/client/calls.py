@@ -29,6 +29,7 @@ from hub.client.answers import (
     result_of,
 )
 from hub.client.errors import (
+    MAY_HAVE_WRITTEN,
     ConnectionBroken,
     NotCovered,
     Reason,
@@ -380,7 +381,7 @@ class Calls:
                 failure = error_of(reply.status, reply.body)
                 if reply.status not in TEMPORARY or isinstance(failure, NotCovered):
                     raise failure
-                hint, doubtful = reply.headers.get("retry-after"), reply.status != 429
+                hint, doubtful = reply.headers.get("retry-after"), failure.code in MAY_HAVE_WRITTEN
             if doubtful and first_sent_s is None:
                 first_sent_s = sent_s
             yield from self._pause(attempt, budget, failure, hint)

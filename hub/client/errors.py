@@ -98,6 +98,11 @@ class Unreachable(PeerError):
     code = "HUB-3090"
 
 
+MAY_HAVE_WRITTEN = frozenset({"HUB-3013", "HUB-3043", Unreachable.code})
+"""Codes of temporary failures of a write that may be in the log all the same. With any other code the hub has
+written nothing; the answer of a proxy has no code, and gets the class's."""
+
+
 class ConnectionBroken(Exception):
     """A connection failed. Raised by the transport; never leaves the client. ``sent``: the server may have
     the request.

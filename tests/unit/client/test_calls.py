@@ -92,13 +92,15 @@ def test_a_retry_says_how_long_ago_the_first_attempt_was() -> None:
         _, asked = run(produced(Event({"a": 1})), [*answers, reply(200, WRITTEN, hub_position="t:0:42")])
         return [dict(each.headers).get("Idempotency-Retry") for each in asked]
 
-    away = reply(503, {"error_code": 503, "message": "away"})
+    away = reply(503, {"error_code": 503, "code": "HUB-3013", "message": "unknown"})
     first, second, third = retries(ConnectionBroken("cut"), away)
     assert (first, second) == (None, "1100") and int(third or 0) > 2_000
     # What no server can have got is no retry.
-    busy = reply(429, {"error_code": 429, "message": "busy"})
-    assert retries(ConnectionBroken("refused", sent=False), busy) == [None, None, None]
-    assert retries(ConnectionBroken("refused", sent=False), away)[:2] == [None, None]
+    busy = reply(429, {"error_code": 429, "code": "HUB-3044", "message": "busy"})
+    starting = reply(503, {"error_code": 503, "code": "HUB-3010", "message": "Kafka does not answer"})
+    assert retries(ConnectionBroken("refused", sent=False), busy, starting) == [None] * 4
+    proxy = Reply(504, {}, b"gateway timeout")
+    assert [bool(each) for each in retries(starting, proxy, busy)] == [False, False, True, True]
 
 
 def test_a_read_is_repeated_unchanged() -> None:
