@@ -27,6 +27,7 @@ from ports import free_ports
 from postgres import Postgres
 from processes import HubProcess, Server
 
+from hub.client.errors import MAY_HAVE_WRITTEN
 from hub.config import Settings
 from hub.embedded import ensure_jars
 from hub.schema_registry.codecs.wire_format import encode, parsed
@@ -92,6 +93,8 @@ class RoundRobin:
     def __init__(self, urls: list[str], journal: Journal, tries: int, timeout_s: float = 10.0) -> None:
         self.urls, self.journal, self.tries = itertools.cycle(urls), journal, tries
         self.client = httpx2.Client(timeout=patient(timeout_s))
+        self.may_have_written = False
+        """Whether the last failed try of a write may be in the log."""
 
     def request(self, method: str, path: str, **more: object) -> httpx2.Response | None:
         """Return the first answer that is not 5xx or 429; None if no try had one."""
@@ -101,10 +104,12 @@ class RoundRobin:
                 answer = self.client.request(method, f"{url}{path}", **more)  # type: ignore[arg-type]
             except httpx2.HTTPError as error:
                 self.journal.refused[f"{method}: {type(error).__name__}"] += 1
+                self.may_have_written = not isinstance(error, httpx2.ConnectError)
             else:
                 if answer.status_code < 500 and answer.status_code != 429:
                     return answer
                 self.journal.refused[f"{method}: {answer.status_code}"] += 1
+                self.may_have_written = answer.json().get("code") in MAY_HAVE_WRITTEN
             time.sleep(0.02)
         return None
 
@@ -191,7 +196,8 @@ class Load:
             passed_s = time.monotonic() - began_at
             if passed_s > patient(WELL_S):
                 raise TimeoutError(f"no server took event {event_id}")
-            headers["Idempotency-Retry"] = str(round(1_000 * passed_s))
+            if client.may_have_written or "Idempotency-Retry" in headers:
+                headers["Idempotency-Retry"] = str(round(1_000 * passed_s))
         return answer
 
     def _read(self) -> None:
