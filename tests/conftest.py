@@ -28,6 +28,7 @@ MARK_OF_FOLDER = {"integration": "integration", "browser": "browser", "faults": 
 SECONDS = {
     "integration/test_realtime_sql.py": 260,
     "integration/test_realtime.py": 217,
+    "integration/test_rolling_restart.py": 240,
     "integration/test_connectors.py": 100,
     "integration/test_statements.py": 45,
     "integration/test_field_encryption.py": 45,

@@ -27,7 +27,7 @@ def hub(tmp_path: Path) -> Iterator[RollingHub]:
         postgres.stop()
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_500)
 def test_a_rolling_restart_loses_nothing_and_reads_are_answered(hub: RollingHub) -> None:
     schema_id = hub.start()
     with Load(hub.urls, hub.brokers.bootstrap, schema_id) as load:
