@@ -22,7 +22,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 from fault_suite.brokers import Broker, Brokers
 from patience import patient
-from pipeline import Pipeline
+from pipeline import Pipeline, wait_until
 from ports import free_ports
 from postgres import Postgres
 from processes import HubProcess, Server
@@ -322,15 +322,15 @@ class RollingHub:
 
     def wait(self, done: Callable[[], bool], say: Callable[[], str]) -> None:
         """Wait until ``done``; start processes that ended, as a supervisor would."""
-        deadline = time.monotonic() + patient(WELL_S)
-        while not done():
-            if time.monotonic() > deadline:
-                raise AssertionError(say())
+
+        def is_done() -> bool:
             for name, process in self.started.items():
                 if process.process.poll() is not None:
                     self.ended.append(name)
                     process.start()
-            time.sleep(0.1)
+            return done()
+
+        wait_until(is_done, WELL_S, say)
 
     def restart_broker(self, node: Broker) -> None:
         assert node.process is not None

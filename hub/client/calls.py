@@ -174,7 +174,7 @@ class Calls:
     ) -> Call[Result]:
         """SQL over views. The server's time limit is the call's."""
         budget = self.budget(timeout_s)
-        request = self._query(sql, parameters, limit, after, budget, cut)
+        request = _query_request(sql, parameters, limit, after, budget, cut)
         return read_reply((yield from self._ask(request, budget)), result_of)
 
     def query_arrow(
@@ -182,33 +182,8 @@ class Calls:
     ) -> Call[ArrowResult]:
         """SQL over views, as an Arrow stream."""
         budget = self.budget(timeout_s)
-        request = self._query(sql, parameters, limit, None, budget, False, "arrow")
+        request = _query_request(sql, parameters, limit, None, budget, False, "arrow")
         return arrow_of((yield from self._ask(request, budget)))
-
-    def _query(
-        self,
-        sql: str,
-        parameters: Mapping[str, Any] | None,
-        limit: int | None,
-        after: Token | None,
-        budget: Budget,
-        cut: bool,
-        form: str | None = None,
-    ) -> Request:
-        body: dict[str, Any] = {
-            "sql": sql,
-            "parameters": {name: plain(value) for name, value in (parameters or {}).items()},
-            "timeout_ms": max(1, round(min(budget.left_s, _LONGEST_WAIT_S) * 1000)),
-        }
-        if limit is not None:
-            body["limit"] = limit
-        if after:
-            body["after"] = str(after)
-        if cut:
-            body["cut"] = "required"
-        if form is not None:
-            body["format"] = form
-        return Request("POST", "/query", headers=JSON_BODY, body=json_of(body, "query: a parameter"))
 
     def ask(self, request: Request, read: Callable[[Any], T], timeout_s: float | None = None) -> Call[T]:
         """Return the body of a reply as ``read`` returns it."""
@@ -395,3 +370,29 @@ class Calls:
         if not budget.retry or seconds >= budget.left_s:
             raise failure
         yield RetryPause(seconds)
+
+
+def _query_request(
+    sql: str,
+    parameters: Mapping[str, Any] | None,
+    limit: int | None,
+    after: Token | None,
+    budget: Budget,
+    cut: bool,
+    form: str | None = None,
+) -> Request:
+    """Return the request of a query, whose time limit is the rest of the budget."""
+    body: dict[str, Any] = {
+        "sql": sql,
+        "parameters": {name: plain(value) for name, value in (parameters or {}).items()},
+        "timeout_ms": max(1, round(min(budget.left_s, _LONGEST_WAIT_S) * 1000)),
+    }
+    if limit is not None:
+        body["limit"] = limit
+    if after:
+        body["after"] = str(after)
+    if cut:
+        body["cut"] = "required"
+    if form is not None:
+        body["format"] = form
+    return Request("POST", "/query", headers=JSON_BODY, body=json_of(body, "query: a parameter"))

@@ -295,8 +295,8 @@ BUGS: dict[str, Bug] = {
     ),
     "the gateway forgets that an outcome is open": Bug(
         _REPEATED,
-        "if unknown:\n                dropped",
-        "if unknown and keep:\n                dropped",
+        "if unknown:\n                self._add",
+        "if unknown and keep:\n                self._add",
         ("Produce held past its limit",),
         ("check_log",),
     ),
