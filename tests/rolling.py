@@ -93,6 +93,7 @@ class RoundRobin:
     def __init__(self, urls: list[str], journal: Journal, tries: int, timeout_s: float = 10.0) -> None:
         self.urls, self.journal, self.tries = itertools.cycle(urls), journal, tries
         self.client = httpx2.Client(timeout=patient(timeout_s))
+        self.pause = threading.Event()  # never set
         self.may_have_written = False
         """Whether the last failed try of a write may be in the log."""
 
@@ -110,7 +111,7 @@ class RoundRobin:
                     return answer
                 self.journal.refused[f"{method}: {answer.status_code}"] += 1
                 self.may_have_written = answer.json().get("code") in MAY_HAVE_WRITTEN
-            time.sleep(0.02)
+            self.pause.wait(0.02)
         return None
 
 
