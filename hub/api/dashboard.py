@@ -36,6 +36,7 @@ from hub.lake import note as lake_note
 from hub.materializers.progress import span_counts
 from hub.materializers.progress.latency import PREFIX as LATENCY
 from hub.materializers.progress.latency import latest_event
+from hub.materializers.progress.records import by_topic
 from hub.materializers.queries.saved_queries import readable, shows_all_of
 from hub.materializers.serving.row_counts import RowCounts
 from hub.materializers.serving.watcher import Watcher
@@ -247,8 +248,8 @@ class StoreViews:
             table = tables.get(view, view)
             key, covered = f"progress:{view}", self.store.positions(view, "source")
             if key in records and covered:
-                records[key] = {**records[key], "sources": _by_topic(covered)}
-            records[f"applied:{view}"] = {"positions": _by_topic(self.store.positions(table, "changelog"))}
+                records[key] = {**records[key], "sources": by_topic(covered)}
+            records[f"applied:{view}"] = {"positions": by_topic(self.store.positions(table, "changelog"))}
             served[table] = view
             if table != view and f"trace:{table}" in records:
                 records[f"trace:{view}"] = records[f"trace:{table}"]
@@ -299,13 +300,6 @@ def _of_served(report: Mapping[str, Any], served: Mapping[str, str]) -> dict[str
 def _event_of(sources: Mapping[str, Any] | None) -> int | None:
     event = latest_event(sources)
     return None if event is None else event[3]
-
-
-def _by_topic(positions: Positions) -> dict[str, dict[str, int]]:
-    grouped: dict[str, dict[str, int]] = {}
-    for tp, offset in positions:
-        grouped.setdefault(tp.topic, {})[str(tp.partition)] = offset
-    return grouped
 
 
 def own_families(app: FastAPI, project: Path, home: Path) -> Iterator[Metric]:

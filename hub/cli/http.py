@@ -51,41 +51,28 @@ def get(
     """Return the JSON answer to a GET. Raises NotFound, CallerError or PeerError with the server's message
     and hint.
     """
-    url = base_url()
     pairs: list[tuple[str, str | int | float | bool | None]] = list(
         parameters.items() if isinstance(parameters, Mapping) else parameters
     )
-    try:
-        answer = httpx2.get(
-            f"{url}{path}",
-            params=httpx2.QueryParams(pairs),
-            headers={**asking(), **(headers or {})},
-            timeout=timeout_s,
-        )
-    except httpx2.HTTPError as error:
-        raise unreachable(url, error) from None
-    if answer.is_success:
-        return answer_body(answer)
-    raise refused(answer)
+    return _request(
+        "GET", path, timeout_s, params=httpx2.QueryParams(pairs), headers={**asking(), **(headers or {})}
+    )
 
 
 def post(path: str, body: Any, timeout_s: float = 70.0) -> Any:
     """Send JSON; the JSON answer. Raises as ``get`` does."""
-    url = base_url()
-    try:
-        answer = httpx2.post(f"{url}{path}", json=body, headers=asking(), timeout=timeout_s)
-    except httpx2.HTTPError as error:
-        raise unreachable(url, error) from None
-    if answer.is_success:
-        return answer_body(answer)
-    raise refused(answer)
+    return _request("POST", path, timeout_s, json=body, headers=asking())
 
 
 def delete(path: str, timeout_s: float = 70.0) -> Any:
     """Return the JSON answer to a DELETE. Raises as ``get`` does."""
+    return _request("DELETE", path, timeout_s, headers=asking())
+
+
+def _request(method: str, path: str, timeout_s: float, **parts: Any) -> Any:
     url = base_url()
     try:
-        answer = httpx2.delete(f"{url}{path}", headers=asking(), timeout=timeout_s)
+        answer = httpx2.request(method, f"{url}{path}", timeout=timeout_s, **parts)
     except httpx2.HTTPError as error:
         raise unreachable(url, error) from None
     if answer.is_success:

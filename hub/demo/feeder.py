@@ -35,11 +35,6 @@ class Feeder:
         self.there, self.epoch_ms = last_numbers(cluster, list(self.partitions))
         self.number = 0
 
-    @property
-    def loaded(self) -> int:
-        """Return the least number of events of the stream that are in the topics."""
-        return max(self.there.values(), default=-1) + 1
-
     def feed(self, event: DemoEvent) -> bool:
         """Append the stream's next event unless the topic has it. Returns True if it was appended."""
         number, self.number = self.number, self.number + 1

@@ -6,7 +6,7 @@ becomes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Protocol
 
 from sqlglot import exp, parse_one, parser
@@ -78,18 +78,26 @@ def parsed(text: str) -> exp.Expr:
 
 
 def plain_text(tokens: Sequence[Token]) -> str:
-    """Return tokens as SQL that the parser reads: names in lower case, ``->`` of structs as ``.``."""
+    """Return tokens of ksqlDB as SQL that the parser reads: names in lower case, ``.`` in place of ``->``."""
+    return joined_text(
+        tokens,
+        lambda each: (
+            each.text.lower() if each.kind == "word" else {"->": ".", "=>": "->"}.get(each.text, each.text)
+        ),
+    )
+
+
+def joined_text(tokens: Sequence[Token], written: Callable[[Token], str] = lambda each: each.text) -> str:
+    """Return tokens as one text. ``written``: text of a token that has no quotes."""
     parts = []
     for token in tokens:
         match token.kind:
             case "string":
                 parts.append("'" + token.text.replace("'", "''") + "'")
             case "quoted":
-                parts.append("`" + token.text + "`")
-            case "word":
-                parts.append(token.text.lower())
+                parts.append(f"`{token.text}`")
             case _:
-                parts.append({"->": ".", "=>": "->"}.get(token.text, token.text))
+                parts.append(written(token))
     return " ".join(parts).replace(" . ", ".")
 
 

@@ -146,10 +146,6 @@ class AlertingState:
     silences: Mapping[str, Silence] = field(default_factory=dict)
     left_out: int = 0
 
-    def silenced(self, alert: Alert, now_ms: int) -> Silence | None:
-        """Return the active silence of an alert, if any."""
-        return next((each for each in self.silences.values() if each.holds(alert.labels, now_ms)), None)
-
     def quiet(self, now_ms: int) -> dict[str, Silence]:
         """Return the active silence of each silenced alert, by the alert's key."""
         holding = [each for each in self.silences.values() if each.starts_ms <= now_ms < each.ends_ms]

@@ -11,7 +11,7 @@ from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
 
 from hub.importing.column_types import ColumnType
-from hub.importing.expressions import ExpressionTranslator, ImportedSql, dotted, parsed
+from hub.importing.expressions import ExpressionTranslator, ImportedSql, dotted, joined_text, parsed
 from hub.importing.flink.functions import FLINK_AGGREGATES, FLINK_FUNCTIONS
 from hub.importing.flink.windows import TableWindow, grouped_windows, without_windows
 from hub.importing.relations import ImportedColumn, Kind, Relation, RelationCatalog
@@ -74,7 +74,7 @@ class QueryWriter:
         unsupported_construct = unsupported(SPARK.tokenize(sql_of(tokens, text)), view=True)
         if unsupported_construct is not None and not unsupported_construct.what.startswith(_WINDOW_KINDS):
             raise NotTranslated(unsupported_construct.what, unsupported_construct.hint)
-        tree = grouped_windows(_parsed(_text(plain)))
+        tree = grouped_windows(_parsed(joined_text(plain)))
         selects = list(tree.find_all(exp.Select))
         ctes = {each.alias for each in tree.find_all(exp.CTE)}
         for select in reversed(selects):
@@ -286,19 +286,6 @@ class QueryWriter:
         raise NotTranslated(
             "the key of its rows is not known", "INSERT INTO a table with PRIMARY KEY (…) NOT ENFORCED"
         )
-
-
-def _text(tokens: Sequence[Token]) -> str:
-    parts = []
-    for token in tokens:
-        match token.kind:
-            case "string":
-                parts.append("'" + token.text.replace("'", "''") + "'")
-            case "quoted":
-                parts.append(f"`{token.text}`")
-            case _:
-                parts.append(token.text)
-    return " ".join(parts).replace(" . ", ".")
 
 
 def _parsed(text: str) -> exp.Expr:

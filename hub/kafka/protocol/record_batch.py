@@ -305,10 +305,6 @@ class BatchPiece:
         self.rewrite = True
         self.size += batch.size
 
-    @property
-    def first_offset(self) -> int:
-        return self.batches[0].base_offset
-
 
 @dataclass(slots=True)
 class FetchedPartition:

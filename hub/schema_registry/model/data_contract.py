@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -120,6 +120,37 @@ def merged_metadata(*layers: Mapping[str, Any] | None) -> Mapping[str, Any] | No
     """Merge metadata; later layers win: properties by name; tags of a path and sensitive names are
     combined.
     """
+
+    def combined(name: str, before: Any, value: Any) -> Any:
+        match name:
+            case "properties":
+                return {**before, **value}
+            case "tags":
+                return {path: _added(before.get(path), value.get(path)) for path in {**before, **value}}
+            case "sensitive":
+                return _added(before, value)
+            case _:
+                return value
+
+    return _merged(layers, combined)
+
+
+def merged_rules(*layers: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Merge rule sets; later layers win: a rule replaces the one with its name, others are added."""
+
+    def combined(name: str, before: Any, value: Any) -> Any:
+        if name not in LISTS:
+            return value
+        own = {each.get("name") for each in value}
+        return [each for each in before if each.get("name") not in own] + value
+
+    return _merged(layers, combined)
+
+
+def _merged(
+    layers: Iterable[Mapping[str, Any] | None], combined: Callable[[str, Any, Any], Any]
+) -> Mapping[str, Any] | None:
+    """Merge layers. ``combined``: value of a name that has one in both. An empty value changes nothing."""
     merged: dict[str, Any] | None = None
     for layer in layers:
         if layer is None:
@@ -129,36 +160,9 @@ def merged_metadata(*layers: Mapping[str, Any] | None) -> Mapping[str, Any] | No
             continue
         for name, value in layer.items():
             before = merged.get(name)
-            if before and not value:
-                continue  # nothing to add
-            if name == "properties" and before:
-                merged[name] = {**before, **value}
-            elif name == "tags" and before:
-                paths = {**before, **value}
-                merged[name] = {path: _added(before.get(path), value.get(path)) for path in paths}
-            elif name == "sensitive" and before:
-                merged[name] = _added(before, value)
-            elif value is not None:
-                merged[name] = value
-    return merged
-
-
-def merged_rules(*layers: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Merge rule sets; later layers win: a rule replaces the one with its name, others are added."""
-    merged: dict[str, Any] | None = None
-    for layer in layers:
-        if layer is None:
-            continue
-        if merged is None:
-            merged = dict(layer)
-            continue
-        for name, value in layer.items():
-            if merged.get(name) and not value:
-                continue  # nothing to add
-            if name in LISTS and merged.get(name):
-                own = {each.get("name") for each in value}
-                merged[name] = [each for each in merged[name] if each.get("name") not in own] + value
-            elif value is not None:
+            if before and value:
+                merged[name] = combined(name, before, value)
+            elif not before and value is not None:
                 merged[name] = value
     return merged
 

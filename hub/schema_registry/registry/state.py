@@ -85,16 +85,6 @@ class IndexedState:
     # Keys of each version that differ from our spelling, and None if ours has a record too.
     _keys: dict[tuple[str, int], dict[bytes | None, None]] = field(default_factory=dict, repr=False)
 
-    @property
-    def ids(self) -> dict[int, SchemaStored]:
-        """Schemas by id of the default context."""
-        return self.contexts[names.DEFAULT_CONTEXT].ids
-
-    @property
-    def highest_id(self) -> int:
-        """Highest id of the default context."""
-        return self.contexts[names.DEFAULT_CONTEXT].highest_id
-
     # ---- apply: live and on replay
 
     def apply(self, fact: Fact) -> None:

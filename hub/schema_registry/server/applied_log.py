@@ -9,7 +9,6 @@ import logging
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from hub.errors import HubError, PeerError
 from hub.log import Log, Reader
@@ -40,21 +39,6 @@ def topic_warnings(policy: str | None, partitions: int) -> tuple[str, ...]:
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeStatus:
-    """State of a node for operators.
-
-    ``position`` is the next offset that it reads; ``warnings`` are sentences.
-    """
-
-    ready: bool
-    position: int
-    schemas: int
-    unreadable: int
-    conflicts: int
-    warnings: tuple[str, ...]
-
-
 class AppliedLog:
     """State of a registry as of ``position``, the next offset of the log to read. Thread safe."""
 
@@ -82,19 +66,6 @@ class AppliedLog:
             except HubError as error:
                 log.warning("%s: read again in a second", error.message)
                 self.stopped.wait(1.0)
-
-    def state(self) -> NodeStatus:
-        """Return the node's state. Answers also while the node is not ready."""
-        with self.changed:
-            registry = self.registry
-            return NodeStatus(
-                self.ready.is_set(),
-                self.position,
-                sum(len(each.ids) for each in registry.contexts.values()),
-                registry.unreadable_count,
-                registry.conflict_count,
-                self.warnings,
-            )
 
     def be_ready(self) -> None:
         """Wait until queries can be answered. Raises PeerError (HUB-3034)."""

@@ -46,7 +46,7 @@ from hub.schema_registry.registry.state_machine import (
     RequestRefused,
     refused_schema,
 )
-from hub.schema_registry.server.applied_log import LOG, AppliedLog, NodeStatus
+from hub.schema_registry.server.applied_log import LOG, AppliedLog
 from hub.schema_registry.server.shared_run import SharedRun
 
 T = TypeVar("T")
@@ -113,10 +113,6 @@ class RegistryNode:
     def ready(self) -> bool:
         """True if queries are answered immediately."""
         return self._log.ready.is_set()
-
-    def state(self) -> NodeStatus:
-        """Return the node's state. Answers also while the node is not ready."""
-        return self._log.state()
 
     def read(self, question: Callable[[Registry], T]) -> T:
         """Run a query on the state, which does not change while ``question`` runs."""
@@ -361,4 +357,4 @@ class RegistryNode:
             raise _IdTaken
 
 
-__all__ = ["NodeStatus", "RegistryNode", "RequestRefused"]
+__all__ = ["RegistryNode", "RequestRefused"]

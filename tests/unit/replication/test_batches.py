@@ -262,7 +262,7 @@ def test_an_aborted_transaction_ends_with_its_marker() -> None:
     )
     assert [control_kind(each) for each in batches_in(buffer) if each.is_control] == [0, 1, 1]
     answer = answer_of(buffer, 0, len(buffer), 0, [(4, 0)], BatchLimits(tiny_records=0))
-    assert [each.first_offset for each in answer.pieces] == [2, 4, 7]
+    assert [each.batches[0].base_offset for each in answer.pieces] == [2, 4, 7]
     assert (answer.next_offset, answer.left_out) == (11, 4)
 
 

@@ -20,6 +20,7 @@ from hub.schema_registry.formats import InvalidSchema, SchemaDifference, known
 from hub.schema_registry.http import asgi as http_asgi
 from hub.schema_registry.http.routes import create_router
 from hub.schema_registry.model.facts import SCHEMAS_TOPIC, SchemaStored
+from hub.schema_registry.model.subject_names import DEFAULT_CONTEXT
 from hub.schema_registry.registry.state_machine import Registry
 from hub.schema_registry.server.node import RegistryNode
 
@@ -942,7 +943,7 @@ def test_a_taken_over_log_is_read_with_its_old_keys_and_cleaned_by_them(
     )
     node = RegistryNode(cluster)
     assert node.start()
-    assert (node.state().unreadable, node.state().conflicts) == (3, 0)
+    assert node.read(lambda registry: (registry.unreadable_count, registry.conflict_count)) == (3, 0)
     node.stop()
     http = serving()
     assert http.ok("GET", f"/schemas/guids/{guid}")["schema"] == A
@@ -960,13 +961,14 @@ def test_a_taken_over_log_is_read_with_its_old_keys_and_cleaned_by_them(
     assert http.register("t", A) == 6
 
 
-def test_a_topic_that_would_lose_schemas_is_served_with_a_warning(cluster: MemoryCluster) -> None:
+def test_a_topic_that_would_lose_schemas_is_served_with_a_warning(
+    cluster: MemoryCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     config = {"cleanup.policy": "delete"}
     cluster.create_topic(SCHEMAS_TOPIC, partitions=2, config=config, replication_factor=1)
     node = RegistryNode(cluster)
     assert node.start()
-    first, second = node.state().warnings
-    assert '"delete": schemas will vanish' in first and "2 partitions" in second
+    assert '"delete": schemas will vanish' in caplog.text and "2 partitions" in caplog.text
     node.stop()
 
 
@@ -985,7 +987,7 @@ def test_compaction_does_not_bring_an_id_back(cluster: MemoryCluster, serving: C
     )
     node = RegistryNode(compacted)
     assert node.start()
-    assert node.read(lambda registry: registry.highest_id) == 2
+    assert node.read(lambda registry: registry.space_of(DEFAULT_CONTEXT).highest_id) == 2
     node.stop()
 
 

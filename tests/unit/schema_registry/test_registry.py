@@ -27,6 +27,7 @@ from hub.schema_registry.model.facts import (
     fact_of,
     record_of,
 )
+from hub.schema_registry.model.subject_names import DEFAULT_CONTEXT
 from hub.schema_registry.registry.across_contexts import listed_versions, with_metadata
 from hub.schema_registry.registry.state import MOST_REPORTS
 from hub.schema_registry.registry.state_machine import DeleteSubject, RegisterSchema, Registry, RequestRefused
@@ -127,7 +128,7 @@ def test_ids_and_versions_are_never_given_again() -> None:
     for permanent in (False, True):
         for fact in registry.decide(DeleteSubject("x", permanent)).facts:
             registry.apply(fact)
-    assert "x" not in registry.subjects and 2 not in registry.ids
+    assert "x" not in registry.subjects and 2 not in registry.contexts[DEFAULT_CONTEXT].ids
     assert registered(registry, "x", text(B)).schema_id == 3
 
 
@@ -135,7 +136,7 @@ def test_the_first_binding_of_an_id_holds() -> None:
     registry = Registry()
     registry.apply(SchemaStored("x", 1, 7, text(A)))
     registry.apply(SchemaStored("y", 1, 7, text(B)))
-    assert registry.ids[7].subject == "x" and "y" not in registry.subjects
+    assert registry.contexts[DEFAULT_CONTEXT].ids[7].subject == "x" and "y" not in registry.subjects
     assert "id 7" in registry.conflicts[0]
 
 
@@ -158,12 +159,11 @@ def test_any_replay_gives_the_same_state_and_ids_stay_unique(commands: list[tupl
     replayed = Registry()
     for fact in log:
         replayed.apply(fact)
-    assert (replayed.subjects, replayed.ids, replayed.highest_id) == (
+    assert (replayed.subjects, replayed.contexts[DEFAULT_CONTEXT]) == (
         live.subjects,
-        live.ids,
-        live.highest_id,
+        live.contexts[DEFAULT_CONTEXT],
     )
-    texts = {stored.schema_id: stored.schema for stored in live.ids.values()}
+    texts = {stored.schema_id: stored.schema for stored in live.contexts[DEFAULT_CONTEXT].ids.values()}
     assert len(set(texts.values())) == len(texts)
 
 
@@ -333,6 +333,9 @@ def test_nodes_that_write_at_once_never_share_an_id(cluster: MemoryCluster) -> N
     late = RegistryNode(cluster)
     late.start()
     assert sorted(ids) == list(range(1, 25))
-    assert late.read(lambda registry: (len(registry.ids), registry.conflicts)) == (24, [])
+    assert late.read(lambda registry: (len(registry.contexts[DEFAULT_CONTEXT].ids), registry.conflicts)) == (
+        24,
+        [],
+    )
     for node in (*nodes, late):
         node.stop()

@@ -26,10 +26,6 @@ class ViewModules(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
         self._texts = texts
         self.main = build.file
 
-    @property
-    def files(self) -> Sequence[str]:
-        return tuple(self._texts)
-
     def find_spec(
         self, fullname: str, _path: Sequence[str] | None, _target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
