@@ -369,6 +369,24 @@ def test_a_store_that_nobody_can_prove_says_why_and_what_to_do(
     assert client.get("/alerts/runbooks/view-unproved", headers=HTML).status_code == 200
 
 
+def test_a_view_that_waits_for_a_source_transaction_names_it(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = StagedViewFacts.describe
+    group = {"name": f"{VIEW}.transactions", "state": "together", "why": None, "views": [VIEW]}
+    group |= {"engine": "together", "engine_why": None}
+
+    def waiting(self: StagedViewFacts, view: str) -> dict[str, Any]:
+        return {**plain(self, view), "cut": group}
+
+    monkeypatch.setattr(StagedViewFacts, "describe", waiting)
+    text = client.get(f"/views/{VIEW}", headers=HTML).text
+    assert 'data-state="live">together</span>' in text and "whole source transactions" in text
+    group |= {"engine": "waiting", "engine_why": "transaction 7 has no END"}
+    text = client.get(f"/views/{VIEW}", headers=HTML).text
+    assert 'data-state="retrying">waiting</span>' in text and "transaction 7 has no END" in text
+
+
 def test_the_lookup_of_a_view_stays_on_its_page(client: TestClient) -> None:
     text = client.get(f"/views/{VIEW}?key=C-1001", headers=HTML).text
     assert f'action="/views/{VIEW}"' in text and f"/views/{VIEW}/changes?key=C-1001" in text
