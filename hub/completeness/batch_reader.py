@@ -112,7 +112,7 @@ class OffsetRange:
         leader = self.cluster.leader(self.place)
         connection = self.cluster.connection(leader.node, "audit")
         topic = self.cluster.topics[self.place.topic]
-        wanted = [FetchFrom(self.place, topic.uuid, leader.epoch, position)]
+        wanted = self.cluster.on_wire([FetchFrom(self.place, topic.uuid, leader.epoch, position)])
         version = broker_client.send_fetch(
             connection, wanted, max_wait_ms=250, max_bytes=_FETCH_BYTES, partition_bytes=_FETCH_BYTES
         )

@@ -1,5 +1,6 @@
 """[core] The log: ``port.py`` has the interfaces, ``memory.py`` implements them in memory, ``reading.py``
 reads whole topics and follows them, ``own_topics.py`` creates those of the hub.
+``topic_names.py`` maps names of topics that a mirror renames.
 """
 
 from hub.log.memory import MemoryCluster, MemoryReader, MemoryWriter

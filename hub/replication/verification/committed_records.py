@@ -52,7 +52,8 @@ def _committed_batches(
     while position < end:
         leader = cluster.leader(place)
         connection = cluster.connection(leader.node, "verify")
-        wanted = [FetchFrom(place, cluster.topics[place.topic].uuid, leader.epoch, position)]
+        uuid = cluster.topics[place.topic].uuid
+        wanted = cluster.on_wire([FetchFrom(place, uuid, leader.epoch, position)])
         version = broker_client.send_fetch(
             connection, wanted, max_wait_ms=250, max_bytes=fetch_bytes, partition_bytes=fetch_bytes
         )

@@ -10,6 +10,7 @@ from typing import Literal
 
 from hub.kafka.protocol.broker_client.errors import BrokerRefused
 from hub.kafka.protocol.unpacked_size import DEFAULT_BOUNDS, UnpackedBounds
+from hub.log.topic_names import EQUAL_NAMES, TopicNames
 
 _FORGIVEN_S = 120.0
 
@@ -18,7 +19,8 @@ _FORGIVEN_S = 120.0
 class ClusterAccess:
     """Addresses and credentials of a cluster; the settings have Kafka's names. ``token`` returns an OAuth
     bearer token. Times are in seconds. ``silence_s``: longest silence of a broker before its connection is
-    given up, see ``Patience``. ``bounds``: limits on the unpacked size of its batches.
+    given up, see ``Patience``. ``bounds``: limits on the unpacked size of its batches. ``topic_names``: the
+    names of topics in this cluster, where they are not the hub's.
     """
 
     bootstrap: str
@@ -37,6 +39,7 @@ class ClusterAccess:
     connect_timeout_s: float = 10.0
     request_timeout_s: float = 30.0
     silence_s: float = 10.0
+    topic_names: TopicNames = EQUAL_NAMES
 
     def ssl_context(self) -> ssl.SSLContext | None:
         if self.security_protocol not in ("SSL", "SASL_SSL"):

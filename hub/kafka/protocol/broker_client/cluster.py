@@ -18,7 +18,7 @@ from hub.kafka.protocol.broker_client.access import ClusterAccess, Patience, add
 from hub.kafka.protocol.broker_client.connection import BrokerConnection
 from hub.kafka.protocol.broker_client.errors import BrokerBusy, ConnectionLost, raise_for, translated
 from hub.kafka.protocol.broker_client.long_link import RoundTrip
-from hub.kafka.protocol.messages import READ_UNCOMMITTED
+from hub.kafka.protocol.messages import READ_UNCOMMITTED, Fetched, FetchFrom
 from hub.record import TopicPartition
 
 LATEST, EARLIEST = -1, -2
@@ -52,11 +52,12 @@ class TopicMetadata:
 class BrokerCluster:
     """Brokers of one cluster, connected on demand, and the leaders of partitions. Not thread safe.
 
-    ``purpose`` keeps connections apart, so that a long poll never stands before a short request.
+    ``purpose`` keeps connections apart, so that a long poll never stands before a short request. Topics have
+    the hub's names here, and those of ``access.topic_names`` in requests.
     """
 
     def __init__(self, access: ClusterAccess, name: str = "") -> None:
-        self.access = access
+        self.access, self.topic_names = access, access.topic_names
         self.name = name or access.bootstrap
         self.topics: dict[str, TopicMetadata] = {}
         self.patience = Patience(access)
@@ -91,7 +92,7 @@ class BrokerCluster:
         """Fetch the leaders of these topics' partitions from any broker; return the errors by topic. Raises
         ConnectionLost when no broker answers.
         """
-        names = sorted(set(topics))
+        names = sorted(map(self.topic_names.on_wire, set(topics)))
         wanted = [
             MetadataRequest.MetadataRequestTopic(name=name, topic_id=uuid.UUID(int=0)) for name in names
         ]
@@ -101,7 +102,7 @@ class BrokerCluster:
         self._brokers = {each.node_id: (each.host, each.port) for each in answer.brokers}
         refused: dict[str, HubError] = {}
         for topic in answer.topics:
-            name = str(topic.name)
+            name = self._seen(topic.name)
             error = translated(topic.error_code, f'cluster "{self.name}", topic "{name}"')
             if error is not None:
                 refused[name] = error
@@ -116,8 +117,23 @@ class BrokerCluster:
         return refused
 
     def names(self) -> dict[bytes, str]:
-        """Topics by the 16 bytes of their ids."""
-        return {each.uuid.bytes: name for name, each in self.topics.items()}
+        """Names of topics in requests and answers by the 16 bytes of their ids; see ``seen``."""
+        return {each.uuid.bytes: self.topic_names.on_wire(name) for name, each in self.topics.items()}
+
+    def on_wire(self, wanted: Iterable[FetchFrom]) -> list[FetchFrom]:
+        """Return positions with the names that this cluster has."""
+        if self.topic_names.are_equal:
+            return list(wanted)
+        return [each._replace(tp=self.topic_names.place_on_wire(each.tp)) for each in wanted]
+
+    def seen(self, parts: Iterable[Fetched]) -> list[Fetched]:
+        """Return the partitions of an answer with the hub's names."""
+        if self.topic_names.are_equal:
+            return list(parts)
+        return [each._replace(tp=self.topic_names.seen_place(each.tp)) for each in parts]
+
+    def _seen(self, name: object) -> str:
+        return self.topic_names.seen(str(name)) or str(name)
 
     def largest_batches(self, topics: Iterable[str]) -> dict[str, int]:
         """Return ``max.message.bytes`` of these topics; topics whose configuration may not be read are left
@@ -126,13 +142,13 @@ class BrokerCluster:
         kind = DescribeConfigsRequest.DescribeConfigsResource
         wanted = [
             kind(resource_type=_TOPIC, resource_name=name, configuration_keys=["max.message.bytes"])
-            for name in sorted(topics)
+            for name in sorted(map(self.topic_names.on_wire, topics))
         ]
         if not wanted:
             return {}
         answer = self._ask_any(DescribeConfigsRequest, 4, 1, resources=wanted, **_QUIET_CONFIGS)
         return {
-            str(each.resource_name): int(config.value)
+            self._seen(each.resource_name): int(config.value)
             for each in answer.results
             if not each.error_code
             for config in each.configs
@@ -177,7 +193,7 @@ class BrokerCluster:
                 isolation_level=isolation,
                 topics=[
                     kinds(
-                        name=name,
+                        name=self.topic_names.on_wire(name),
                         partitions=[
                             kinds.ListOffsetsPartition(
                                 partition_index=tp.partition,
@@ -192,7 +208,7 @@ class BrokerCluster:
             )
             for topic in answer.topics:
                 for each in topic.partitions:
-                    tp = TopicPartition(str(topic.name), each.partition_index)
+                    tp = TopicPartition(self._seen(topic.name), each.partition_index)
                     raise_for(each.error_code, f'cluster "{self.name}", {_named(tp)}: offsets')
                     found[tp] = int(each.offset)
         return found
@@ -216,12 +232,15 @@ class BrokerCluster:
             4,
             3,
             replica_id=-1,
-            topics=[kinds(topic=name, partitions=parts) for name, parts in topics.items()],
+            topics=[
+                kinds(topic=self.topic_names.on_wire(name), partitions=parts)
+                for name, parts in topics.items()
+            ],
         )
         found: dict[TopicPartition, EpochEnd | HubError] = {}
         for topic in answer.topics:
             for each in topic.partitions:
-                tp = TopicPartition(str(topic.topic), each.partition)
+                tp = TopicPartition(self._seen(topic.topic), each.partition)
                 error = translated(each.error_code, f'cluster "{self.name}", {_named(tp)}: end of an epoch')
                 found[tp] = error or EpochEnd(int(each.leader_epoch), int(each.end_offset))
         return found

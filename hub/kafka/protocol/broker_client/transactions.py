@@ -90,7 +90,8 @@ class Transactions:
             return
         closed: list[TopicPartition] = []
         topics: dict[str, list[int]] = {}
-        for tp in partitions:
+        names = self.cluster.topic_names
+        for tp in map(names.place_on_wire, partitions):
             topics.setdefault(tp.topic, []).append(tp.partition)
         kind = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
 
@@ -109,7 +110,7 @@ class Transactions:
                 for topic in answer.results_by_topic_v3_and_below
                 for each in topic.results_by_partition
             }
-            closed[:] = [tp for tp, code in codes.items() if code == MAY_NOT]
+            closed[:] = [names.seen_place(tp) for tp, code in codes.items() if code == MAY_NOT]
             # One bad partition leaves the others "not attempted": the cause is the other error.
             bad = [code for code in codes.values() if code] or [0]
             return next((code for code in bad if code != 55), bad[0]), answer

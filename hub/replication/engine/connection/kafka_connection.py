@@ -73,15 +73,15 @@ class KafkaConnection(BrokerCluster):
     ) -> Sequence[Fetched]:
         # Separate from the long polls; reads of uncommitted and committed data are separate, too.
         connection = self.connection(node, "peek" if isolation == READ_UNCOMMITTED else "read")
-        version = _send(connection, wanted, limits, isolation)
+        version = _send(connection, self.on_wire(wanted), limits, isolation)
         frame, at = connection.receive()
         code, parts = fetched(frame, at, version, self.names())
         raise_for(code, f'cluster "{self.name}": read')
-        return parts
+        return self.seen(parts)
 
     def send_fetch(self, node: int, wanted: Sequence[FetchFrom], limits: FetchLimits) -> None:
         connection = self.connection(node, "fetch")
-        version = _send(connection, wanted, limits, READ_COMMITTED)
+        version = _send(connection, self.on_wire(wanted), limits, READ_COMMITTED)
         until_s = time.monotonic() + limits.max_wait_ms / 1000 + self.patience.seconds
         self._fetching[node] = _InFlight(connection, version, until_s)
 
@@ -122,7 +122,7 @@ class KafkaConnection(BrokerCluster):
         except HubError as error:
             connection.close()
             return FetchAnswer(node, (), error)
-        return FetchAnswer(node, parts, took_s=time.monotonic() - began_s)
+        return FetchAnswer(node, self.seen(parts), took_s=time.monotonic() - began_s)
 
     def _give_up(self) -> list[FetchAnswer]:
         """Drop fetches past their deadline. A half-open connection gives neither an answer nor an error, and
@@ -153,13 +153,14 @@ class KafkaConnection(BrokerCluster):
         *,
         implicit: bool = False,
     ) -> Callable[[], Sequence[Produced]]:
-        connection = self.connection(node, "produce")
-        send_produce(connection, transactional_id, batches, timeout_s, implicit=implicit)
+        connection, names = self.connection(node, "produce"), self.topic_names
+        renamed = [(names.place_on_wire(tp), payload) for tp, payload in batches]
+        send_produce(connection, transactional_id, renamed, timeout_s, implicit=implicit)
         version = produce_version(connection, implicit=implicit)
 
         def answer() -> Sequence[Produced]:
             frame, at = connection.receive()
-            return produced(frame, at, version)
+            return [each._replace(tp=names.seen_place(each.tp)) for each in produced(frame, at, version)]
 
         return answer
 
