@@ -39,6 +39,7 @@ SECONDS = {
     "integration/test_mirror_rehearsals.py": 60,
     "integration/test_mirror_closed.py": 80,
     "integration/test_mirror_deletions.py": 110,
+    "integration/test_mirror_renamed.py": 110,
     "integration/test_damaged_checkpoints.py": 170,
     "integration/test_mirror_engine.py": 150,
     "integration/test_interrupted_transactions.py": 45,

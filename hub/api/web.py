@@ -56,11 +56,12 @@ from hub.observability.web.pages.monitor.mirrors import MirrorFacts
 from hub.observability.web.routes.all_pages import create_router, nowhere
 from hub.replication.clusters.clusters import ClusterHandle, own_environ, reach_all, share_address
 from hub.replication.clusters.readers import StatusReader
+from hub.replication.clusters.renaming.link_view import seen_by
 from hub.replication.config.load_mirrors import load as load_mirrors
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.operations.divergence.left_at_source import losses_now
 from hub.replication.ownership.failover import Control
-from hub.replication.ownership.links import Link, back_of, checked, links
+from hub.replication.ownership.links import Link, back_of, checked, links, rename_text
 from hub.replication.status.metrics import families
 from hub.replication.status.mirror_rows import places_of
 from hub.replication.status.mirror_status import summary_of, with_losses
@@ -346,13 +347,13 @@ class Mirrors:
         found: list[Mapping[str, Any]] = []
         declared = links(file)
         for name in file.mirrors:
-            forward, control = self._of(file, declared[name], reached)
+            forward, control = self._of(file, declared[name], seen_by(declared[name], reached))
             found.append(forward)
             if control is not None:
                 self._ways_back[name] = back_of(file, declared[name], self._topics[name], control)
             # Kept while the target does not answer, so that a late reverse link is still reported.
             if (back := self._ways_back.get(name)) is not None:
-                found.append(self._of(file, back, reached)[0])
+                found.append(self._of(file, back, seen_by(back, reached))[0])
         return found
 
     def _of(
@@ -373,10 +374,9 @@ class Mirrors:
         if (source := reached.get(link.source)) is not None:
             places, carried = places_of(link, board, progress), progress.of(link.name)
             source_ends = self._ends.ask(source, places, places - carried.keys())
-        found = with_losses(
-            summary_of(file, link, board, progress, epoch_ms(), source_ends),
-            losses_now(file, link, reached, board, progress),
-        )
+        summary = summary_of(file, link, board, progress, epoch_ms(), source_ends)
+        found = with_losses(summary, losses_now(file, link, reached, board, progress))
+        found = {**found, "rename": rename_text(link)}
         self._topics[link.name] = sorted({str(row["topic"]) for row in found["partitions"]})
         return found, board.control
 

@@ -23,7 +23,7 @@ from hub.replication.clusters.clusters import ClusterHandle, name_by_address, na
 from hub.replication.clusters.control_follower import ControlFollower
 from hub.replication.config.load_mirrors import load
 from hub.replication.config.mirrors import MirrorsFile
-from hub.replication.ownership.links import checked, home_of, write_refusal
+from hub.replication.ownership.links import checked, is_guarded, write_refusal
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class WriteGuard(threading.Thread):
     def refusal(self, topic: str) -> HubError | None:
         """Return why no record of the topic may be written here now; None: it may be."""
         place, unplaced = self._place, self._unplaced
-        if unplaced is not None and self._ask_at_s is None and home_of(unplaced, topic) is not None:
+        if unplaced is not None and self._ask_at_s is None and is_guarded(unplaced, topic):
             return PeerError(
                 f'whether records of "{topic}" may be written here is not known yet: mirrors.yaml has '
                 "another address of "
@@ -95,7 +95,7 @@ class WriteGuard(threading.Thread):
                 hint=f"try again in a moment; with {self.own.bootstrap} in mirrors.yaml no other "
                 "cluster needs to be asked",
             )
-        if place is None or home_of(place.file, topic) is None:
+        if place is None or not is_guarded(place.file, topic):
             return None
         if not self._caught_up:
             # A former owner must not write because the control topic was not read up to its end.

@@ -36,7 +36,7 @@ from hub.replication.operations.divergence.tail_plan import plan_tail
 from hub.replication.operations.link_apply import ChosenLinks, apply_links, plan_as_json, plan_links
 from hub.replication.operations.mirrored_clusters import MirroredClusters
 from hub.replication.operations.operator import Operator
-from hub.replication.ownership.links import Link, checked, declared_link
+from hub.replication.ownership.links import Link, check_not_renamed, checked, declared_link
 from hub.replication.ownership.operation_steps import Kind, OwnershipChange
 from hub.replication.ownership.topic_state import TopicState
 from hub.replication.positions.mirror_maps import MirrorMaps
@@ -169,6 +169,7 @@ class MirrorOperations:
         """Return a position at the other side. Raises NotFound, CallerError, PeerError. The first call of a
         mirror reads its maps; later ones read the newer records."""
         clusters, link = self._open(mirror)
+        check_not_renamed(link, "translated positions")
         with self._opening:
             maps = self._maps.setdefault(link.name, MirrorMaps(clusters.file, link, clusters.clusters))
         maps.refresh()
@@ -199,7 +200,8 @@ class MirrorOperations:
                     self._maps.popitem()[1].close()
             signer = partial(_signer, self.home)
             clusters = MirroredClusters(file, self._reached, signer=signer, by=f"hub at {gethostname()}")
-            return clusters, declared_link(file, mirror)
+            link = declared_link(file, mirror)
+            return clusters.seen_by(link), link
 
     @contextmanager
     def _alone(self, request: MirrorRequest) -> Iterator[None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -95,6 +95,12 @@ class World:
         if back and (found := links(self.file).get(name)) is not None:
             return found
         return declared_link(self.file, name, str(self.path))
+
+    def seen_by(self, link: Link) -> World:
+        """Return the clusters as a link sees them."""
+        from hub.replication.clusters.renaming.link_view import seen_by
+
+        return replace(self, clusters=seen_by(link, self.clusters))
 
     def chosen(self, names: Sequence[str] | None, *, target: bool = False) -> list[Link]:
         """Return the named mirrors, or all of the file whose ends this process may connect to; with

@@ -31,7 +31,8 @@ def pause(name: NameArgument, file: FileOption = None, topic: TopicsOption = Non
     from hub.replication.operations.pausing import accepting, set_paused
 
     world = open_world(file)
-    link, sides = world.link(name), sides_of(world)
+    link = world.link(name)
+    sides = sides_of(world.seen_by(link))
     names = accepting(sides, link, topic or (), "pause")
     set_paused(sides, link, names, account_here(), paused=True)
     if not topic:
@@ -65,6 +66,7 @@ def resume(
 
     world = open_world(file)
     link = world.link(name)
+    world = world.seen_by(link)
     operator = operator_of(world, wait)
     control = operator.world.control()
     if not interrupted(control, link.source, abort=abort) and operator.remind(link.source):
@@ -113,8 +115,9 @@ def drop(
     from hub.replication.operations import pausing
 
     world = open_world(file)
-    sides = sides_of(world)
-    plan = pausing.plan_drop(sides, world.link(name), topic or ())
+    link = world.link(name)
+    sides = sides_of(world.seen_by(link))
+    plan = pausing.plan_drop(sides, link, topic or ())
     what = f"forget {len(plan.topics)} topics of it at {plan.link.target}"
     confirm_name(name, typed, what + (", and delete them" if delete_copies else ""))
     count = pausing.drop(sides, plan)

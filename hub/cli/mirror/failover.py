@@ -222,7 +222,7 @@ def left_behind(
     from hub.replication.operations.divergence.left_at_source import losses_now, records
 
     world = open_world(file)
-    link = world.link(name)
+    world = world.seen_by(link := world.link(name))
     source, target = world.clusters[link.source], world.clusters[link.target]
     control, progress = read_control_state(target, status=False), read_progress(target, maps=False)
     losses = losses_now(world.file, link, world.clusters, control, progress)

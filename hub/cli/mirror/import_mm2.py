@@ -98,10 +98,14 @@ def import_copies(
     """
     if not from_mm2:
         raise CallerError("import: say whose copies these are", hint=f"hub mirror import {name} --from-mm2")
+    from hub.replication.ownership.links import check_not_renamed
+
     world = open_world(file)
+    link = world.link(name)
+    check_not_renamed(link, "imports")
     done = take_over(
         world.file,
-        world.link(name),
+        link,
         world.clusters,
         world.control(),
         lambda what: confirm_name(name, typed, what),

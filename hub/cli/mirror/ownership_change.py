@@ -74,6 +74,7 @@ def rehearse(
     """Print the steps and the report of a failover, switchover, failback or promotion; change nothing."""
     from hub.replication.operations.change_plan import plan_change
 
+    world = world.seen_by(link)
     topics = _chosen(world, link, kind, patterns, output)
     plan = plan_change(sides_of(world), link, kind, topics, tail)
     if output is Output.json:
@@ -118,6 +119,7 @@ def change_ownership(
     if dry_run:
         rehearse(world, link, kind, output, patterns or (), tail)
         return
+    world = world.seen_by(link)
     topics = [each.topic for each in _chosen(world, link, kind, patterns or (), output)]
     operator = operator_of(world, wait, topics)
     new = link.source if kind == "failback" else link.target

@@ -32,7 +32,9 @@ def list_mirrors(file: FileOption = None, output: OutputOption = Output.table) -
 
     Example: hub mirror ls -f examples/mirrors/mirrors.yaml
     """
+    from hub.replication.config.renaming import renaming_refusals
     from hub.replication.config.topology import check
+    from hub.replication.ownership.links import Link, rename_text
 
     path, loaded = open_file(file)
     rows = [
@@ -40,8 +42,11 @@ def list_mirrors(file: FileOption = None, output: OutputOption = Output.table) -
             "mirror": name,
             "source": mirror.source,
             "target": mirror.target,
-            "topics": ", ".join(mirror.topics) + "".join(f", not {each}" for each in mirror.exclude),
+            "topics": ", ".join(mirror.topics)
+            + "".join(f", not {each}" for each in mirror.exclude)
+            + (f", as {rename}" if (rename := rename_text(Link(name, mirror, name))) else ""),
             "owner": loaded.rule(name),
+            "rename": rename,
             "on_gap": mirror.on_gap,
             "on_recreate": mirror.on_recreate,
             "on_delete": mirror.on_delete.do,
@@ -51,7 +56,7 @@ def list_mirrors(file: FileOption = None, output: OutputOption = Output.table) -
         for name, mirror in loaded.mirrors.items()
     ]
     show(rows, output, ("mirror", "source", "target", "topics", "owner", "on_gap", "on_recreate", "paused"))
-    refusals = check(loaded)
+    refusals = (*check(loaded), *renaming_refusals(loaded))
     for refusal in refusals:
         note(str(refusal))
     if not rows:

@@ -79,9 +79,11 @@ def status(
 def _status(world: World, link: Link, asker: SourceEndsReader) -> dict[str, Any]:
     from hub.replication.clusters.readers import read_control_state, read_progress
     from hub.replication.operations.divergence.left_at_source import losses_now
+    from hub.replication.ownership.links import rename_text
     from hub.replication.status.mirror_rows import places_of
     from hub.replication.status.mirror_status import summary_of, with_losses
 
+    world = world.seen_by(link)
     reached = world.clusters[link.target]
     try:
         board, progress = read_control_state(reached), read_progress(reached, maps=False)
@@ -98,6 +100,7 @@ def _status(world: World, link: Link, asker: SourceEndsReader) -> dict[str, Any]
     places, known = places_of(link, board, progress), progress.of(link.name)
     source_ends = asker.ask(world.clusters[link.source], places, places - known.keys())
     found = summary_of(world.file, link, board, progress, epoch_ms(), source_ends)
+    found = {**found, "rename": rename_text(link)}
     return with_losses(found, losses_now(world.file, link, world.clusters, board, progress))
 
 

@@ -109,8 +109,10 @@ def translate(
 
 @contextmanager
 def _maps(world: World, link: Link) -> Iterator[MirrorMaps]:
+    from hub.replication.ownership.links import check_not_renamed
     from hub.replication.positions.mirror_maps import MirrorMaps
 
+    check_not_renamed(link, "translated positions")
     with closing(MirrorMaps(world.file, link, world.clusters)) as maps:
         maps.refresh()
         yield maps

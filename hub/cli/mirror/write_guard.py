@@ -34,7 +34,7 @@ def write_refusals(
     """
     from hub.replication.config.load_mirrors import load
     from hub.replication.config.mirrors import MIRRORS_FILE
-    from hub.replication.ownership.links import checked, home_of, write_refusal
+    from hub.replication.ownership.links import checked, is_guarded, write_refusal
 
     path = settings.project / MIRRORS_FILE
 
@@ -49,7 +49,7 @@ def write_refusals(
 
     def refusal(topic: str) -> HubError | None:
         file = mirrors()
-        if file is None or home_of(file, topic) is None or (found := here()) is None:
+        if file is None or not is_guarded(file, topic) or (found := here()) is None:
             return None
         return write_refusal(file, *found, topic)
 

@@ -197,6 +197,7 @@ def _copies(settings: Settings, kafka: KafkaCluster, topic: str) -> list[MirrorC
     from hub.replication.clusters.clusters import own_environ, reach_all
     from hub.replication.clusters.control_state import joined
     from hub.replication.clusters.readers import read_control_state
+    from hub.replication.clusters.renaming.link_view import seen_by
     from hub.replication.config.load_mirrors import load
     from hub.replication.config.mirrors import MIRRORS_FILE
     from hub.replication.ownership.links import links
@@ -215,7 +216,8 @@ def _copies(settings: Settings, kafka: KafkaCluster, topic: str) -> list[MirrorC
             boards = [
                 read_control_state(clusters[end], status=False).control for end in (link.source, link.target)
             ]
-            every = compared(file, link, clusters, joined(boards), [topic])
+            seen = seen_by(link, clusters)
+            every = compared(file, link, seen, joined(boards), [topic])
         except HubError as error:  # a copy that cannot be read is not compared; all else can be
             note(f"! mirror {name}: not compared: {error.message}")
             continue
@@ -226,7 +228,7 @@ def _copies(settings: Settings, kafka: KafkaCluster, topic: str) -> list[MirrorC
         if rules := "; or ".join(sorted(made)):
             note(f"! mirror {name}: its copy differs as it should ({rules}): see hub mirror verify {name}")
         elif places:
-            found.append(MirrorCopy(name, clusters[link.target], places))
+            found.append(MirrorCopy(name, seen[link.target], places))
     return found
 
 

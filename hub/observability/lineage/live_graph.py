@@ -149,7 +149,8 @@ class _Builder:
             ]
             for topic, carried in _carried(status, mirrored.at_ms, now_ms).items():
                 mirror = self.put("mirror", f"{status['mirror']}/{topic}")
-                ends = [self._topic_in(topic, cluster) for cluster in clusters]
+                names = _names_of(topic, status)
+                ends = [self._topic_in(name, at) for name, at in zip(names, clusters, strict=True)]
                 row = measured.get((str(status["mirror"]), topic))
                 edge = carried if row is None else _read(ends[0], mirror, row)
                 self.join(replace(edge, source=ends[0], target=mirror))
@@ -183,6 +184,15 @@ def visible_lineage(graph: Lineage) -> Lineage:
     # Omit groups that read nothing visible.
     shown = {id: node for id, node in nodes.items() if node.kind != "group" or id in ends}
     return Lineage(shown, edges, graph.cut)
+
+
+def _names_of(topic: str, status: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the names of a mirrored topic at the mirror's source and target."""
+    template = status.get("rename")
+    if template is None:
+        return topic, topic
+    copy = str(template).replace("{topic}", topic)
+    return (topic, copy) if status["mirror"] == status.get("declared") else (copy, topic)
 
 
 def _carried(status: Mapping[str, Any], at_ms: int | None, now_ms: int) -> dict[str, LineageEdge]:

@@ -65,7 +65,9 @@ def readers_of(mirrored: MirrorStatuses, now_ms: int) -> Iterator[MirrorReader]:
     old = mirrored.at_ms is None or now_ms - mirrored.at_ms > MIRRORS_STALE_MS
     for status in mirrored.mirrors:
         id = ConsumerId("mirror", str(status["mirror"]))
-        here = status["source"] in mirrored.here
+        # The source of a way back may have renamed copies: these are other topics here.
+        renamed = status.get("rename") is not None and status["mirror"] != status.get("declared")
+        here = status["source"] in mirrored.here and not renamed
         if old:
             trouble = "the clusters of mirrors.yaml have not reported lately"
             yield MirrorReader(Consumer(id, {}, trouble=trouble), None if here else {})

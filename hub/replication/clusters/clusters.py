@@ -24,6 +24,7 @@ from hub.kafka.own_cluster import check_files
 from hub.kafka.protocol.broker_client import ClusterAccess
 from hub.kafka.protocol.unpacked_size import DEFAULT_BOUNDS, MIB, UnpackedBounds
 from hub.log import TopicDescription
+from hub.log.topic_names import EQUAL_NAMES, TopicNames
 from hub.replication.clusters.closed_cluster import ClosedCluster
 from hub.replication.clusters.status_records import STATUS_CONFIG, STATUS_TOPIC
 from hub.replication.config.load_mirrors import connection
@@ -62,13 +63,16 @@ REFUSED = "HUB-3012"
 @dataclass
 class ClusterHandle:
     """One cluster of the file. ``kafka`` is thread safe; ``access`` is for ``broker_client.BrokerCluster``
-    and ``KafkaConnection``.
+    and ``KafkaConnection``. ``names``: of its topics, where a link sees them by other names; ``plain``: the
+    cluster by its own names then (renaming/renamed_cluster.py).
     """
 
     name: str
     kafka: KafkaCluster
     access: ClusterAccess
     registry: str | None = None
+    names: TopicNames = EQUAL_NAMES
+    plain: ClusterHandle | None = None
 
     @property
     def closed(self) -> bool:

@@ -14,6 +14,7 @@ from hub.replication.clusters.clusters import ClusterHandle, acl_of, own_topics,
 from hub.replication.clusters.control_state import ControlState
 from hub.replication.clusters.readers import read_progress, without_records
 from hub.replication.clusters.registry_side import RegistryReader, reader_of
+from hub.replication.clusters.renaming.link_view import ends_seen_by, former_names
 from hub.replication.clusters.status_records import CarriedTopic, LinkContents
 from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.load_mirrors import certain_principals_of
@@ -25,10 +26,18 @@ from hub.replication.ownership.shards import Shard, shard_of
 from hub.replication.planning.drift import TopicDrift, drifts_to_record
 from hub.replication.planning.plan import MirrorPlan, plan
 from hub.replication.planning.protection import ProtectedCopies, ProtectionChange, protecting
+from hub.replication.planning.renamed_subjects import RenamedSubjects
 from hub.replication.planning.rule_refusals import ruled_otherwise
-from hub.replication.planning.schema_plan import is_carried
+from hub.replication.planning.schema_plan import RegisterTargetSchema, SyncedSubject, is_carried
 from hub.replication.planning.source_deletion import deletions_of
-from hub.replication.planning.steps import ClusterSide, CreateTargetTopic, Remember
+from hub.replication.planning.steps import (
+    AddTargetPartitions,
+    AlterTargetConfig,
+    ClusterSide,
+    CreateTargetTopic,
+    Remember,
+    Step,
+)
 from hub.replication.planning.write_rights import WriteAcls, about_writing
 from hub.replication.rewriting.filter_history import FilterPeriod, FilterVersion, in_force
 from hub.replication.rewriting.rules_of_schema import shape_of
@@ -56,11 +65,30 @@ class LinkPlan:
     deletions: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def copies(self) -> dict[str, str]:
+        """Return the copies' names by topic, where they have other ones."""
+        names = self.link.names
+        if names.are_equal or self.link.is_back:
+            return {}
+        return {topic: names.on_wire(topic) for topic in self.topics}
+
+    @property
     def changes(self) -> tuple[str, ...]:
         """Steps to show to people: all except those that only record state."""
         lines = [f"+ topic {step.topic} at {where}  (the mirrors' own)" for where, step in self.own]
-        lines += (str(step) for step in self.made.steps if not isinstance(step, Remember))
+        lines += (self.line(step) for step in self.made.steps if not isinstance(step, Remember))
         return (*lines, *self.protection_lines)
+
+    def line(self, step: Step) -> str:
+        """Return a step for people; one that is about a renamed copy has both names."""
+        copy = self.copies.get(step.topic)
+        match step:
+            case CreateTargetTopic() | AddTargetPartitions() | AlterTargetConfig() if copy is not None:
+                return f"{step}, as {copy}"
+            case RegisterTargetSchema(schema=schema) if copy is not None:
+                return f"{step}, as {schema.subject.replace(step.topic, copy, 1)}"
+            case _:
+                return str(step)
 
     @property
     def protection_lines(self) -> tuple[str, ...]:
@@ -118,24 +146,24 @@ def planned(
 
     Raises PeerError when a cluster, or its registry, does not answer.
     """
-    source, target = clusters[link.source], clusters[link.target]
+    source, target = ends_seen_by(link, clusters)
     every = topics_of(source)
     topics = carries(file, link, every, control)
-    rules = link.mirror.acls.copy_
     here, there = _sides(link, topics, source, target, board)
     rights = WriteAcls(link.name, about_writing(here.acls, topics), epoch_ms(), here.checks_access)
-    record_rights = rules and topics and not rights.same_as(board.rights.get(link.name))
-    subjects = {subject: each for (name, subject), each in board.subjects.items() if name == link.name}
+    record_rights = link.mirror.acls.copy_ and topics and not rights.same_as(board.rights.get(link.name))
+    renamed, subjects = _subjects(link, RenamedSubjects(target.names, frozenset(every)), board)
     if topics:
         here, there = _with_registries(link, topics, (source, here), (target, there), subjects, registries)
     own = [(each.name, step) for each in (target, source) for step in own_topics(each)]
     progress, there = _progress_of(link, read, there, target)
     marks = progress.of(link.name)
-    there = _reached_by(there, marks, target)
+    there = _reached_by(there, marks, target, topics)
     marks |= _came_from_here(file, link, topics, here, there, marks, other)
     synced = {topic: board.synced[link.name, topic] for topic in topics if (link.name, topic) in board.synced}
     ruled = {tp: in_force(progress.rules_at(link.name, tp)) for tp in marks if tp.topic in topics}
     made = plan(link.name, link.mirror, topics, here, there, synced, marks.values(), ruled, secrets, subjects)
+    made = replace(made, steps=renamed.steps_there(made.steps))
     planned_topics = [name for name in topics if name not in made.blocked]
     return LinkPlan(
         link,
@@ -149,6 +177,14 @@ def planned(
         _drift(link, planned_topics, made, board),
         _deletions(link, {tp.topic for tp in marks} - every.keys(), board),
     )
+
+
+def _subjects(
+    link: Link, renamed: RenamedSubjects, board: ControlState
+) -> tuple[RenamedSubjects, dict[str, SyncedSubject]]:
+    """Return the map of subjects, and the recorded settings by the source's names."""
+    recorded = {subject: each for (name, subject), each in board.subjects.items() if name == link.name}
+    return renamed, renamed.seen_synced(recorded)
 
 
 def _protection(
@@ -243,23 +279,34 @@ def _with_registries(
     try:
         here, there = readers[link.source], readers[link.target]
         known, carried = frozenset(source[1].topics), frozenset(topics)
+        ours, theirs = (RenamedSubjects(each.names, known) for each in (source[0], target[0]))
         wanted = [f"{topic}-{part}" for topic in topics for part in ("key", "value")]
         wanted += [
-            each.subject for each in here.versions() if is_carried(each.subject, link.mirror, carried, known)
+            subject
+            for subject in {ours.seen(each.subject): None for each in here.versions()}
+            if is_carried(subject, link.mirror, carried, known)
         ]
         wanted += synced
-        return replace(source[1], registry=here.read(wanted)), replace(target[1], registry=there.read(wanted))
+        read_here, read_there = (
+            names.seen_side(reader.read(map(names.there, wanted)))
+            for names, reader in ((ours, here), (theirs, there))
+        )
+        return replace(source[1], registry=read_here), replace(target[1], registry=read_there)
     finally:
         for each in () if registries else readers.values():
             each.close()
 
 
 def _reached_by(
-    there: ClusterSide, marks: Mapping[TopicPartition, Checkpoint], target: ClusterHandle
+    there: ClusterSide,
+    marks: Mapping[TopicPartition, Checkpoint],
+    target: ClusterHandle,
+    topics: Sequence[str],
 ) -> ClusterSide:
-    """Request the target's ends again where a checkpoint is beyond them: a busy mirror wrote more since the
-    first request. A partition that still ends before its checkpoint has lost records.
+    """Add the former names of copies, and request the target's ends again where a checkpoint is beyond them:
+    a busy mirror wrote more since. A partition that still ends before its checkpoint has lost records.
     """
+    there = replace(there, former=former_names(target, topics, there, marks))
     beyond = {
         tp.topic for tp, mark in marks.items() if mark.target_next > there.ends.get(tp, mark.target_next)
     }

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from hub.errors import NotFound, PeerError
 from hub.replication.clusters.clusters import ClusterHandle
+from hub.replication.planning.renamed_subjects import EQUAL_SUBJECTS, RenamedSubjects
 from hub.replication.rewriting.record_filter import NoSchemas
 from hub.schema_registry.client.registry_client import RegistryClient
 from hub.schema_registry.compat.resolved_schema import SchemaSource
@@ -25,13 +26,16 @@ _MOST_KNOWN = 100_000
 class Registries:
     """Cached schemas of two registries (see rewriting/record_filter.py). Use from one thread; close it.
     ``registers``: whether schemas that the target lacks are registered there. ``deleted``: whether the id of
-    a softly deleted version at the target may be used.
+    a softly deleted version at the target may be used. ``here_names`` and ``there_names``: names of subjects
+    in the two registries; here subjects have those of the mirror's source.
     """
 
     here: RegistryClient
     there: RegistryClient | None
     registers: bool = True
     deleted: bool = True
+    here_names: RenamedSubjects = EQUAL_SUBJECTS
+    there_names: RenamedSubjects = EQUAL_SUBJECTS
     _sources: dict[int, SchemaSource] = field(default_factory=dict)
     _ids: dict[tuple[int, str], int] = field(default_factory=dict)
     _keys: dict[str, bool] = field(default_factory=dict)
@@ -46,7 +50,7 @@ class Registries:
     def has_keys(self, topic: str) -> bool:
         # A topic's first key schema may come later; an existing one stays.
         if not self._keys.get(topic):
-            self._keys[topic] = bool(self.here.versions(f"{topic}-key"))
+            self._keys[topic] = bool(self.here.versions(self.here_names.there(f"{topic}-key")))
         return self._keys[topic]
 
     def target_id(self, schema_id: int, subject: str) -> int:
@@ -54,7 +58,7 @@ class Registries:
         if known is None:
             if self.there is None:
                 raise NotFound("the target cluster has no registry in the file")
-            subjects = self.here.subjects_of(schema_id)
+            subjects = {self.here_names.seen(each) for each in self.here.subjects_of(schema_id)}
             name = subject if subject in subjects or not subjects else min(subjects)
             known = self._ids[schema_id, subject] = self._carried(schema_id, name, 0)[0]
         return known
@@ -67,9 +71,10 @@ class Registries:
         text, kind, references = self.here.text_of(schema_id)
         carried = []
         for each in references:
-            of = self.here.version(each.subject, each.version)
-            _, version = self._carried(of.id, each.subject, depth + 1)
-            carried.append(Reference(each.name, each.subject, version))
+            of, name = self.here.version(each.subject, each.version), self.here_names.seen(each.subject)
+            _, version = self._carried(of.id, name, depth + 1)
+            carried.append(Reference(each.name, self.there_names.there(name), version))
+        subject = self.there_names.there(subject)
         try:
             registered_schema = self.there.lookup(subject, text, kind, carried, deleted=self.deleted)
         except NotFound:
@@ -88,11 +93,21 @@ class Registries:
 def registries(
     source: ClusterHandle, target: ClusterHandle, *, registers: bool = True, deleted: bool = True
 ) -> Registries | NoSchemas:
-    """Return the registries of two clusters; connects to nothing yet."""
+    """Return the registries of two clusters; connects to nothing yet, except for the topics of a renamed one.
+    Raises PeerError.
+    """
     if source.registry is None:
         return NoSchemas()
     there = None if target.registry is None else RegistryClient(target.registry)
-    return Registries(RegistryClient(source.registry), there, registers, deleted)
+    here = RegistryClient(source.registry)
+    if source.names.are_equal and target.names.are_equal:
+        return Registries(here, there, registers, deleted)
+    topics = frozenset(source.kafka.topics())
+    of_source, of_target = (
+        EQUAL_SUBJECTS if each.names.are_equal else RenamedSubjects(each.names, topics)
+        for each in (source, target)
+    )
+    return Registries(here, there, registers, deleted, of_source, of_target)
 
 
 def carry_schema(source: ClusterHandle, target: ClusterHandle, schema_id: int, subject: str) -> int:

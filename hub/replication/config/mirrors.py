@@ -12,7 +12,8 @@
     mirrors:
       nyc-lon: {source: nyc, target: lon, topics: ["nyc.*", "**.chat"]}
 
-A topic has the same name in every cluster. The file contains references to secrets, never their values:
+A topic has the same name in every cluster, unless a mirror says ``rename``. The file contains references to
+secrets, never their values:
 ``${NAME}`` is read from the environment when a connection is made. topology.py decides which mirror carries
 which topic.
 """
@@ -30,6 +31,7 @@ from pydantic import AfterValidator, BaseModel, Field, field_validator, model_va
 from hub.replication.config.amounts import DurationMs, SizeBytes
 from hub.replication.config.deletion_policy import DeletionPolicy, OnDelete
 from hub.replication.config.rehearsal_schedule import Rehearse
+from hub.replication.config.topic_names import RenameConfig
 from hub.schema_registry.policy.label_patterns import checked
 from hub.security import Sasl, Secret, TlsOrNot
 from hub.topics.tree.tree import matches
@@ -271,6 +273,7 @@ class Mirror(_MirrorsModel):
     shards: int = Field(8, ge=1, le=1_000)
     on_gap: OnTrouble = "stop"
     on_recreate: OnTrouble = "stop"
+    rename: RenameConfig | None = None
     on_delete: OnDelete = DeletionPolicy()
     drift: Literal["keep", "revert", "alert"] = "keep"
     limits: LimitsConfig = LimitsConfig()
@@ -294,6 +297,8 @@ class Mirror(_MirrorsModel):
     def _batches_stay_as_they_are(self) -> Self:
         if self.engine == "batch" and self.rewrites:
             raise ValueError("only, mask and schema_ids re-encode records: remove engine: batch")
+        if self.rename is not None and self.acls.copy_:
+            raise ValueError("rename does not copy access rules: say acls: {copy: false}")
         return self
 
     @property

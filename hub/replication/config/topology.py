@@ -247,17 +247,19 @@ def _why_not(file: MirrorsFile, name: str, owning: Sequence[str]) -> str | None:
 
 def _reached(file: MirrorsFile, carrying: Sequence[str], owner: str | None) -> tuple[list[str], list[str]]:
     """Split the mirrors into those whose source the topic reaches, and the others."""
-    into = {file.mirrors[name].target for name in carrying}
+    plain = [name for name in carrying if file.mirrors[name].rename is None]
+    into = {file.mirrors[name].target for name in plain}
     if owner is not None:
         have = {owner}
     else:
-        roots = {file.mirrors[name].source for name in carrying} - into
-        have = roots or {file.mirrors[name].source for name in carrying}
+        sources = {file.mirrors[name].source for name in carrying}
+        have = sources - into or sources
     waiting = list(carrying)
     moving: list[str] = []
     while ready := [name for name in waiting if file.mirrors[name].source in have]:
         moving += ready
-        have |= {file.mirrors[name].target for name in ready}
+        # A renamed copy is another topic there.
+        have |= {file.mirrors[name].target for name in ready if name in plain}
         waiting = [name for name in waiting if name not in ready]
     return [name for name in carrying if name in moving], waiting
 
@@ -265,15 +267,16 @@ def _reached(file: MirrorsFile, carrying: Sequence[str], owner: str | None) -> t
 def _refused(
     file: MirrorsFile, topic: str, owning: Sequence[str], carrying: Sequence[str], unreached: Sequence[str]
 ) -> Iterable[MirrorRefusal]:
-    if len(owning) > 1 and carrying:
+    plain = [name for name in carrying if file.mirrors[name].rename is None]
+    if len(owning) > 1 and plain:
         yield MirrorRefusal(
-            tuple(carrying),
+            tuple(plain),
             topic,
             f'topic "{topic}" is owned by {" and ".join(owning)} alike',
             "let one of their patterns be closer (more labels written out), or take it from one of them",
         )
         return
-    for name in carrying:
+    for name in plain:
         if (target := file.mirrors[name].target) in owning:
             yield MirrorRefusal(
                 (name,),
@@ -291,7 +294,7 @@ def _refused(
                 f"exclude it, add it to what {source} owns, or mirror it to {source} first",
             )
     writers: dict[str, list[str]] = {}
-    for name in carrying:
+    for name in plain:
         writers.setdefault(file.mirrors[name].target, []).append(name)
     for target, names in writers.items():
         if len(names) > 1:
@@ -301,7 +304,7 @@ def _refused(
                 f'topic "{topic}" would be written at {target} by {len(names)} mirrors',
                 "exclude it from all but one of them",
             )
-    cycle = _cycle(file, carrying)
+    cycle = _cycle(file, plain)
     if cycle:
         around = " -> ".join([*(file.mirrors[name].source for name in cycle), file.mirrors[cycle[0]].source])
         yield MirrorRefusal(

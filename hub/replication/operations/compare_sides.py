@@ -10,6 +10,7 @@ from typing import Any
 
 from hub.errors import HubError, NotFound
 from hub.replication.clusters.clusters import ClusterHandle
+from hub.replication.clusters.renaming.link_view import seen_by
 from hub.replication.config.load_mirrors import present_keys
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.operations.pausing import append
@@ -82,6 +83,7 @@ def compare_sides(
     """Read both sides of a link and compare them. ``newest``: only the newest offsets of each partition, and
     the result is not recorded. Raises NotFound when nothing is mirrored, PeerError.
     """
+    clusters = seen_by(link, clusters)
     every = compared(file, link, clusters, control, topics)
     if not every:
         raise NotFound(

@@ -14,6 +14,7 @@ from hub.replication.clusters.clusters import REFUSED, ClusterHandle, default_re
 from hub.replication.clusters.control_state import joined, retry_record
 from hub.replication.clusters.link_plan import LinkPlan, planned, rules_from_now
 from hub.replication.clusters.readers import read_control_state, read_progress
+from hub.replication.clusters.renaming.link_view import ends_seen_by
 from hub.replication.config.load_mirrors import mask_keys, mask_secrets
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.operations.pausing import append
@@ -60,6 +61,7 @@ def plan_as_json(plan: LinkPlan) -> dict[str, Any]:
         "cautions": [asdict(caution) for caution in plan.made.cautions],
         "refusals": [_refusal(each) for each in plan.made.refusals],
         "rules": plan.shapes,
+        "copies": plan.copies,
         "deletions": dict(plan.deletions),
     }
 
@@ -136,11 +138,11 @@ def _carry_out(
 
     def say_step(step: Any) -> None:
         if not isinstance(step, Remember):
-            mine.append(str(step))
-            say(f"[{len(mine)}/{total}] {step}")
+            mine.append(each.line(step))
+            say(f"[{len(mine)}/{total}] {mine[-1]}")
         check()
 
-    source, target = clusters[each.link.source], clusters[each.link.target]
+    source, target = ends_seen_by(each.link, clusters)
     record_found(each, target)
     for remark in protect(each, target):
         say(f"! {remark}")

@@ -5,13 +5,14 @@ them answer, what their control topics say, and which links carry which topics b
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hub.access_log.chain import LogSigner
 from hub.errors import PeerError
 from hub.replication.clusters.clusters import ClusterHandle, topics_of
 from hub.replication.clusters.control_state import ControlState, joined
 from hub.replication.clusters.readers import read_control_state
+from hub.replication.clusters.renaming.link_view import seen_by
 from hub.replication.clusters.status_records import CHORES
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.ownership.failover import Control
@@ -34,6 +35,10 @@ class MirroredClusters:
     by: str = ""
     _up: dict[str, bool] = field(default_factory=dict)
     _apart: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    def seen_by(self, link: Link) -> MirroredClusters:
+        """Return the clusters as a link sees them."""
+        return replace(self, clusters=seen_by(link, self.clusters))
 
     def moves(self, home: str, topic: str) -> bool:
         """Return whether a change of ownership of ``home`` moves a topic."""

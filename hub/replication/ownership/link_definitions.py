@@ -26,7 +26,7 @@ from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.config.topology import Neighborhood, neighborhoods
 from hub.replication.ownership.links import Link, links
 
-_ROUTING = {"source", "target", "topics", "exclude", "owner"}
+_ROUTING = {"source", "target", "topics", "exclude", "owner", "rename"}
 _NO_RULES = {"rehearse"}  # it decides about no topic, partition or record
 
 

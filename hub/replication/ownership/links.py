@@ -13,7 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from hub.errors import CallerError, ConfigError, Conflict, NotFound, did_you_mean
+from hub.log.topic_names import TopicNames
 from hub.replication.config.mirrors import MIRRORS_FILE, Mirror, MirrorsFile
+from hub.replication.config.renaming import renaming_refusals
+from hub.replication.config.topic_names import names_of
 from hub.replication.config.topology import check, owners, route
 from hub.replication.ownership.failover import Control
 
@@ -35,6 +38,36 @@ class Link:
     @property
     def target(self) -> str:
         return self.mirror.target
+
+    @property
+    def is_back(self) -> bool:
+        """Return whether the link is the undeclared way back of a mirror."""
+        return self.name != self.declared
+
+    @property
+    def names(self) -> TopicNames:
+        """Return the names of the topics at ``renamed_end``."""
+        return names_of(self.mirror.rename)
+
+    @property
+    def renamed_end(self) -> str:
+        """Return the cluster that has the copies of the declared mirror."""
+        return self.mirror.source if self.is_back else self.mirror.target
+
+
+def rename_text(link: Link) -> str | None:
+    """Return the template of the copies' names, such as ``nyc.{topic}``; None: they have the source's."""
+    names = link.names
+    return None if names.are_equal else f"{names.before}{{topic}}{names.after}"
+
+
+def check_not_renamed(link: Link, what: str) -> None:
+    """Raise CallerError where the link renames its copies, for features that do not translate names."""
+    if (template := rename_text(link)) is not None:
+        raise CallerError(
+            f'mirror "{link.declared}" renames its copies to {template}; {what} do not do that yet',
+            hint="the groups of the mirror are carried with their names and offsets (hub mirror status)",
+        )
 
 
 def links(file: MirrorsFile) -> dict[str, Link]:
@@ -76,18 +109,43 @@ def home_of(file: MirrorsFile, topic: str) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-def write_refusal(file: MirrorsFile, here: str, control: Control, topic: str) -> Conflict | None:
-    """Return why applications may not write a topic in the cluster ``here`` now (HUB-1972); None: they may,
-    or the topic has no owner.
+def topic_at(file: MirrorsFile, here: str, name: str) -> str | None:
+    """Return the topic, by its name at its home, that has a name in the cluster ``here``; None: it is a topic
+    of that cluster alone, where the mirrored topic of this name is renamed.
     """
-    home = None if topic.startswith("_") else home_of(file, topic)
-    if home is None or control.may_write(here, scope := control.scope(home, topic)):
+    renamed = [each for each in file.mirrors.values() if each.target == here and each.rename is not None]
+    for mirror in renamed:
+        topic = names_of(mirror.rename).at_source(name)
+        if topic is not None and mirror.selects(topic):
+            return topic
+    apart = any(mirror.selects(name) and home_of(file, name) == mirror.source for mirror in renamed)
+    return None if apart else name
+
+
+def is_guarded(file: MirrorsFile, name: str) -> bool:
+    """Return whether a topic of this name may have an owner in some cluster."""
+    if not any(each.rename for each in file.mirrors.values()):
+        return home_of(file, name) is not None
+    return any(
+        home_of(file, topic) is not None
+        for here in file.clusters
+        if (topic := topic_at(file, here, name)) is not None
+    )
+
+
+def write_refusal(file: MirrorsFile, here: str, control: Control, name: str) -> Conflict | None:
+    """Return why applications may not write the topic ``name`` in the cluster ``here`` now (HUB-1972); None:
+    they may, or the topic has no owner.
+    """
+    topic = None if name.startswith("_") else topic_at(file, here, name)
+    home = None if topic is None else home_of(file, topic)
+    if topic is None or home is None or control.may_write(here, scope := control.scope(home, topic)):
         return None
     acting, running = control.owner(scope).acting, control.running(scope)
     if running is not None and here in (running.old, running.new):
         whose = "it" if running.topics else f"what {home} owns"
         return Conflict(
-            f'topic "{topic}": a {running.kind} of {whose} from {running.old} to '
+            f'topic "{name}": a {running.kind} of {whose} from {running.old} to '
             f"{running.new} is under way;"
             " nothing was written",
             hint=f"write it at {running.new} when that is complete (hub mirror status)",
@@ -96,7 +154,7 @@ def write_refusal(file: MirrorsFile, here: str, control: Control, topic: str) ->
     served = f"serves it since it was moved from {home}" if "|" in scope else f"serves the topics of {home}"
     why = f"{home} owns it" if acting == home else f"{acting} {served}, which owns it"
     return Conflict(
-        f'topic "{topic}": {why}, and here at {here} is a copy at most; nothing was written',
+        f'topic "{name}": {why}, and here at {here} is a copy at most; nothing was written',
         hint=f"write it at {acting}; `owns` of mirrors.yaml defines the owners of topics",
         code="HUB-1972",
     )
@@ -110,7 +168,7 @@ def way_back(file: MirrorsFile, topic: str, home: str, away: str) -> str | None:
     if masked(file, topic, home, away):
         return None
     for name, mirror in file.mirrors.items():
-        if (mirror.source, mirror.target) == (away, home) and mirror.selects(topic):
+        if (mirror.source, mirror.target) == (away, home) and mirror.selects(topic) and not mirror.rename:
             return name
         if (mirror.source, mirror.target) == (home, away) and name in route(file, topic).mirrors:
             forward = name
@@ -128,6 +186,8 @@ def masked(file: MirrorsFile, topic: str, home: str, away: str) -> bool:
 def opposite(file: MirrorsFile, link: Link, topic: str) -> str | None:
     """Return the link of the other direction that may have written the topic, or may in the future."""
     home = home_of(file, topic)
+    if link.is_back and link.mirror.rename:
+        return link.declared
     if home == link.source:
         return way_back(file, topic, home, link.target)
     if home == link.target:
@@ -180,7 +240,7 @@ def checked(file: MirrorsFile) -> MirrorsFile:
 
     Raises ConfigError (HUB-1605) with every problem.
     """
-    found = check(file)
+    found = (*check(file), *renaming_refusals(file))
     if found:
         first = found[0]
         more = "".join(f"\n{each}" for each in found[1:])

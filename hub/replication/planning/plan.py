@@ -11,7 +11,7 @@ A refusal concerns one topic; the others are mirrored.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,7 +21,13 @@ from hub.record import Record, TopicPartition
 from hub.replication.config.mirrors import Mirror
 from hub.replication.maps.checkpoint import Checkpoint, not_ours
 from hub.replication.planning.drift import FoundDrift
-from hub.replication.planning.rule_refusals import _unknown_fields, mask_refusals, refusal_of, rules_refusals
+from hub.replication.planning.rule_refusals import (
+    _unknown_fields,
+    mask_refusals,
+    name_refusals,
+    refusal_of,
+    rules_refusals,
+)
 from hub.replication.planning.schema_plan import (
     DeleteSchema,
     ImportSchema,
@@ -133,7 +139,7 @@ def plan(
             refusals += closed
             continue
         one = TopicSides(name, mirror, topic, source, target, synced_topics.get(topic), marks.get(topic, []))
-        found = [*one.refusals(), *([_colliding(topic)] if topic in clashing else ())]
+        found = _sides_refusals(one, clashing)
         then = [rules for tp, rules in (ruled or {}).items() if tp.topic == topic]
         rewrites, clash = both.ids_of(topic, then)
         own_ids |= {topic} if rewrites else set()
@@ -152,6 +158,11 @@ def plan(
         cautions += both.cautions
     steps.sort(key=lambda step: _RANK[type(step)])
     return MirrorPlan(tuple(steps), tuple(refusals), tuple(cautions), frozenset(own_ids), drift)
+
+
+def _sides_refusals(one: TopicSides, clashing: Container[str]) -> list[TreeRefusal]:
+    names = list(name_refusals(one.link, one.mirror, one.name, one.target))
+    return [*(names or one.refusals()), *([_colliding(one.name)] if one.name in clashing else ())]
 
 
 def _by_topic(checkpoints: Iterable[Checkpoint]) -> dict[str, list[Checkpoint]]:

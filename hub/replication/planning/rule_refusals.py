@@ -4,14 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from hub.log.topic_names import LONGEST_NAME
 from hub.record import TopicPartition
 from hub.replication.config.mirrors import Mirror
+from hub.replication.config.topic_names import names_of
 from hub.replication.maps.checkpoint import Checkpoint
 from hub.replication.planning.schema_plan import RegistryVersions
 from hub.replication.planning.steps import ClusterSide
 from hub.replication.rewriting.filter_history import AS_THEY_ARE, FilterVersion
 from hub.replication.rewriting.rules_of_schema import has_field, objection, shape_of
 from hub.topics.tree.steps import Caution, TreeRefusal
+
+
+def name_refusals(link: str, mirror: Mirror, topic: str, target: ClusterSide) -> Iterator[TreeRefusal]:
+    """Refuse a topic whose copy cannot have its name, or has another one that it got before."""
+    if (length := len(names_of(mirror.rename).on_wire(topic))) > LONGEST_NAME:
+        yield refusal_of(
+            topic,
+            f"the name of its copy has {length} characters, and Kafka allows {LONGEST_NAME}",
+            "use a shorter `rename`, or exclude the topic",
+        )
+    if (former := target.former.get(topic)) is not None:
+        yield refusal_of(
+            topic,
+            f'its copy is "{former}" at the target, and `rename` gives it another name now',
+            "to mirror it from its start under the new name, and leave the former copy as it is: "
+            f"hub mirror pause {link}, hub mirror drop {link}, hub mirror resume {link}; or restore `rename`",
+        )
 
 
 def mask_refusals(mirror: Mirror, topic: str, schemas: RegistryVersions) -> Iterator[TreeRefusal]:

@@ -166,7 +166,8 @@ class ClusterSide:
     ``checks_access`` False: the cluster has no authorizer. ``registry``: content of its registry's default
     context; None where there is no registry. ``begins`` and ``ends``: offsets of the topics in question,
     uncommitted records included. ``refused``: topics that the mirror's user may not describe. ``void``:
-    topics that were read through and have no committed record, whatever their offsets.
+    topics that were read through and have no committed record, whatever their offsets. ``former``: by topic,
+    the other name under which the cluster has the copy of its checkpoint, since `rename` was changed.
     """
 
     topics: Mapping[str, TopicDescription]
@@ -179,6 +180,7 @@ class ClusterSide:
     registry: RegistrySide | None = None
     refused: Mapping[str, str] = field(default_factory=dict)
     void: frozenset[str] = frozenset()
+    former: Mapping[str, str] = field(default_factory=dict)
 
     def effective(self, topic: str, key: str) -> str | None:
         description = self.topics.get(topic)

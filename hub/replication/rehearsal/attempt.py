@@ -15,6 +15,7 @@ from hub.errors import CallerError, HubError
 from hub.replication.clusters.clusters import ClusterHandle
 from hub.replication.clusters.readers import read_control_state, read_progress
 from hub.replication.clusters.rehearsals import Rehearsal, of_link, surplus
+from hub.replication.clusters.renaming.link_view import seen_by
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.operations.change_plan import ChangePlan, plan_change
 from hub.replication.operations.mirrored_clusters import MirroredClusters
@@ -35,6 +36,7 @@ def rehearse(
     """Return the result of a rehearsal that has begun. Writes nothing; errors are results, too."""
     began_s = time.monotonic()
     try:
+        clusters = seen_by(link, clusters)
         plan = plan_change(MirroredClusters(file, clusters), link, "failover", ())
         lag_s, differing = _state(file, clusters, link)
         rehearsal = result_of(one, plan, lag_s, differing)

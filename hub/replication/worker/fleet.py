@@ -18,6 +18,7 @@ from hub.replication.clusters.carry_out import make_own
 from hub.replication.clusters.clusters import ClusterHandle, own_topics
 from hub.replication.clusters.control_follower import ControlFollower
 from hub.replication.clusters.control_state import ControlState, joined
+from hub.replication.clusters.renaming.link_view import seen_by
 from hub.replication.clusters.status_records import CHORES, STATUS_TOPIC, LinkContents, WorkerHeartbeat
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.engine.shard_start import ShardAssignment
@@ -191,12 +192,13 @@ class Fleet(threading.Thread):
 
     def _take(self, shard: Shard) -> None:
         link = self.links[shard.link]
+        clusters = seen_by(link, self.clusters)
         if shard.number == CHORES:
             chores = LinkTasks(
                 self.file,
                 shard,
                 link,
-                self.clusters,
+                clusters,
                 self.control,
                 lambda: self._snapshot(link.name),
                 self.secrets,
@@ -206,9 +208,7 @@ class Fleet(threading.Thread):
             self._chores[shard] = chores
             chores.start()
             return
-        run = ShardRun(
-            shard, link, self.clusters, self._may, lambda: self._carries_now(link.name), self.secrets
-        )
+        run = ShardRun(shard, link, clusters, self._may, lambda: self._carries_now(link.name), self.secrets)
         run.held = self._held(link) or "starting"
         self._runs[shard] = run
         run.start()

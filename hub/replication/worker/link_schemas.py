@@ -13,6 +13,7 @@ from hub.replication.clusters.link_plan import LinkPlan
 from hub.replication.clusters.registry_side import RegistryReader, reader_of
 from hub.replication.clusters.schemas_first import SchemaNews
 from hub.replication.ownership.links import Link
+from hub.replication.planning.renamed_subjects import RenamedSubjects
 from hub.replication.planning.schema_plan import (
     DeleteSchema,
     ImportSchema,
@@ -37,6 +38,7 @@ class LinkSchemas:
         self.news: SchemaNews | None = None
         self.caution = ""
         self._carried: tuple[frozenset[str], frozenset[str]] = frozenset(), frozenset()
+        self._names = RenamedSubjects(source.names)
         self._registries: dict[str, RegistryReader] = {}
         self._registry_at = -1
 
@@ -101,9 +103,11 @@ class LinkSchemas:
         if self.news is None:
             return
         self._carried = frozenset(made.topics), frozenset(made.source.topics)
+        self._names = RenamedSubjects(self.source.names, self._carried[1])
         registry = made.source.registry
         versions = registry.versions if registry is not None else ()
-        self.news.settle(self._is_carried, {(each.subject, each.version) for each in versions})
+        found = {(self._names.there(each.subject), each.version) for each in versions}
+        self.news.settle(self._is_carried, found)
 
     def poll(self, wait_s: float) -> None:
         """Read more of the log of the source's registry."""
@@ -118,4 +122,4 @@ class LinkSchemas:
 
     def _is_carried(self, subject: str) -> bool:
         """Return whether the link carries a subject of the source's registry, as of the last plan."""
-        return is_carried(subject, self.link.mirror, *self._carried)
+        return is_carried(self._names.seen(subject), self.link.mirror, *self._carried)

@@ -225,6 +225,19 @@ def test_a_mirror_stands_between_topics_of_two_clusters_with_its_lag() -> None:
     assert {box.node.id for box in drawn(graph).boxes} == set(graph.nodes)
 
 
+def test_a_renamed_copy_has_its_own_name_in_its_cluster() -> None:
+    out = mirror("nyc-lon", "nyc", "lon", carried("orders"), declared="nyc-lon", rename="nyc.{topic}")
+    home = mirror("nyc-lon~back", "lon", "nyc", carried("sold"), declared="nyc-lon", rename="nyc.{topic}")
+    ways = {(edge.source, edge.target) for edge in region(out, home).edges}
+    assert {
+        ("topic:orders@nyc", "mirror:nyc-lon/orders"),
+        ("mirror:nyc-lon/orders", "topic:nyc.orders"),
+        ("topic:nyc.sold", "mirror:nyc-lon~back/sold"),
+        ("mirror:nyc-lon~back/sold", "topic:sold@nyc"),
+    } <= ways
+    assert ("mirror:nyc-lon/orders", "topic:orders") not in ways
+
+
 def test_why_late_walks_over_the_mirror_and_not_over_another_of_its_topics() -> None:
     late = region(SLOW, ON).why_late("store:c360/serving")
     assert late.seconds == pytest.approx(41.3) and not late.unknown
