@@ -67,7 +67,7 @@ class NoViews:
 
     versions = row = describe
 
-    def kept(self) -> Mapping[str, object]:
+    def storage(self) -> Mapping[str, object]:
         return {}
 
     def made_of(self, views: Iterable[str]) -> Mapping[str, object]:

@@ -144,7 +144,7 @@ class Authenticator:
     def __post_init__(self) -> None:
         self.oidc = OidcCallers(self.access, self.key, now_s=lambda: self.now_s())
 
-    async def known(self, auth_request: AuthRequest, rules: AccessRules) -> AuthenticatedCaller:
+    async def authenticate(self, auth_request: AuthRequest, rules: AccessRules) -> AuthenticatedCaller:
         """Authenticate a request. Raises Unauthenticated, TooManyFailures, PeerError if too many sign-ins are
         in progress.
         """

@@ -94,7 +94,7 @@ class AccessRules:
     def shape(self, who: Principal, what: Resource) -> Visibility:
         """Return what the principal sees of a topic or view. Raises PeerError while that is not known."""
         sources = self.mask_sources
-        return MaskDecision(self.masks, self.policy, who, sources.known(), sources.secret).shape(what)
+        return MaskDecision(self.masks, self.policy, who, sources.require_facts(), sources.secret).shape(what)
 
     def sees_the_same(self, now: Principal, then: Principal, before: AccessRules) -> bool:
         """Return whether a caller sees the same: ``now`` by these rules, ``then`` by those of ``before``."""

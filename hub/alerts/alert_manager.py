@@ -174,7 +174,7 @@ class AlertManager:
         left_out = self.state.left_out
         more = [f"{left_out} more objects break a rule than are followed"] if left_out else []
         self._problems, self.error = (*problems, *more), None
-        self._firing = self.known().firing
+        self._firing = self.snapshot().firing
 
     def _first(self) -> None:
         """Read the stored state once, and queue notifications that were not sent yet."""
@@ -270,7 +270,7 @@ class AlertManager:
         after = replace(self.state, silences=silences)
         self.log.keep(records_of(self.state, after))
         self.state = after
-        self._firing = self.known().firing
+        self._firing = self.snapshot().firing
 
     def _write_now(self) -> None:
         if not self._write():
@@ -289,7 +289,7 @@ class AlertManager:
 
     # ---- reads
 
-    def known(self) -> AlertSnapshot:
+    def snapshot(self) -> AlertSnapshot:
         """Return the current state from memory, without blocking."""
         with self._lock:
             now_ms, problems = (
@@ -321,7 +321,7 @@ class AlertManager:
         """Yield the series for /metrics. While nothing is evaluated, the series of alerts have no samples:
         alert on ``absent``.
         """
-        yield from families(self.known(), self.notifications)
+        yield from families(self.snapshot(), self.notifications)
 
 
 def notification_of_test(channel: str, now_ms: int) -> Notification:

@@ -24,7 +24,7 @@ MOST_LABELS = 20
 
 
 class HasAlertManager(Protocol):
-    def known(self) -> AlertSnapshot: ...
+    def snapshot(self) -> AlertSnapshot: ...
 
     def silence(self, matchers: Matchers, reason: str, by: str, ends_ms: int) -> Silence: ...
 
@@ -75,12 +75,12 @@ def create_router(manager: HasAlertManager) -> APIRouter:
                 and silenced in (None, each.silence is not None)
             )
 
-        return _json(body_of(manager.known(), fits, limit))
+        return _json(body_of(manager.snapshot(), fits, limit))
 
     @router.get("/api/alerts/rules")
     def rules() -> Response:
         """Every rule: how many objects it looks at, and how many are good, bad or unknown."""
-        return _json(rules_of(manager.known()))
+        return _json(rules_of(manager.snapshot()))
 
     add_silences(router, manager)
 
@@ -99,7 +99,7 @@ def add_silences(router: APIRouter, manager: HasAlertManager) -> None:
     @router.get("/api/alerts/silences")
     def silences() -> Response:
         """Silences: those that hold first."""
-        return _json(silences_of(manager.known()))
+        return _json(silences_of(manager.snapshot()))
 
     @router.post("/api/alerts/silences", status_code=201)
     def silence(body: Annotated[SilenceBody, Body()]) -> Response:

@@ -231,7 +231,7 @@ class AlertSources:
         return [observe_topics(rings, topic_specs, changes, now_ms)]
 
     def completeness(self, changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
-        return [observe_completeness(self.ledger.known(), self._tree.topics(), changes)]
+        return [observe_completeness(self.ledger.latest(), self._tree.topics(), changes)]
 
     def views(self, changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
         monitor = self.measurers.monitor
@@ -267,7 +267,7 @@ class AlertSources:
         return [] if known is None else observe_connect(known, changes)
 
     def slots(self, changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
-        return [observe_slots(self.measurers.slots.known(), self.settings.slot_wal_mb, changes)]
+        return [observe_slots(self.measurers.slots.latest(), self.settings.slot_wal_mb, changes)]
 
     def outbox(self, changes: RuleChanges, now_ms: int) -> list[RuleObservations]:
         declared = self.settings.outbox_database is not None
@@ -278,7 +278,7 @@ class AlertSources:
         return [observe_sinks(known_rows(self.settings.project, self.settings.home, now_ms), changes)]
 
     def cluster(self, changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
-        return observe_cluster(self.measurers.health.known(), changes)
+        return observe_cluster(self.measurers.health.latest(), changes)
 
     def mirrored(self, changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
         return self.mirrors.observations(self._tree.topics(), changes)
@@ -289,9 +289,9 @@ class AlertSources:
         return [observe_canaries(self.canaries(), changes, self.mirrors.resting())]
 
     def cut_off(self, changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
-        health, contact = self.measurers.health.known(), self.contact
+        health, contact = self.measurers.health.latest(), self.contact
         answers = health.error is None and health.answered_at_ms is not None
-        return observe_contact(contact.known, changes, cut_off_s=contact.cut_off_s, kafka_answers=answers)
+        return observe_contact(contact.notes, changes, cut_off_s=contact.cut_off_s, kafka_answers=answers)
 
     def files(self, changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
         return [observe_files(self.live.faults(), changes)]

@@ -91,7 +91,7 @@ def add_dashboard(app: FastAPI, settings: Settings, parts: HubParts, opened: Asy
             settings.lag_series,
             lambda: all_families(settings, parts, measurers),
             alerts.firing if alerts is not None else lambda: None,
-            alerts.known if alerts is not None else lambda: None,
+            alerts.snapshot if alerts is not None else lambda: None,
             has_charts=settings.series_most > 0 or settings.prometheus_url is not None,
         )
     )
@@ -110,7 +110,7 @@ def start_measuring(
         cluster,
         views,
         settings.bootstrap,
-        connect=workers.known,
+        connect=workers.latest,
         cut_off=parts.contact.cut_off,
         rules=rules,
     )
@@ -154,7 +154,7 @@ def moment_of(parts: HubParts, measurers: Measurers) -> Moment:
         monitor.rows(),
         measured,
         measurers.latency.rows(),
-        measurers.health.known(),
+        measurers.health.latest(),
         measurers.health.processes(),
         parts.mirrors.current(),
         {view.name: collector.batches(view.name) for view in overview.views},
@@ -163,7 +163,7 @@ def moment_of(parts: HubParts, measurers: Measurers) -> Moment:
             for key, body in collector.records.items()
             if key.startswith(VERSIONS)
         },
-        alerts.known() if alerts is not None else None,
+        alerts.snapshot() if alerts is not None else None,
         alerts.firing() if alerts is not None else None,
     )
 
@@ -184,11 +184,11 @@ def all_families(settings: Settings, parts: HubParts, measurers: Measurers) -> I
     return (
         *measurers.latency.families(),
         *measurers.series.families(),
-        *health_series.families(measurers.health.known()),
-        *slot_series(measurers.slots.known()),
+        *health_series.families(measurers.health.latest()),
+        *slot_series(measurers.slots.latest()),
         *verification_metrics.families(records, epoch_ms()),
         *parts.store.text.times.families(),
-        contact_series.family(parts.contact.known),
+        contact_series.family(parts.contact.notes),
         *parts.families(),
         *parts.usage.families(),
         *last_run.families(settings.home, epoch_ms()),

@@ -134,7 +134,7 @@ class Guard:
         known = NOBODY
         try:
             if found is None or not found[0].is_open:
-                known = await self.door.authenticator.known(auth_request, rules)
+                known = await self.door.authenticator.authenticate(auth_request, rules)
             rule, given, template = self._admitted(found, known, scope, auth_request, rules)
         except HubError as error:
             logged = self._log(found, known, auth_request, scope)
@@ -200,7 +200,7 @@ class Guard:
             if watched is None and rules is not None:
                 try:
                     auth_request = auth_request_of(scope)
-                    known = await self.door.authenticator.known(auth_request, rules)
+                    known = await self.door.authenticator.authenticate(auth_request, rules)
                     rule, given, _ = self._admitted(self._rule(scope), known, scope, auth_request, rules)
                 except HubError as error:
                     await _revoke(message, send, error)

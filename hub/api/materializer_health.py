@@ -37,7 +37,7 @@ def around(
 def process_text(home: Path, contact: ContactWatch, name: str) -> str:
     """Describe whether the named process runs, and whether Kafka answers it, as far as this machine shows
     it."""
-    note = next((each for each in contact.known if each.process == name), None)
+    note = next((each for each in contact.notes if each.process == name), None)
     if note is not None:
         alive = f"the {name} process is alive (pid {note.pid})"
         process = worst(note)

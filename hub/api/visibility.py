@@ -122,7 +122,7 @@ _GRANTED = {"topic": Kind.topic, "view": Kind.view}
 class UnfilteredAlerts(Protocol):
     """The alert manager (hub.alerts.alert_manager)."""
 
-    def known(self) -> AlertSnapshot: ...
+    def snapshot(self) -> AlertSnapshot: ...
 
     def firing(self) -> int | None: ...
 
@@ -142,8 +142,8 @@ class VisibleAlerts:
     readable: Callable[[str], bool]
     unmasked: Callable[[str], bool] = lambda _sql: True
 
-    def known(self) -> AlertSnapshot:
-        alert_snapshot = self.desk.known()
+    def snapshot(self) -> AlertSnapshot:
+        alert_snapshot = self.desk.snapshot()
         masked = {
             each.rule.name
             for each in alert_snapshot.rules
@@ -152,14 +152,14 @@ class VisibleAlerts:
         return visible_alerts(without_rules(alert_snapshot, masked), self.readable)
 
     def firing(self) -> int | None:
-        return self.desk.firing() if may(Action.read, HUB) else self.known().firing
+        return self.desk.firing() if may(Action.read, HUB) else self.snapshot().firing
 
     def silence(self, matchers: Matchers, reason: str, by: str, ends_ms: int) -> Silence:
         may_silence(matchers)
         return self.desk.silence(matchers, reason, by, ends_ms)
 
     def unsilence(self, id: str) -> Silence:
-        silence = self.desk.known().state.silences.get(id)
+        silence = self.desk.snapshot().state.silences.get(id)
         if silence is None:
             require(Action.describe, HUB)  # do not reveal which ids exist
         else:

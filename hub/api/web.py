@@ -178,7 +178,7 @@ def page_sources(
         unmeasured=lambda: "" if monitor.round_s is None else monitor.error,
         history=RowsOfThePast(parts.store, parts.newest, Browser(cluster, NodeSchemas(parts.registry))),
         views=StoreFacts(parts.store, parts.newest, settings.search_timeout_s),
-        mirrors=parts.mirrors.known,
+        mirrors=parts.mirrors.latest,
         completeness=lambda: visible_counts(parts.completeness()),
         saved=lambda: _saved(settings.project, parts.store),
         bootstrap=settings.bootstrap,
@@ -194,7 +194,7 @@ def page_sources(
         ),
         gateway=parts.gateway,
         schemas=parts.registry,
-        health=measurers.health.known,
+        health=measurers.health.latest,
         processes=measurers.health.processes,
         canary=parts.canary,
         latency=lambda: [row for row in latency.rows() if sees_view(row.view)],
@@ -220,7 +220,7 @@ def lake_line(note: LakeNote | None, topic: str) -> LakeTableLine:
 
 def counted_topics(follower: CountsFollower) -> CountedTopics:
     """Return the state of the counts' follower as the heat map needs it."""
-    known = follower.known()
+    known = follower.latest()
     topics = [TopicCountsRow(each.topic, each.state, each.cause, each.audited_at_ms) for each in known.audits]
     error = None if known.error == NOT_READ else known.error
     return CountedTopics(topics, error, known.read, follower.heat)
@@ -247,7 +247,7 @@ class Mirrors:
     _ends: SourceEndsReader = field(default_factory=SourceEndsReader)
     _ways_back: dict[str, Link | None] = field(default_factory=dict)  # by mirror, while they carry anything
 
-    def known(self) -> MirrorFacts:
+    def latest(self) -> MirrorFacts:
         """Return the last known status at once; start a refresh if it is old."""
         if not self.path.exists():
             return MirrorFacts(declared=False)
@@ -261,19 +261,19 @@ class Mirrors:
     def readers(self, now_ms: int) -> Iterator[MirrorReader]:
         """Return mirrors as readers of their sources, from the last status; unknown while mirrors.yaml
         cannot be read."""
-        now = self.known()
+        now = self.latest()
         if now.declared:
             at_ms = now.asked_at_ms if now.error is None else None
             yield from readers_of(MirrorStatuses(now.mirrors, now.here, now.clusters, at_ms), now_ms)
 
     def current(self) -> Sequence[Mapping[str, Any]]:
         """Return the last statuses; () while they are not current."""
-        now = self.known()
+        now = self.latest()
         return () if now.asked_at_ms is None or self._trouble(now) is not None else now.mirrors
 
     def families(self) -> Iterator[Metric]:
         """Yield the series of mirrors, from the last status; none while it is unknown."""
-        now = self.known()
+        now = self.latest()
         if not now.declared:
             return
         good = self._trouble(now) is None and now.asked_at_ms is not None
@@ -281,7 +281,7 @@ class Mirrors:
 
     def observations(self, tree: Mapping[str, TopicSpec], changes: RuleChanges) -> list[RuleObservations]:
         """Return the observations of the mirror rules, from the last status; empty without a mirrors.yaml."""
-        now = self.known()
+        now = self.latest()
         if not now.declared:
             return []
         if now.asked_at_ms is None:
@@ -289,9 +289,9 @@ class Mirrors:
         return observe_mirrors(_visible(now), tree, changes, self._trouble(now))
 
     def resting(self) -> frozenset[str]:
-        """Return mirrors that are meant to carry nothing, from the last status: paused, outside their
-        schedule, or handed over."""
-        return frozenset(str(each["mirror"]) for each in self.known().mirrors if each.get("state") in RESTING)
+        """Return mirrors that carry nothing on purpose: paused, outside their schedule, or handed over."""
+        mirrors = self.latest().mirrors
+        return frozenset(str(each["mirror"]) for each in mirrors if each.get("state") in RESTING)
 
     @staticmethod
     def _trouble(now: MirrorFacts) -> str | None:

@@ -185,7 +185,7 @@ class TopicCounter:
             logs.append(entry)
             start = entry.end
             yield entry
-        yield from seeking.found(start, compact=compact)
+        yield from seeking.found_entries(start, compact=compact)
         for copy in self.copies:
             yield from self._copied(copy, place, entries, logs)
 

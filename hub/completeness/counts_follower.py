@@ -55,7 +55,7 @@ class CountsFollower:
         self._read = False
         self._lock = threading.Lock()
 
-    def known(self) -> KnownCounts:
+    def latest(self) -> KnownCounts:
         """Return the topics, worst first."""
         with self._lock:
             stale = [topic for topic in self._ledger.topics() if topic not in self._audits]
@@ -75,7 +75,7 @@ class CountsFollower:
 
     def families(self) -> Iterator[Counter]:
         """Yield (series, help, labels, value) for the worst topics. Unknown values have no sample."""
-        for audit in self.known().audits[:MOST_TOPICS]:
+        for audit in self.latest().audits[:MOST_TOPICS]:
             yield from series_of(audit)
 
     def _absent(self) -> None:

@@ -69,7 +69,7 @@ class ReceiptSearch:
         self.around = [each for each in self.around if each.end <= first]
         self.reached = sum(each.first < end for each in self.receipts)
 
-    def found(self, reached: int, *, compact: bool = False) -> Iterator[CountEntry]:
+    def found_entries(self, reached: int, *, compact: bool = False) -> Iterator[CountEntry]:
         """Yield the *found* entry of every receipt before ``reached``. ``compact``: compaction may have
         removed missing records.
         """

@@ -27,7 +27,7 @@ _MOST = 1 << 44
 
 
 class HasCounts(Protocol):
-    def known(self) -> KnownCounts: ...
+    def latest(self) -> KnownCounts: ...
 
 
 class ReceiptSink(Protocol):
@@ -83,7 +83,7 @@ def create_router(follower: HasCounts, keep: ReceiptSink) -> APIRouter:
         """List the audited topics, the worst first: the log, and every producer, mirror and store compared
         with it.
         """
-        known = follower.known()
+        known = follower.latest()
         rows = [
             each
             for each in known.audits

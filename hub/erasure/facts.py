@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from hub.backup.storage.last_run import known as known_runs
+from hub.backup.storage.last_run import last_runs
 from hub.config import Settings
 from hub.config.views import SERVING
 from hub.erasure.places import ProjectFacts, SinkFacts, TopicPlace, ViewPlace
@@ -65,7 +65,7 @@ def project_facts(settings: Settings) -> ProjectFacts:
         for name, each in sinks.items()
         if each.of_view
     ]
-    backups = [run.place for run in known_runs(settings.home)]
+    backups = [run.place for run in last_runs(settings.home)]
     return ProjectFacts(topics, views, of_views, backups, unread)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from hub.access.masking.facts import MaskFacts, ViewColumns
-from hub.backup.storage.last_run import known as known_runs
+from hub.backup.storage.last_run import last_runs
 from hub.config import Settings
 from hub.errors import ConfigError, PeerError
 from hub.governance.model import GovernanceFacts, GovernedTopic, ViewNode, Way
@@ -40,7 +40,7 @@ def governance_facts(
     project, unread = settings.project.expanduser(), list[str]()
     mirrors = _mirrors(mirrors_file or project / MIRRORS_FILE, unread)
     sinks = _sinks(project, unread)
-    backups = [Way("backup", run.place) for run in known_runs(settings.home)]
+    backups = [Way("backup", run.place) for run in last_runs(settings.home)]
     specs = load(project / TOPICS_FILE).topics if is_there(project / TOPICS_FILE) else ()
 
     def leaving(topic: str, *, lake: bool) -> tuple[Way, ...]:

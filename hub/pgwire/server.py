@@ -193,7 +193,7 @@ class PgServer:
         self._shares.require()
         process = next(self._numbers) % _LARGEST_PROCESS
         connection = PgConnection(wire, self._queries, self._sign_in, known, process, self._options.idle_s)
-        with self._shares.held(), holding(Quota.connections):
+        with self._shares.holding(), holding(Quota.connections):
             await wire.send(backend.AUTHENTICATED)
             self._connections[process] = connection
             try:

@@ -94,7 +94,7 @@ class DatabaseSignIn:
         request = AuthRequest({"authorization": [authorization]}, {}, address)
         log = self._log()
         try:
-            known = await self._authenticator.known(request, rules)
+            known = await self._authenticator.authenticate(request, rules)
             if not has_any(rules.policy, known.who):
                 raise Unauthenticated("this user has no grant", hint="docs/how-to/control-access.md")
         except HubError as error:

@@ -113,7 +113,7 @@ class Ledger:
                 account = self._account(key)
                 account.held[quota] = max(0, account.held.get(quota, 0) - 1)
 
-    def known(self) -> list[tuple[str, Account]]:
+    def accounts(self) -> list[tuple[str, Account]]:
         """Return all accounts by key."""
         with self.lock:
             return [*self.named.items(), *self.addresses.items()]

@@ -37,7 +37,7 @@ class Shares:
             raise self._refusal(asker)
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def holding(self) -> Iterator[None]:
         """Hold one more while the block runs. Check with ``require`` first."""
         asker = ASKER.get()
         if not asker:

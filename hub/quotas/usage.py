@@ -59,7 +59,7 @@ def usage_rows(ledger: Ledger, policy: QuotaPolicy, now_s: float) -> list[UsageR
     if not policy.is_on:
         return []
     declared = {f"tenant {each.name}": policy.tenant_limits(each) for each in policy.tenants}
-    accounts = dict(ledger.known())
+    accounts = dict(ledger.accounts())
     found: list[UsageRow] = []
     for key, limits in declared.items():
         found += _rows(key, accounts.get(key, Account()), limits, now_s)
@@ -81,7 +81,7 @@ def families(ledger: Ledger, policy: QuotaPolicy) -> Iterator[Metric]:
     """Yield the series of tenants, and of refusals by quota. Principals have no labels: they are many."""
     if not policy.is_on:
         return
-    accounts = dict(ledger.known())
+    accounts = dict(ledger.accounts())
     limits = [
         ((tenant.name, str(quota)), limit.value)
         for tenant in policy.tenants

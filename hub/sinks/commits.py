@@ -25,7 +25,7 @@ class Commits:
         self._with_dead_letters: set[str] = set()
         self.committed = Positions()
 
-    def held(self, topics: Sequence[str]) -> Positions:
+    def read_positions(self, topics: Sequence[str]) -> Positions:
         """Read the positions of the group in these topics."""
         self.committed = self._cluster.group_positions(self.group).of_topics(topics)
         return self.committed

@@ -229,7 +229,7 @@ class SinkRound:
 def begin_positions(sink: Sink, commits: Commits, target: Target) -> Positions:
     """Return the positions where reading of the sink's topics begins. Raises Conflict (HUB-1827)."""
     topics, cluster = sink.entry.topics, sink.parts.cluster
-    group = commits.held(topics)
+    group = commits.read_positions(topics)
     begins, ends = cluster.beginning_offsets(topics), cluster.end_offsets(topics)
     start = ends if sink.entry.start == "now" else begins
     # Partitions that were added to a topic that is read already are read from their first record.

@@ -286,7 +286,7 @@ def find_circle(sinks: Mapping[str, SinkEntry]) -> list[str]:
     return []
 
 
-def known(name: str, entries: Mapping[str, SinkEntry], wrong: Mapping[str, ConfigError]) -> SinkEntry:
+def entry_named(name: str, entries: Mapping[str, SinkEntry], wrong: Mapping[str, ConfigError]) -> SinkEntry:
     """Return an entry. Raises its ConfigError, or NotFound (HUB-1821) with a similar name."""
     if name in entries:
         return entries[name]

@@ -108,7 +108,7 @@ class StagedAlerts:
             self.state, _ = step(self.state, [RuleObservations(rule, those, Verdict.GOOD)], (), at)
         self.rules = (RuleStatus(rule, 3, len(those), 1, len(self.state.firing)),)
 
-    def known(self) -> KnownAlerts:
+    def snapshot(self) -> KnownAlerts:
         return KnownAlerts(epoch_ms(), self.state, self.rules, self.channels, self.error, self.troubles)
 
     def silence(self, matchers: Matchers, reason: str, by: str, ends_ms: int) -> Silence:
@@ -185,7 +185,7 @@ class StagedEstate(StagedHub):
             unmeasured=lambda: self.unmeasured,
             views=StagedViewFacts(self),
             mirrors=lambda: self.mirrors,
-            completeness=lambda: self.ledger.known(),
+            completeness=lambda: self.ledger.latest(),
             saved=lambda: [{"name": "big", "doc": "Big spenders", "sql": "SELECT 1"}],
             alerts=self.alerts,
             connectors=self.connectors,
@@ -231,7 +231,7 @@ class StagedEstate(StagedHub):
         return app
 
     def known_alerts(self) -> KnownAlerts:
-        return self.alerts.known()
+        return self.alerts.snapshot()
 
     def monitor(self) -> StagedMonitor:
         return StagedMonitor(self)
@@ -348,7 +348,7 @@ class StagedViewFacts:
             rows.append({"key": key, "score": 1.5, "highlights": {"name": parts} if parts else {}})
         return {"rows": rows, "next": None if after else "next-page"}
 
-    def kept(self) -> Mapping[str, ViewStorage]:
+    def storage(self) -> Mapping[str, ViewStorage]:
         names = [key.partition(":")[2] for key in self.hub.views.records if key.startswith("state:")]
         other = {"store": "lake", "kind": "iceberg", "state": "filling", "lag": 20_000, "reason": None}
         return {

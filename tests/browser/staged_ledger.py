@@ -28,7 +28,7 @@ class StagedLedger:
             new = entry.record()
             self.ledger.apply(Record(COUNTS_TOPIC, 0, 0, 0, new.key, new.value))
 
-    def known(self) -> CountedTopics:
+    def latest(self) -> CountedTopics:
         audits = [audit_of(topic, self.ledger.of(topic)) for topic in self.ledger.topics()]
         audits.sort(key=lambda each: (SEVERITY[each.state], each.topic))
         return CountedTopics(

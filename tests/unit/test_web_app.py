@@ -29,13 +29,13 @@ from hub.times import epoch_ms
 
 
 def heard(mirrors: Mirrors, seconds: float = 30.0) -> MirrorFacts:
-    wait_until(lambda: mirrors.known().asked_at_ms is not None, seconds)
-    return mirrors.known()
+    wait_until(lambda: mirrors.latest().asked_at_ms is not None, seconds)
+    return mirrors.latest()
 
 
 def test_without_a_file_there_are_no_mirrors(tmp_path: Path) -> None:
     own = KafkaCluster("127.0.0.1:1", 1.0)
-    assert Mirrors(tmp_path / "mirrors.yaml", 1.0, own).known() == MirrorFacts(declared=False)
+    assert Mirrors(tmp_path / "mirrors.yaml", 1.0, own).latest() == MirrorFacts(declared=False)
 
 
 def test_a_cluster_that_is_away_is_said_and_nobody_waits_for_it(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_cluster_that_is_away_is_said_and_nobody_waits_for_it(tmp_path: Path) 
         'mirrors:\n  nyc-lon: {source: nyc, target: lon, topics: ["nyc.**"]}\n'
     )
     mirrors = Mirrors(file, 0.5, KafkaCluster(f"127.0.0.1:{two}", 0.5))
-    assert mirrors.known().asked_at_ms is None
+    assert mirrors.latest().asked_at_ms is None
     known = heard(mirrors)
     # By its address, also while it does not answer.
     assert (known.here, known.clusters["nyc"]) == (frozenset({"lon"}), f"127.0.0.1:{one}")
@@ -93,8 +93,8 @@ def test_mirrors_are_asked_again_after_the_clock_was_set_back(tmp_path: Path) ->
     mirrors = Mirrors(file, 0.5, KafkaCluster("127.0.0.1:1", 0.5))
     ahead_ms = epoch_ms() + 3_600_000
     mirrors._now = MirrorFacts([], ahead_ms)
-    wait_until(lambda: mirrors.known().asked_at_ms != ahead_ms)
-    assert "mirrors.yaml:1" in (mirrors.known().error or "")
+    wait_until(lambda: mirrors.latest().asked_at_ms != ahead_ms)
+    assert "mirrors.yaml:1" in (mirrors.latest().error or "")
 
 
 HOME = """

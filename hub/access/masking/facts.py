@@ -60,7 +60,7 @@ class MaskSources:
     facts: MaskFacts | None = None
     secret: bytes = field(default=b"", repr=False)
 
-    def known(self) -> MaskFacts:
+    def require_facts(self) -> MaskFacts:
         """Return the facts. Raises PeerError before the server is open."""
         if self.facts is None:
             raise PeerError(

@@ -60,7 +60,7 @@ def open_access(
     sources = live.mask_sources
     app.include_router(
         governance_routes.create_router(
-            lambda: governance_facts(settings, sources.known(), declared_facts),
+            lambda: governance_facts(settings, sources.require_facts(), declared_facts),
             live,
             lambda: load_flows(settings.project.expanduser()),
         )

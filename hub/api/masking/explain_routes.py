@@ -55,7 +55,7 @@ def create_router(access: LiveAccess) -> APIRouter:
 def _fields(rules: AccessRules, what: Resource) -> list[FieldPath]:
     if not rules.masks.rules:
         return []
-    facts, owner = rules.mask_sources.known(), list(granted_as(what))[-1]
+    facts, owner = rules.mask_sources.require_facts(), list(granted_as(what))[-1]
     if owner.kind is Kind.view:
         return [(column,) for column in facts.view(owner.name).columns]
     return list(facts.topic(owner.name).fields)

@@ -35,7 +35,7 @@ class StoreFacts:
     def search(self, view: str, words: str, after: str) -> Mapping[str, Any]:
         return searched_keys(self.store, view, words, after, self.search_timeout_s)
 
-    def kept(self) -> Mapping[str, ViewStorage]:
+    def storage(self) -> Mapping[str, ViewStorage]:
         progress, tables = self.newest(self.store.progress()), self.store.served_tables()
         found = {}
         for view in sorted({key.partition(":")[2] for key in progress if key.startswith("state:")}):

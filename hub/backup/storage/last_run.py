@@ -44,7 +44,7 @@ def keep(home: Path, run: LastRun) -> None:
     part.replace(path)
 
 
-def known(home: Path) -> Iterator[LastRun]:
+def last_runs(home: Path) -> Iterator[LastRun]:
     """Yield the last run of each backup that was made with this home. Unreadable notes are left out."""
     for path in sorted((home / FOLDER).glob("*.json"))[:_MOST_NOTES]:
         with contextlib.suppress(OSError, ValueError, TypeError):
@@ -53,7 +53,7 @@ def known(home: Path) -> Iterator[LastRun]:
 
 def families(home: Path, now_ms: int) -> Iterator[Metric]:
     """Yield the series of all known backups."""
-    runs = list(known(home))
+    runs = list(last_runs(home))
     yield gauge(
         "hub_backup_age_seconds",
         "Age of the newest complete run of a backup that this home made",

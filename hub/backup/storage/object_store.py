@@ -46,7 +46,7 @@ class ObjectStore(Protocol):
         ...
 
     @contextmanager
-    def held(self) -> Iterator[bool]:
+    def locked(self) -> Iterator[bool]:
         """Hold the store for one writer. Yields whether that keeps others out (S3 does not). Raises Conflict
         (HUB-1804) when another process holds it.
         """
@@ -109,7 +109,7 @@ class FolderStore:
         self._call(lambda: (self.folder / name).unlink(missing_ok=True), name)
 
     @contextmanager
-    def held(self) -> Iterator[bool]:
+    def locked(self) -> Iterator[bool]:
         def lock() -> int:
             self.folder.mkdir(parents=True, exist_ok=True)
             return os.open(self.folder / ".lock", os.O_CREAT | os.O_RDWR, 0o600)
@@ -188,7 +188,7 @@ class S3Store:
             self._call(lambda: self._files.delete_file(f"{self._root}/{name}"), name)
 
     @contextmanager
-    def held(self) -> Iterator[bool]:
+    def locked(self) -> Iterator[bool]:
         yield False
 
     def _call(self, call: Callable[[], T], name: str) -> T:

@@ -80,7 +80,7 @@ def prune(
     settings = load_settings()
     store = open_place(settings, place, "--from")
     vault = open_vault(store, read_key(settings, key))
-    with store.held():
+    with store.locked():
         plan = plan_prune(vault, keep)
         if not dry_run:
             pruned(vault, plan)

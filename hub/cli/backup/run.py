@@ -73,7 +73,7 @@ def run(
     request = RunRequest(
         tuple(patterns or ()), tuple(from_start or ()), dict(definitions(settings.project)), schemas
     )
-    with store.held() as alone, counted("Reading records") as progress:
+    with store.locked() as alone, counted("Reading records") as progress:
         vault = open_or_make(store, secret, identity, epoch_ms())
         report = take(source, vault, request, alone=alone, progress=progress)
     with suppress(OSError):  # the backup is whole without the note

@@ -183,9 +183,9 @@ def _is_bad(row: SinkRow) -> bool:
 
 def _entry(settings: Settings, name: str) -> SinkEntry:
     """Return an entry. Raises ConfigError, NotFound (HUB-1821)."""
-    from hub.sinks.sinks_file import SINKS_FILE, known, load_sinks
+    from hub.sinks.sinks_file import SINKS_FILE, entry_named, load_sinks
 
-    return known(name, *load_sinks(settings.project / SINKS_FILE))
+    return entry_named(name, *load_sinks(settings.project / SINKS_FILE))
 
 
 def _set_paused(name: str, *, paused: bool) -> None:

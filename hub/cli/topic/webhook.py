@@ -86,13 +86,13 @@ def send(
     import httpx2
 
     from hub.topics.webhooks.signatures import signed_headers
-    from hub.topics.webhooks.webhooks_file import WEBHOOKS_FILE, known, load_webhooks, webhook_of
+    from hub.topics.webhooks.webhooks_file import WEBHOOKS_FILE, entry_named, load_webhooks, webhook_of
 
     settings = load_settings()
     entries, wrong = load_webhooks(settings.project / WEBHOOKS_FILE)
     if name in wrong:
         raise wrong[name]
-    webhook = webhook_of(name, known(name, entries), os.environ)
+    webhook = webhook_of(name, entry_named(name, entries), os.environ)
     body = file.read_bytes()
     headers = {"Content-Type": "application/json", **_headers(header or [])}
     headers |= signed_headers(webhook.verification, body, time.time(), delivery or str(uuid.uuid4()))

@@ -56,7 +56,7 @@ def read_slot(slot: WatchedSlot) -> SlotState:
 
 
 class SlotWatch:
-    """Poller of the slots of the project's connectors. ``known()`` returns from memory."""
+    """Poller of the slots of the project's connectors. ``latest()`` returns from memory."""
 
     def __init__(self, project: Path, every_s: float = EVERY_S) -> None:
         self._project, self._every_s = project, every_s
@@ -83,5 +83,5 @@ class SlotWatch:
         slots = list(watched(file, dict(os.environ)))[:MOST_SLOTS]
         self._known = tuple(map(read_slot, slots))
 
-    def known(self) -> tuple[SlotState, ...]:
+    def latest(self) -> tuple[SlotState, ...]:
         return self._known

@@ -162,7 +162,7 @@ def looked_at(
     listens, or the broker is stopping. Because a broker that hangs up may be stopping, a diagnosis of another
     protocol needs a second connection that shows it.
     """
-    return _Probe(host, port, timeout_s, security, tokens).found()
+    return _Probe(host, port, timeout_s, security, tokens).diagnose()
 
 
 class _Probe(NamedTuple):
@@ -172,7 +172,7 @@ class _Probe(NamedTuple):
     security: Mapping[str, str]
     tokens: Callable[[], str] | None
 
-    def found(self) -> ConnectDiagnosis | None:
+    def diagnose(self) -> ConnectDiagnosis | None:
         protocol = self.security.get("security.protocol", "PLAINTEXT").upper()
         try:
             with self._plain() as plain:

@@ -144,7 +144,7 @@ class StoreThread:
             table = view if table == self.served[view] else f"{table}.beside"
         return f"hub.store.{table}" if self.name == SERVING else f"hub.store.{table}@{self.name}"
 
-    def kept(self) -> list[StoredView]:
+    def active_views(self) -> list[StoredView]:
         """Return the store's views that are not stopped, each as the version that readers get."""
         store, applier = self.store, self.applier
         if store is None or applier is None:

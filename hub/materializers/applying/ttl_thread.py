@@ -46,7 +46,7 @@ class StoredView:
 class TtlStoreThread(Protocol):
     """Thread of one store."""
 
-    def kept(self) -> Sequence[StoredView]: ...
+    def active_views(self) -> Sequence[StoredView]: ...
 
 
 @dataclass
@@ -97,7 +97,7 @@ class Expirer:
         """Yield each view with a ttl, in the first store that has it."""
         names: set[str] = set()
         for keeper in self.keepers:
-            for kept in keeper.kept():
+            for kept in keeper.active_views():
                 if kept.view.ttl_ms is not None and kept.view.name not in names:
                     names.add(kept.view.name)
                     yield kept

@@ -309,7 +309,7 @@ async def _counted(
     events: AsyncGenerator[SubscriptionEvent, None], shares: Shares
 ) -> AsyncGenerator[SubscriptionEvent, None]:
     """Yield the events, and count the subscription to its caller's share meanwhile."""
-    with shares.held():
+    with shares.holding():
         async with aclosing(events):
             async for event in events:
                 yield event

@@ -119,7 +119,7 @@ class Connect:
         return next((each for each in ("up", "connecting") if each in states), "down")
 
     @property
-    def known(self) -> bool:
+    def is_known(self) -> bool:
         return self.state == "up"
 
     @property
@@ -139,11 +139,11 @@ class Connect:
     @property
     def failed(self) -> int | None:
         """Number of connectors that failed or have a failed task."""
-        return sum(each.state is ConnectState.FAILED for each in self.connectors) if self.known else None
+        return sum(each.state is ConnectState.FAILED for each in self.connectors) if self.is_known else None
 
     @property
     def unknown(self) -> int | None:
-        return sum(each.state is ConnectState.UNKNOWN for each in self.connectors) if self.known else None
+        return sum(each.state is ConnectState.UNKNOWN for each in self.connectors) if self.is_known else None
 
     def _counted(self, states: Iterable[ConnectState]) -> Mapping[str, int] | None:
         if all(worker.answered_at_ms is None for worker in self.workers):

@@ -84,7 +84,7 @@ def _error_message(body: bytes) -> str:
 
 @dataclass
 class ConnectWorkers:
-    """Poller of ``urls``. ``known()`` returns from memory.
+    """Poller of ``urls``. ``latest()`` returns from memory.
 
     Use ``with workers.running():``.
     """
@@ -132,7 +132,7 @@ class ConnectWorkers:
         elif answer.error is None and before.error is not None:
             log.info("Kafka Connect at %s answers again", without_password(answer.url))
 
-    def known(self) -> Connect | None:
+    def latest(self) -> Connect | None:
         """Return the state of all workers, from memory; None when no address is configured."""
         with self.lock:
             answers, now_ms = list(self.last_answers.values()), self.now_ms()

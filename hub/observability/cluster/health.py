@@ -77,7 +77,7 @@ class Health:
     troubles: tuple[Trouble, ...] = ()
 
     @property
-    def known(self) -> bool:
+    def is_known(self) -> bool:
         """True if the values are current."""
         return self.answered_at_ms is not None and self.error is None
 

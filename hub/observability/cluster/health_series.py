@@ -14,7 +14,7 @@ MOST_BROKERS = 200
 
 def families(health: Health) -> Iterator[Metric]:
     """Yield the series of the cluster, of each broker, and of each of its folders."""
-    known = health.known
+    known = health.is_known
     for name, description, value in (
         ("brokers", "Brokers that are there", len(health.brokers) - len(health.away)),
         ("missing_brokers", "Brokers that partitions name but that are unreachable", len(health.away)),

@@ -42,7 +42,7 @@ class HasPlacement(Protocol):
 
 @dataclass
 class HealthWatch:
-    """Poller of the cluster's health. ``known()`` and ``processes()`` return from memory.
+    """Poller of the cluster's health. ``latest()`` and ``processes()`` return from memory.
 
     Use ``with watch.running():``.
     """
@@ -162,7 +162,7 @@ class HealthWatch:
         except Exception as error:  # noqa: BLE001 - raised by the thread that takes the step, which tells it
             return error
 
-    def known(self) -> Health:
+    def latest(self) -> Health:
         """Return the last known health."""
         return self._health
 

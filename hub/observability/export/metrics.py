@@ -195,7 +195,7 @@ def _connect(connect: Connect | None) -> Iterator[Metric]:
             ["state"],
             (([state], number) for state, number in (numbers or {}).items()),
         )
-    known = connect is not None and connect.known
+    known = connect is not None and connect.is_known
     yield gauge(
         "hub_connect_failures",
         "Connectors that failed or have a task that did",

@@ -76,7 +76,7 @@ class ContactWatch:
 
     home: Path
     cut_off_s: float = CUT_OFF_S
-    known: tuple[ContactNote, ...] = ()
+    notes: tuple[ContactNote, ...] = ()
 
     @contextmanager
     def running(self) -> Iterator[ContactWatch]:
@@ -89,8 +89,8 @@ class ContactWatch:
             yield self
 
     def look(self) -> None:
-        self.known = tuple(notes(self.home, epoch_ms()))
+        self.notes = tuple(notes(self.home, epoch_ms()))
 
     def cut_off(self) -> tuple[CutOff, ...]:
         """Return the processes that have been cut off for at least ``cut_off_s``, by name."""
-        return tuple(each for each in map(worst, self.known) if is_cut_off(each, self.cut_off_s))
+        return tuple(each for each in map(worst, self.notes) if is_cut_off(each, self.cut_off_s))

@@ -215,7 +215,7 @@ def _of_mirrors(moment: Moment) -> Values:
 
 def _of_cluster(moment: Moment) -> Values:
     health = moment.health
-    if health.known and moment.at_ms - (health.answered_at_ms or 0) <= STALE_MS:
+    if health.is_known and moment.at_ms - (health.answered_at_ms or 0) <= STALE_MS:
         logs = [broker.bytes for broker in health.brokers if broker.up]
         known = [size for size in logs if size is not None]
         yield CLUSTER, "bytes", sum(known) if known and len(known) == len(logs) else None
@@ -223,7 +223,7 @@ def _of_cluster(moment: Moment) -> Values:
         yield CLUSTER, "under_replicated", health.under_replicated
         yield CLUSTER, "brokers", sum(broker.up for broker in health.brokers)
     connect = moment.overview.connect
-    if connect is not None and connect.known:
+    if connect is not None and connect.is_known:
         yield CLUSTER, "connect_failed", connect.failed
     for process in moment.processes:
         about = SeriesObject(SeriesKind.process, process.process)

@@ -57,7 +57,7 @@ class Files:
 
     def positions(self, first: Positions) -> Positions:
         """See Target. Raises Conflict (HUB-1804) while another worker writes to the folder."""
-        self._held.enter_context(self.store.held())
+        self._held.enter_context(self.store.locked())
         held = newest(self.store.names(self.topic))
         found = {place: max(at, held.get(place, 0)) for place, at in first}
         self._waiting = {place: WaitingLines(at) for place, at in found.items()}

@@ -200,7 +200,7 @@ class TrackedDeadLetter:
         return self.entry is not None and self.entry.has_value
 
 
-def known(letter: DeadLetter, topic_id: str, ledger: Ledger) -> TrackedDeadLetter:
+def with_action(letter: DeadLetter, topic_id: str, ledger: Ledger) -> TrackedDeadLetter:
     """Attach the recorded action to a dead-letter record. Actions for another ``topic_id`` are ignored."""
     entry = ledger.get(letter.at)
     return TrackedDeadLetter(letter, entry if entry is not None and entry.topic_id == topic_id else None)

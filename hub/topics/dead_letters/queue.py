@@ -33,7 +33,7 @@ from hub.topics.dead_letters.model import (
     DeadLetterAction,
     RecordPlace,
     TrackedDeadLetter,
-    known,
+    with_action,
 )
 from hub.topics.dead_letters.reader import DeadLetterReader
 from hub.topics.dead_letters.record_format import dead_letter_of, kind_of, without_value
@@ -116,7 +116,7 @@ class DeadLetters:
             reads.MOST_DEAD_LETTERS,
             lambda record: without_value(dead_letter_of(record)),
         )
-        tracked = (known(letter, there[letter.at.topic].topic_id, taken) for letter in found)
+        tracked = (with_action(letter, there[letter.at.topic].topic_id, taken) for letter in found)
         return FoundDeadLetters(merge_repeated(tracked), complete)
 
     def records(self, names: Sequence[str]) -> tuple[list[Record], bool]:

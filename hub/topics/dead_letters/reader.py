@@ -19,7 +19,7 @@ from hub.topics.dead_letters.model import (
     DeadLetterAction,
     RecordPlace,
     TrackedDeadLetter,
-    known,
+    with_action,
 )
 from hub.topics.dead_letters.record_format import dead_letter_of, folded, kind_of
 
@@ -96,7 +96,7 @@ class DeadLetterReader:
                     f"dead-letter record {place} does not exist",
                     hint=f"hub dlq ls {place.topic} lists those that do",
                 )
-            dead_letters[place] = known(dead_letter_of(record), there[place.topic].topic_id, actions)
+            dead_letters[place] = with_action(dead_letter_of(record), there[place.topic].topic_id, actions)
         return dead_letters
 
     def record(self, place: RecordPlace) -> Record | None:

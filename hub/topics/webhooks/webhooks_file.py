@@ -169,7 +169,7 @@ class LiveWebhooks:
             self._entries, self._wrong = {}, {"": error}
 
 
-def known(name: str, entries: Mapping[str, WebhookEntry]) -> WebhookEntry:
+def entry_named(name: str, entries: Mapping[str, WebhookEntry]) -> WebhookEntry:
     """Return an entry. Raises NotFound (HUB-1327) with a similar name."""
     if name in entries:
         return entries[name]

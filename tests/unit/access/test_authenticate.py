@@ -74,7 +74,9 @@ def test_a_password_is_computed_once_however_many_ask_and_again_when_the_file_ch
     now = rules()
 
     async def twenty(of: AccessRules) -> list[AuthenticatedCaller]:
-        return await asyncio.gather(*(door.known(asked("ana", "correct horse"), of) for _ in range(20)))
+        return await asyncio.gather(
+            *(door.authenticate(asked("ana", "correct horse"), of) for _ in range(20))
+        )
 
     assert {each.who.name for each in asyncio.run(twenty(now))} == {"ana"}
     assert len(computed) <= 2  # two at a time
@@ -82,32 +84,34 @@ def test_a_password_is_computed_once_however_many_ask_and_again_when_the_file_ch
     before = len(computed)
     assert before <= 2
     with pytest.raises(Unauthenticated):
-        asyncio.run(door.known(asked("ana", "correct horse"), rules(OTHER)))
+        asyncio.run(door.authenticate(asked("ana", "correct horse"), rules(OTHER)))
     assert len(computed) == before + 1
 
 
 def test_who_does_not_exist_costs_as_much_as_who_does(door: Authenticator, computed: list[str]) -> None:
     for name in ("ana", "nobody"):
         with pytest.raises(Unauthenticated, match="wrong user, password or token"):
-            asyncio.run(door.known(asked(name, "guess"), rules()))
+            asyncio.run(door.authenticate(asked(name, "guess"), rules()))
     assert computed == ["guess", "guess"]
     with pytest.raises(Unauthenticated):  # the decoy's own password does not authenticate anybody
-        asyncio.run(door.known(asked("nobody", ""), rules()))
+        asyncio.run(door.authenticate(asked("nobody", ""), rules()))
 
 
 def test_many_guesses_at_once_are_as_few_as_one_after_the_other(
     door: Authenticator, computed: list[str]
 ) -> None:
     async def guesses() -> list[AuthenticatedCaller | BaseException]:
-        tries = (door.known(asked("ana", f"guess {n}"), rules()) for n in range(40))
+        tries = (door.authenticate(asked("ana", f"guess {n}"), rules()) for n in range(40))
         return await asyncio.gather(*tries, return_exceptions=True)
 
     told = asyncio.run(guesses())
     assert sum(isinstance(each, TooManyFailures) for each in told) >= 28
     assert len(computed) <= 12
     # A service's token is not delayed by failures of others, and neither is another address.
-    assert asyncio.run(door.known(asked("job", "hubt_a"), rules())).who.name == "job"
-    assert asyncio.run(door.known(asked("ana", "correct horse", "10.0.0.2"), rules())).who.name == "ana"
+    assert asyncio.run(door.authenticate(asked("job", "hubt_a"), rules())).who.name == "job"
+    assert (
+        asyncio.run(door.authenticate(asked("ana", "correct horse", "10.0.0.2"), rules())).who.name == "ana"
+    )
 
 
 def test_a_clock_that_was_set_back_keeps_nobody_waiting(tmp_path: Path, computed: list[str]) -> None:
@@ -115,9 +119,9 @@ def test_a_clock_that_was_set_back_keeps_nobody_waiting(tmp_path: Path, computed
     door = Authenticator(LiveAccess(tmp_path), KEY, now_s=lambda: wall_s, steady_s=lambda: steady_s)
     for _ in range(MOST_FAILURES):
         with pytest.raises(Unauthenticated):
-            asyncio.run(door.known(asked("ana", "guess"), rules()))
+            asyncio.run(door.authenticate(asked("ana", "guess"), rules()))
     wall_s, steady_s = 0.0, AGAIN_EVERY_S
-    assert asyncio.run(door.known(asked("ana", "correct horse"), rules())).who.name == "ana"
+    assert asyncio.run(door.authenticate(asked("ana", "correct horse"), rules())).who.name == "ana"
 
 
 def test_addresses_of_one_network_are_one(door: Authenticator) -> None:
@@ -166,12 +170,13 @@ def test_addresses_of_ipv4_stay_apart_where_they_come_over_ipv6(door: Authentica
     door.steady_s = lambda: 0.0  # fixed clock: on a slow machine no attempts are refilled meanwhile
     for n in range(MOST_FAILURES):
         with pytest.raises(Unauthenticated):
-            asyncio.run(door.known(asked("ana", f"guess {n}", "::ffff:10.0.0.1"), rules()))
+            asyncio.run(door.authenticate(asked("ana", f"guess {n}", "::ffff:10.0.0.1"), rules()))
     for address in ("::ffff:10.0.0.1", "10.0.0.1"):
         with pytest.raises(TooManyFailures):
-            asyncio.run(door.known(asked("ana", "correct horse", address), rules()))
+            asyncio.run(door.authenticate(asked("ana", "correct horse", address), rules()))
     assert (
-        asyncio.run(door.known(asked("ana", "correct horse", "::ffff:10.0.0.2"), rules())).who.name == "ana"
+        asyncio.run(door.authenticate(asked("ana", "correct horse", "::ffff:10.0.0.2"), rules())).who.name
+        == "ana"
     )
 
 
@@ -182,10 +187,10 @@ def test_a_service_with_an_old_token_keeps_nobody_of_its_address_from_signing_in
     told: list[type[Exception]] = []
     for _ in range(MOST_FAILURES + 2):
         with pytest.raises((Unauthenticated, TooManyFailures)) as raised:
-            asyncio.run(door.known(asked(name, "hubt_old"), rules()))
+            asyncio.run(door.authenticate(asked(name, "hubt_old"), rules()))
         told.append(raised.type)
     assert told[-1] is TooManyFailures  # its own attempts are bounded
-    assert asyncio.run(door.known(asked("ana", "correct horse"), rules())).who.name == "ana"
+    assert asyncio.run(door.authenticate(asked("ana", "correct horse"), rules())).who.name == "ana"
 
 
 def test_names_that_nobody_has_fill_no_memory() -> None:

@@ -64,9 +64,9 @@ class World:
             raise OSError("connection refused")
         return self.provider.get(url, {})[1]
 
-    def known(self, token: str, now: AccessRules | None = None, address: str = "10.0.0.1") -> Any:
+    def caller(self, token: str, now: AccessRules | None = None, address: str = "10.0.0.1") -> Any:
         request = AuthRequest({"authorization": [f"Bearer {token}"]}, {}, address)
-        return self.loop.run(self.door.known(request, now or rules()))
+        return self.loop.run(self.door.authenticate(request, now or rules()))
 
     def keys_asked(self) -> int:
         return sum(each.endswith("/keys") for each in self.provider.asked)
@@ -80,10 +80,10 @@ def world(tmp_path: Path) -> Any:
 
 
 def test_a_service_is_who_its_token_names_with_the_groups_of_the_claim(world: World) -> None:
-    who = world.known(world.provider.token(groups=["shop", "unknown", 7]))
+    who = world.caller(world.provider.token(groups=["shop", "unknown", 7]))
     assert (who.who.name, who.who.kind, who.who.groups, who.way) == ("checkout", "oidc", {"shop"}, "token")
     assert world.keys_asked() == 1
-    world.known(world.provider.token())
+    world.caller(world.provider.token())
     assert world.keys_asked() == 1
 
 
@@ -158,9 +158,9 @@ def hostile(provider: OidcProvider) -> dict[str, str]:
 def test_hostile_tokens_are_refused(world: World) -> None:
     for number, (case, token) in enumerate(hostile(world.provider).items()):
         with pytest.raises(Unauthenticated) as refused:
-            pytest.fail(f"{case}: {world.known(token, address=f'10.0.1.{number}')}")
+            pytest.fail(f"{case}: {world.caller(token, address=f'10.0.1.{number}')}")
         assert token not in str(refused.value)
-    assert world.known(world.provider.token()).who.name == "checkout"
+    assert world.caller(world.provider.token()).who.name == "checkout"
 
 
 def test_only_public_key_algorithms_and_https_can_be_configured() -> None:
@@ -191,41 +191,41 @@ def test_the_secret_of_the_client_is_not_shown_when_it_stands_in_the_file(tmp_pa
 
 
 def test_a_new_key_is_fetched_once_and_invented_ones_cause_no_more_requests(world: World) -> None:
-    world.known(world.provider.token())
+    world.caller(world.provider.token())
     world.provider.rotate()
     world.steady += UNKNOWN_EVERY_S
-    world.known(world.provider.token())
+    world.caller(world.provider.token())
     assert world.keys_asked() == 2
     strange = jwk.RSAKey.generate_key(2048)
     for number in range(50):
         token = jwt.encode({"alg": "RS256", "kid": f"invented-{number}"}, {"iss": ISSUER}, strange)
         with pytest.raises(HubError):
-            world.known(token)
+            world.caller(token)
     assert world.keys_asked() == 2
-    world.known(world.provider.token(), address="10.0.0.1")  # who floods keeps no good token out
+    world.caller(world.provider.token(), address="10.0.0.1")  # who floods keeps no good token out
     with pytest.raises(TooManyFailures):
-        world.known(token)
+        world.caller(token)
 
 
 def test_without_keys_nobody_gets_in_and_cached_ones_hold_for_a_day(world: World) -> None:
     world.provider.away = True
     for _ in range(3):
         with pytest.raises(PeerError, match="does not answer: connection refused") as away:
-            world.known(world.provider.token())
+            world.caller(world.provider.token())
         assert away.value.code == "HUB-3074" and away.value.hint
     assert len(world.provider.asked) == 1  # within RETRY_EVERY_S
     world.provider.away = False
     world.steady += RETRY_EVERY_S
-    world.known(world.provider.token())
+    world.caller(world.provider.token())
     world.provider.away = True
     world.steady += LONGEST_S - 1
-    world.known(world.provider.token())
+    world.caller(world.provider.token())
     world.provider.rotate()
     with pytest.raises(PeerError):  # it may be the new key's: unknown is not "wrong"
-        world.known(world.provider.token())
+        world.caller(world.provider.token())
     world.steady += 2
     with pytest.raises(PeerError):
-        world.known(world.provider.token())
+        world.caller(world.provider.token())
 
 
 def test_fetches_are_bounded() -> None:
@@ -249,17 +249,17 @@ def test_fetches_are_bounded() -> None:
 def test_a_discovery_document_that_lies_is_not_followed(world: World, lie: dict[str, Any]) -> None:
     world.provider.lies = lie
     with pytest.raises(PeerError):
-        world.known(world.provider.token())
+        world.caller(world.provider.token())
     assert world.keys_asked() == 0
 
 
 def test_a_token_of_another_key_kind_does_not_fit_and_one_key_needs_no_id(world: World) -> None:
     (key,) = world.provider.keys
     claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": "a", "exp": int(time.time()) + 60}
-    assert world.known(jwt.encode({"alg": "RS256"}, claims, key)).who.name == "a"
+    assert world.caller(jwt.encode({"alg": "RS256"}, claims, key)).who.name == "a"
     curve = jwk.ECKey.generate_key("P-256")
     with pytest.raises(Unauthenticated):
-        world.known(jwt.encode({"alg": "ES256", "kid": key.kid or ""}, claims, curve))
+        world.caller(jwt.encode({"alg": "ES256", "kid": key.kid or ""}, claims, curve))
 
 
 def test_nobody_becomes_somebody_else_by_a_name(world: World) -> None:
@@ -267,22 +267,22 @@ def test_nobody_becomes_somebody_else_by_a_name(world: World) -> None:
     taken = rules(users={"ana": {"password": password}}, tokens={"job": {"token": f"sha256${'0' * 64}"}})
     for name in ("ana", "job"):
         with pytest.raises(Unauthenticated, match="has a password or token"):
-            world.known(world.provider.token(sub=name), taken)
+            world.caller(world.provider.token(sub=name), taken)
     named = rules(users={"ana": {"groups": ["ops"]}})
-    assert world.known(world.provider.token(sub="ana", groups=["shop"]), named).who.groups == {"ops", "shop"}
+    assert world.caller(world.provider.token(sub="ana", groups=["shop"]), named).who.groups == {"ops", "shop"}
 
 
 def test_wrong_tokens_of_an_address_are_limited(world: World) -> None:
     for _ in range(MOST_FAILURES):
         with pytest.raises(Unauthenticated):
-            world.known("eyJ.x.y")
+            world.caller("eyJ.x.y")
     with pytest.raises(TooManyFailures):
-        world.known("eyJ.x.y")
+        world.caller("eyJ.x.y")
 
 
 def test_a_stream_ends_with_its_token_and_with_the_section(world: World) -> None:
     before = rules()
-    known = world.known(world.provider.token(groups=["shop"]), before)
+    known = world.caller(world.provider.token(groups=["shop"]), before)
     assert world.door.goes_on(known)
     world.ahead_s = 400.0
     assert not world.door.goes_on(known)
@@ -416,7 +416,9 @@ def test_a_session_of_a_login_keeps_its_groups_until_the_provider_changes(world:
     session, lasts_s = world.door.logged_in(identity, now)
 
     def caller(under: AccessRules, text: str = session) -> Any:
-        return world.loop.run(world.door.known(AuthRequest({}, {"hub_session": text}, "10.0.0.1"), under)).who
+        return world.loop.run(
+            world.door.authenticate(AuthRequest({}, {"hub_session": text}, "10.0.0.1"), under)
+        ).who
 
     assert (caller(now).name, caller(now).groups) == ("ana", {"shop"}) and lasts_s == 12 * 3600
     assert now.decide(caller(now), Action.read, Resource(Kind.topic, "shop.orders")).allowed

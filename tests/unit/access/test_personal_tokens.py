@@ -218,7 +218,7 @@ def test_a_stream_ends_when_its_token_is_revoked_or_expires(place: Place) -> Non
     made = place.make().json()
     asked = AuthRequest({"authorization": [f"Bearer {made['token']}"]}, {}, "10.0.0.1")
     assert place.access.rules is not None
-    known = asyncio.run(place.door.authenticator.known(asked, place.access.rules))
+    known = asyncio.run(place.door.authenticator.authenticate(asked, place.access.rules))
     assert place.door.authenticator.goes_on(known) and known.ends_at_s == made["expires_at_s"]
     place.door.tokens.revoke(made["id"])
     assert not place.door.authenticator.goes_on(known)

@@ -63,7 +63,7 @@ def desk_of(*those: RuleObservations) -> tuple[VisibleAlerts, StagedAlerts]:
     staged = StagedAlerts(
         state, rules=rules, channels=(ChannelStatus("ops", "webhook"),), troubles=("secret",)
     )
-    staged.firing = lambda: staged.known().firing  # type: ignore[attr-defined]
+    staged.firing = lambda: staged.snapshot().firing  # type: ignore[attr-defined]
     return VisibleAlerts(staged, lambda sql: readable(VIEWS, sql)), staged  # type: ignore[arg-type]
 
 
@@ -92,7 +92,7 @@ MINE = {
 
 def told(desk: VisibleAlerts) -> set[tuple[str, str, str]]:
     found = set()
-    for each in desk.known().listing.open:
+    for each in desk.snapshot().listing.open:
         said = dict(each.alert.object)
         found.add((each.alert.rule, said.get("consumer", ""), said.get("topic", "")))
     return found
@@ -102,7 +102,7 @@ def test_a_part_of_the_tree_has_its_alerts_and_no_other() -> None:
     desk, _ = desk_of(*EVERY)
     with asked_by(SHOP):
         assert told(desk) == MINE
-        known = desk.known()
+        known = desk.snapshot()
         assert (known.whole, known.firing, desk.firing()) == (False, 5, 5)
         assert (known.channels, known.problems) == ((), ())
         rules = {each.rule.name: each for each in known.rules}
@@ -115,10 +115,10 @@ def test_a_part_of_the_tree_has_its_alerts_and_no_other() -> None:
 
 def test_who_reads_the_hub_and_who_is_not_controlled_see_all() -> None:
     desk, staged = desk_of(*EVERY)
-    assert desk.known() == staged.known() or desk.known().whole
+    assert desk.snapshot() == staged.snapshot() or desk.snapshot().whole
     with asked_by(HUB_READ):
-        assert len(desk.known().listing.open) == len(staged.known().listing.open) == 14
-        assert desk.known().whole and desk.known().channels and desk.known().rules[0].good == 3
+        assert len(desk.snapshot().listing.open) == len(staged.snapshot().listing.open) == 14
+        assert desk.snapshot().whole and desk.snapshot().channels and desk.snapshot().rules[0].good == 3
 
 
 def test_what_is_over_is_seen_by_the_same_people() -> None:
@@ -127,7 +127,7 @@ def test_what_is_over_is_seen_by_the_same_people() -> None:
     for at in (20_000_000, 30_000_000):
         staged.state, _ = step(staged.state, gone, (), at)
     with asked_by(SHOP):
-        assert {each.alert.rule for each in desk.known().listing.past} == {rule for rule, *_ in MINE}
+        assert {each.alert.rule for each in desk.snapshot().listing.past} == {rule for rule, *_ in MINE}
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_who_operates_a_part_silences_it_by_name_and_nothing_else(matchers: Any,
     with asked_by(OPERATES):
         if error is None:
             made = desk.silence(matchers_of(matchers), "deploy", "ana", FAR)
-            assert made.id in staged.state.silences and made.id in desk.known().state.silences
+            assert made.id in staged.state.silences and made.id in desk.snapshot().state.silences
             assert desk.unsilence(made.id).id == made.id
         else:
             with pytest.raises(error):
@@ -166,8 +166,8 @@ def test_silences_of_others_are_neither_seen_nor_ended() -> None:
     wide = staged.silence(matchers_of({"severity": ["page", "warning"]}), "the whole night", "bob", FAR)
     with asked_by(SHOP, OPERATES):
         # A silence that affects one of their alerts is visible, whoever created it.
-        assert set(desk.known().state.silences) == {wide.id}
-        assert all(each.silence is not None for each in desk.known().listing.open)
+        assert set(desk.snapshot().state.silences) == {wide.id}
+        assert all(each.silence is not None for each in desk.snapshot().listing.open)
         for id in (hidden.id, wide.id, "nothing"):
             with pytest.raises(Forbidden):
                 desk.unsilence(id)
@@ -195,4 +195,4 @@ def test_a_staged_alert_of_the_pages_is_seen_by_its_topic() -> None:
     staged = StagedAlerts()
     staged.see(LATE, late("billing"))
     with asked_by(SHOP):
-        assert len(VisibleAlerts(staged, lambda _: False).known().listing.open) == 1  # type: ignore[arg-type]
+        assert len(VisibleAlerts(staged, lambda _: False).snapshot().listing.open) == 1  # type: ignore[arg-type]

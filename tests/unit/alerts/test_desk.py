@@ -106,7 +106,7 @@ def world(tmp_path: Path) -> World:
 def step(world: World, desk: AlertManager, seconds: float = 1) -> AlertSnapshot:
     world.now += int(seconds * 1000)
     desk.step()
-    return desk.known()
+    return desk.snapshot()
 
 
 def test_nothing_is_written_where_nothing_is_wrong(world: World) -> None:
@@ -119,7 +119,7 @@ def test_nothing_is_written_where_nothing_is_wrong(world: World) -> None:
 def test_a_restart_repeats_nothing_and_sends_what_was_not_sent(world: World) -> None:
     desk, box = world.desk()
     world.verdicts = {"a": Verdict.BAD}
-    assert desk.known().firing is None
+    assert desk.snapshot().firing is None
     step(world, desk)
     (one,) = box.put_in
 
@@ -286,7 +286,7 @@ def test_silences_of_people(world: World) -> None:
     assert (row["silenced_by"], row["state"], row["object"]) == (made.id, "firing", "a on shop.x")
     again, again_box = world.desk()
     step(world, again)
-    assert again_box.put_in == [] and again.known().state.silences[made.id].reason == "deploy"
+    assert again_box.put_in == [] and again.snapshot().state.silences[made.id].reason == "deploy"
     again.unsilence(made.id)
     step(world, again)
     assert len(again_box.put_in) == 1
@@ -306,12 +306,12 @@ def test_the_order_is_made_once_a_round_and_a_silence_changes_it_at_once(world: 
     desk, _ = world.desk()
     world.verdicts = {"a": Verdict.BAD}
     known = step(world, desk)
-    assert desk.known().listing is known.listing
+    assert desk.snapshot().listing is known.listing
     made = desk.silence(matchers_of({"topic": "shop.**"}), "deploy", "ada", world.now + 2_000)
-    assert desk.known().listing.silenced == 1 and desk.firing() == 0
+    assert desk.snapshot().listing.silenced == 1 and desk.firing() == 0
     world.now += 2_000
-    assert desk.known().state.silences[made.id] == made
-    assert (desk.known().listing.silenced, desk.known().firing) == (0, 1)  # it expired
+    assert desk.snapshot().state.silences[made.id] == made
+    assert (desk.snapshot().listing.silenced, desk.snapshot().firing) == (0, 1)  # it expired
 
 
 def test_what_people_write_as_matchers() -> None:
@@ -330,7 +330,9 @@ def test_metrics_say_nothing_of_what_is_not_known(world: World) -> None:
 
     def samples() -> dict[str, float]:
         return {
-            f"{s.name}{sorted(s.labels.values())}": s.value for f in families(desk.known()) for s in f.samples
+            f"{s.name}{sorted(s.labels.values())}": s.value
+            for f in families(desk.snapshot())
+            for s in f.samples
         }
 
     before = samples()

@@ -381,15 +381,15 @@ def test_each_rule_is_judged_by_what_the_server_asks(tmp_path: Path) -> None:
         connect=lambda: connect_of([], 0),
     )
     others: Any = SimpleNamespace(
-        known=Health,
+        latest=Health,
         observations=lambda tree, changes: [RuleObservations(changes.rule(name)) for name in MIRROR_RULES],
         resting=frozenset,
     )
-    ledger: Any = SimpleNamespace(known=lambda: KnownCounts((), None, 0))
+    ledger: Any = SimpleNamespace(latest=lambda: KnownCounts((), None, 0))
 
     def judged(settings: Settings, canaries: Any) -> list[str]:
         files = (LiveAlerts(tmp_path), ContactWatch(tmp_path))
-        slots: Any = SimpleNamespace(known=tuple)
+        slots: Any = SimpleNamespace(latest=tuple)
         measurers = Measurers(memory, memory, memory, others, slots, memory)
         sources = AlertSources(settings, measurers, ledger, others, canaries, *files).all()
         return [each.rule.name for source in sources for each in source(CHANGES, 1_000)]

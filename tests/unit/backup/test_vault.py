@@ -122,7 +122,7 @@ def test_a_segment_that_was_changed_or_deleted_is_named_with_its_offsets(vault: 
 
 
 def test_one_writer_holds_a_folder(vault: Vault) -> None:
-    with vault.store.held() as alone:
+    with vault.store.locked() as alone:
         assert alone
-        with pytest.raises(Conflict, match="another run"), vault.store.held():
+        with pytest.raises(Conflict, match="another run"), vault.store.locked():
             pass

@@ -49,7 +49,7 @@ def test_what_compaction_may_have_taken_is_not_called_lost(compact: bool, state:
     told = receipt(0, 4)
     seeking = ReceiptSearch.of([told], 0, 4, 2)
     seeking.take(ReadRecord(3, 0, 3, 1, True))  # the newest record of the key
-    (balance,) = audit_of("t", [told, *seeking.found(4, compact=compact)]).balances
+    (balance,) = audit_of("t", [told, *seeking.found_entries(4, compact=compact)]).balances
     assert balance.state is state
 
 
@@ -97,7 +97,7 @@ def test_a_record_is_sought_among_the_receipts_around_it_alone() -> None:
     with costs_at_most(40):
         for offset in range(20_000):
             seeking.take(ReadRecord(offset, 0, offset, 1, True))
-    (balance,) = audit_of("t", [*many, *seeking.found(20_000)]).balances
+    (balance,) = audit_of("t", [*many, *seeking.found_entries(20_000)]).balances
     assert (balance.state, balance.compared) == (CompletenessState.BALANCED, 20_000)
 
 
@@ -108,7 +108,7 @@ def test_receipts_that_overlap_each_find_their_own() -> None:
     seeking = ReceiptSearch.of([wide, narrow], 0, 10, 2)
     for offset in range(10):
         seeking.take(ReadRecord(offset, 0, offset, 1, True))
-    audit = audit_of("t", [wide, narrow, *seeking.found(10)])
+    audit = audit_of("t", [wide, narrow, *seeking.found_entries(10)])
     assert [each.state for each in audit.balances] == [CompletenessState.BALANCED, CompletenessState.BALANCED]
 
 
@@ -138,11 +138,11 @@ def test_a_ledger_of_weeks_is_read_for_as_long_as_it_takes(monkeypatch: pytest.M
     follower = CountsFollower(cluster)
     follower.follower.start()
     for _ in range(int(patient(3_000))):  # the clock is the reader's
-        if follower.known().read:
+        if follower.latest().read:
             break
         threading.Event().wait(0.01)
     follower.follower.stop()
-    assert [each.topic for each in follower.known().audits] == ["t"]
+    assert [each.topic for each in follower.latest().audits] == ["t"]
     silent = SimpleNamespace(
         position=lambda: Positions({PLACE: 0}), poll=lambda *_: SlowReader.poll(gone, 1, 0.2)
     )
@@ -157,11 +157,11 @@ def test_a_ledger_that_was_deleted_is_told_no_more() -> None:
     follower = CountsFollower(cluster)
     follower.follower.start()
     try:
-        wait_until(lambda: follower.known().audits)
+        wait_until(lambda: follower.latest().audits)
         assert follower.heat("t") is not None
         cluster.delete_topic(COUNTS_TOPIC)
-        wait_until(lambda: not follower.known().audits)
-        assert (follower.known().audits, follower.known().error) == ((), None)
+        wait_until(lambda: not follower.latest().audits)
+        assert (follower.latest().audits, follower.latest().error) == ((), None)
         assert follower.heat("t") is None
     finally:
         follower.follower.stop()

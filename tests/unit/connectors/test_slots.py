@@ -69,8 +69,8 @@ def test_a_slot_is_read_with_the_variables_of_this_process(
     monkeypatch.delenv("CRM_PW", raising=False)
     watch = SlotWatch(tmp_path)
     watch.step()
-    (unknown,) = watch.known()
+    (unknown,) = watch.latest()
     assert unknown.error == "the server does not have CRM_PW"
     (tmp_path / "connectors.yaml").write_text("connectors: [")
     watch.step()
-    assert watch.known() == ()
+    assert watch.latest() == ()

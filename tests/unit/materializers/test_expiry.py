@@ -294,7 +294,7 @@ class World:
     def started(self, page: int = 100) -> Expirer:
         return Expirer(self.cluster, [self], 0.0, page)
 
-    def kept(self) -> list[StoredView]:
+    def active_views(self) -> list[StoredView]:
         return [StoredView(self.view, "v", self.store)]
 
     def topic(self) -> None:
@@ -339,7 +339,7 @@ def test_a_page_at_a_time_the_oldest_first_and_no_view_without_a_ttl(tmp_path: P
 def test_of_a_view_s_versions_the_one_that_readers_get_is_looked_at(tmp_path: Path) -> None:
     served, beside, other = view("1d"), view("2d").of_version(2), view("3d", view="w")
     thread = StoreThread("serving", "", Settings(home=tmp_path, project=tmp_path), cast(Any, None))
-    assert thread.kept() == [], "the store is away"
+    assert thread.active_views() == [], "the store is away"
     thread.store = stored("sqlite", tmp_path, served, {})
     stopped = {"v": None, "v@2": None, "w": "its table cannot be made"}
     followed = {
@@ -347,9 +347,9 @@ def test_of_a_view_s_versions_the_one_that_readers_get_is_looked_at(tmp_path: Pa
         for each in (served, beside, other)
     }
     thread.applier = cast(Any, SimpleNamespace(followed=followed))
-    assert [(each.table, each.view.ttl) for each in thread.kept()] == [("v", "1d")]
+    assert [(each.table, each.view.ttl) for each in thread.active_views()] == [("v", "1d")]
     thread.served = {"v": "v@2"}
-    assert [(each.table, each.view.ttl) for each in thread.kept()] == [("v@2", "2d")]
+    assert [(each.table, each.view.ttl) for each in thread.active_views()] == [("v@2", "2d")]
     thread.store.close()
 
 

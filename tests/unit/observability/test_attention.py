@@ -27,7 +27,7 @@ def overview(*views: ViewLine) -> Overview:
 
 
 def listed(found: Overview, alerts: StagedAlerts | None = None) -> list[tuple[str, str, str, str]]:
-    problems = needs_attention(found, None if alerts is None else alerts.known())
+    problems = needs_attention(found, None if alerts is None else alerts.snapshot())
     return [(each.level, each.kind, each.name, each.state) for each in problems]
 
 
@@ -73,7 +73,7 @@ def test_firing_alerts_are_listed_and_silenced_ones_are_not() -> None:
         ("bad", "alert", "billing on shop.orders", "lag"),
         ("bad", "alert", "slow on shop.orders", "lag"),  # its lag is not listed again
     ]
-    (first, _) = needs_attention(found, alerts.known())
+    (first, _) = needs_attention(found, alerts.snapshot())
     assert first.since_ms is not None and first.href == "/lag?name=billing&prefix=shop.orders"
     alerts.error = "Kafka is away"
     assert listed(found, alerts) == [

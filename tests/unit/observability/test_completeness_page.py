@@ -36,7 +36,7 @@ COUNTS = [5, 0, 7, 9, 4]
 def shown(
     kept: StagedLedger | CountedTopics, wanted: GridFilter = GridFilter(), **more: object
 ) -> CompletenessPage:
-    known = kept if isinstance(kept, CountedTopics) else kept.known()
+    known = kept if isinstance(kept, CountedTopics) else kept.latest()
     return completeness_page(known, (), wanted, NOW, **more)  # type: ignore[arg-type]
 
 

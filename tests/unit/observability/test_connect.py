@@ -173,25 +173,25 @@ class Workers(ConnectWorkers):
     def round(self) -> Connect:
         for url in self.urls:
             self.step(url)
-        known = self.known()
+        known = self.latest()
         assert known is not None
         return known
 
 
 def test_the_sampler_remembers_what_was_and_hears_when_it_is_back() -> None:
     workers = Workers("http://one:8083")
-    assert ConnectWorkers([]).known() is None
+    assert ConnectWorkers([]).latest() is None
     assert workers.round().connectors_by_state is None
     workers.answers["http://one:8083"] = {"a": told("RUNNING")}
     assert by_name(workers.round()) == {"a": "RUNNING"}
-    assert workers.known() is workers.known()  # not computed for each request
+    assert workers.latest() is workers.latest()  # not computed for each request
     workers.answers.clear()
     gone = workers.round()
     assert (by_name(gone), gone.failed, gone.workers[0].answered_at_ms) == ({"a": "UNKNOWN"}, None, NOW)
     workers.answers["http://one:8083"] = {"b": told("RUNNING")}
     assert by_name(workers.round()) == {"b": "RUNNING"}
     workers.at_ms += STALE_MS + 1
-    stale = workers.known()
+    stale = workers.latest()
     assert stale is not None and stale.state == "down"
 
 
@@ -200,7 +200,7 @@ def test_it_runs_a_thread_for_each_address() -> None:
     workers.answers = {url: {"a": told("RUNNING")} for url in workers.urls}
     with workers.running():
         for _ in range(500):
-            known = workers.known()
+            known = workers.latest()
             if known is not None and known.whole:
                 break
             time.sleep(0.01)

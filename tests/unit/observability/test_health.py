@@ -43,7 +43,7 @@ def test_what_is_offline_lacking_and_away_is_counted_once_each() -> None:
 
 def test_well_before_the_first_answer_and_down_are_three_things() -> None:
     assert health_of(WELL, {}, 7).state == "ok"
-    assert Health().state == "connecting" and not Health().known
+    assert Health().state == "connecting" and not Health().is_known
     assert replace(health_of(WELL, {}, 7), error="no answer").state == "down"
 
 
@@ -84,14 +84,14 @@ def test_the_watch_keeps_what_it_knew_while_kafka_is_away_and_asks_folders_now_a
     watch = HealthWatch(kafka, None, dirs, now_ms=lambda: 7, now_s=lambda: now_s[0])
     watch.step()
     watch.step()
-    assert asked == [("k", 9092)] and watch.known().brokers[0].bytes == 5
+    assert asked == [("k", 9092)] and watch.latest().brokers[0].bytes == 5
     kafka.error = "Kafka does not answer"
     watch.step()
-    assert watch.known().error == "Kafka does not answer" and watch.known().partitions == 1
+    assert watch.latest().error == "Kafka does not answer" and watch.latest().partitions == 1
     kafka.error, now_s[0] = None, DIRS_EVERY_S
     watch.step()
-    (broker,) = watch.known().brokers
-    assert watch.known().error is None and (broker.dirs, broker.dirs_error) == (None, "it hung up")
+    (broker,) = watch.latest().brokers
+    assert watch.latest().error is None and (broker.dirs, broker.dirs_error) == (None, "it hung up")
 
 
 def test_a_broker_that_hangs_delays_no_others_news() -> None:
@@ -113,13 +113,13 @@ def test_a_broker_that_hangs_delays_no_others_news() -> None:
     watch = HealthWatch(Many(), None, dirs)
 
     def look() -> None:
-        while sum(each.dirs is not None for each in watch.known().brokers) < 38:
+        while sum(each.dirs is not None for each in watch.latest().brokers) < 38:
             seen.wait(0.01)
         seen.set()
 
     threading.Thread(target=look, daemon=True).start()
     watch.step()
-    found = watch.known().brokers
+    found = watch.latest().brokers
     assert [each.id for each in found if each.dirs is None] == [7] and found[7].dirs_error == "it hung up"
     assert [each.bytes for each in found if each.id != 7] == [id for id in range(40) if id != 7]
 
@@ -304,7 +304,7 @@ def test_folders_of_more_brokers_than_fit_a_round_have_their_turn(monkeypatch: p
     for _ in range(3):
         watch.step()
         now_s[0] += DIRS_EVERY_S
-    assert all(each.dirs is not None for each in watch.known().brokers)
+    assert all(each.dirs is not None for each in watch.latest().brokers)
 
 
 def test_what_breaks_beside_the_cluster_does_not_leave_its_health_as_it_was() -> None:
@@ -316,8 +316,8 @@ def test_what_breaks_beside_the_cluster_does_not_leave_its_health_as_it_was() ->
     watch = HealthWatch(kafka, Costs(), lambda *_: (LogDir("/l", 1),))  # type: ignore[arg-type]
     with pytest.raises(RuntimeError):
         watch.step()
-    assert watch.known().state == "ok"
+    assert watch.latest().state == "ok"
     kafka.placement = lambda: {}["odd"]  # type: ignore[method-assign]
     with pytest.raises(RuntimeError):
         watch.step()
-    assert watch.known().state == "down" and "odd" in (watch.known().error or "")
+    assert watch.latest().state == "down" and "odd" in (watch.latest().error or "")

@@ -28,7 +28,7 @@ def test_a_caller_holds_its_share_and_leaves_the_others_theirs() -> None:
         for _ in range(2):
             with asking("user ana"):
                 shares.require()
-                held.enter_context(shares.held())
+                held.enter_context(shares.holding())
         with asking("user ana"), pytest.raises(TooMany) as refused:
             shares.require()
         assert refused.value.message == "user ana: 2 subscriptions at once are the most of one caller"
@@ -45,7 +45,7 @@ def test_the_hub_itself_has_no_share() -> None:
     with ExitStack() as held:
         for _ in range(5):
             shares.require()
-            held.enter_context(shares.held())
+            held.enter_context(shares.holding())
 
 
 def test_queries_of_one_caller_do_not_fill_the_gate() -> None:

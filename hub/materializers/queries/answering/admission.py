@@ -46,7 +46,7 @@ class QueryGate:
             raise self._busy()
         self._inside += 1
         try:
-            with nullcontext() if self._shares is None else self._shares.held():
+            with nullcontext() if self._shares is None else self._shares.holding():
                 yield
         finally:
             self._inside -= 1

@@ -149,7 +149,7 @@ class PushQueries:
         """Count an open push query, in the server and in its caller's share. ``held``: in its quotas."""
         self.open += 1
         try:
-            with nullcontext() if self.watcher.shares is None else self.watcher.shares.held():
+            with nullcontext() if self.watcher.shares is None else self.watcher.shares.holding():
                 yield
         finally:
             self.open -= 1

@@ -52,13 +52,13 @@ class HistorySizes:
         took_s = self.clock() - began_s
         self._known, self._until_s = history_sizes, self.clock() + _STALE_PAUSES * (pause_s(took_s) + took_s)
 
-    def known(self) -> tuple[HistorySize, ...]:
+    def latest(self) -> tuple[HistorySize, ...]:
         """Return the last sizes; () if they are unknown, or older than some measurements."""
         return self._known if self.clock() <= self._until_s else ()
 
     def families(self) -> Iterator[Metric]:
         """Yield the series of versions and bytes."""
-        history_sizes = self.known()
+        history_sizes = self.latest()
         yield gauge(
             "hub_view_history_versions",
             "Versions of rows that the history of a view has",

@@ -105,7 +105,7 @@ class HasViews(Protocol):
         wrong query.
         """
 
-    def kept(self) -> Mapping[str, ViewStorage]:
+    def storage(self) -> Mapping[str, ViewStorage]:
         """Return the storage of every view."""
 
     def made_of(self, views: Collection[str]) -> Mapping[str, Columns]:
@@ -115,7 +115,7 @@ class HasViews(Protocol):
 class HasAlerts(Protocol):
     """The alert manager (hub.alerts.alert_manager)."""
 
-    def known(self) -> KnownAlerts: ...
+    def snapshot(self) -> KnownAlerts: ...
 
     def silence(self, matchers: Matchers, reason: str, by: str, ends_ms: int) -> Silence:
         """Create a silence. Raises CallerError, Conflict, PeerError."""

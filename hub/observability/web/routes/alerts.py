@@ -38,7 +38,7 @@ def alert_routes(sources: PageSources) -> APIRouter:
         """Firing, pending and past alerts, rules, silences and channels. Without an alert manager: that
         alerts are off."""
         wanted = alerts.AlertsFilter(severity, owner, name)
-        return alerts.alerts_page(None if manager is None else manager.known(), wanted, page, past)
+        return alerts.alerts_page(None if manager is None else manager.snapshot(), wanted, page, past)
 
     @pages.page("/alerts/runbooks/{name}", "monitor/runbook.html")
     def runbook_page(request: Request, name: str) -> Mapping[str, Any]:
@@ -90,7 +90,7 @@ def _refused_form(
     """Return the page of alerts with the form as it was sent and what is wrong in it."""
     status, message = (status_of(error), error.message) if isinstance(error, HubError) else (400, str(error))
     values = {
-        "facts": alerts.alerts_page(None if manager is None else manager.known(), alerts.AlertsFilter()),
+        "facts": alerts.alerts_page(None if manager is None else manager.snapshot(), alerts.AlertsFilter()),
         "form": {**form, "error": message},
         "narrow": alerts.narrow,
         "section": pages.section,

@@ -61,7 +61,7 @@ def graph(sources: PageSources, wait_s: float = 0.0) -> Graph:
     storage: Mapping[str, ViewStorage] = {}
     missing: tuple[str, ...] = ()
     try:
-        storage = sources.views.kept()
+        storage = sources.views.storage()
     except HubError as error:
         missing = (f"stores: {error.message}",)
     facts = _mirrors(sources, wait_s)
