@@ -530,6 +530,18 @@ def test_a_mirrors_page_has_its_rehearsals(hub: StagedEstate, client: TestClient
     assert "whether a failover would succeed is unknown" in text and "is due since 2" in text
 
 
+def test_a_mirrors_page_has_the_names_of_renamed_copies(hub: StagedEstate, client: TestClient) -> None:
+    assert "copies named" not in client.get("/mirrors", headers=HTML).text
+    status, _ = estate_mirrors()
+    known = hub.mirrors
+    hub.mirrors = MirrorFacts([{**status, "rename": "nyc.{topic}"}], 1)
+    try:
+        text = client.get("/mirrors", headers=HTML).text
+    finally:
+        hub.mirrors = known
+    assert "nyc → lon, copies named nyc.{topic}" in text
+
+
 def test_a_mirrors_page_says_what_a_failover_left_behind(hub: StagedEstate, client: TestClient) -> None:
     status, _ = estate_mirrors()
     rows = [
