@@ -235,10 +235,10 @@ def test_rows_history_and_diff_over_http(client: TestClient) -> None:
 def test_commands_ask_for_the_times_that_they_are_given(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def get(url: str, *, params: Any, **_: Any) -> Any:
-        return client.get(urlsplit(url).path, params=[*params.multi_items()])
+    def request(method: str, url: str, *, params: Any, **_: Any) -> Any:
+        return client.request(method, urlsplit(url).path, params=[*params.multi_items()])
 
-    monkeypatch.setattr("hub.cli.http.httpx2.get", get)
+    monkeypatch.setattr("hub.cli.http.httpx2.request", request)
 
     def said(*words: str) -> Any:
         done = CliRunner().invoke(app, ["view", *words, "-o", "json"])
