@@ -31,6 +31,14 @@ FIRST: dict[str, Any] = {
 }
 GROWN = {**FIRST, "tier": "string"}
 Open = Callable[[], ViewStore]
+
+
+def count_rows(store: ViewStore, view: str) -> int:
+    """Return the number of live rows."""
+    with store.cut(view) as cut:
+        return sum(1 for _ in cut.rows())
+
+
 URLS: dict[str, Callable[[Path], str]] = {
     "sqlite": lambda folder: f"sqlite:///{folder / 'store.db'}",
     "duckdb": lambda folder: f"duckdb:///{folder / 'store.duckdb'}",
@@ -126,7 +134,6 @@ class Model:
             assert {key for key, _, _ in cut.rows()} == {key.replace("\0", "\ufffd") for key in live} or {
                 key for key, _, _ in cut.rows()
             } == set(live)
-        assert self.store.count("v") == len(live)
         assert self.store.newest_version("v") == max((v for v, _ in self.rows.values()), default=0)
         assert self.store.positions("v", "source") == Positions.of(
             [("in", 0, self.offset * 2)] if self.offset else []
@@ -184,7 +191,7 @@ def stale_records(open_: Open) -> None:
     model.check()
     model.apply([("swept", 12, row(chance, FIRST)), ("deleted", 40, row(chance, FIRST))])
     model.check()
-    assert store.count("v") == 3
+    assert count_rows(store, "v") == 3
     store.close()
 
 
@@ -207,7 +214,7 @@ def the_rest(open_: Open) -> None:
     with pytest.raises((HubError, TypeError)):
         store.apply([good, bad])
     model.check()
-    assert store.count("w") == 0 and not store.positions("w", "changelog")
+    assert count_rows(store, "w") == 0 and not store.positions("w", "changelog")
     told = {"state:v": {"state": "live"}, "state:w": {"state": "ü"}}
     store.apply([], told)
     store.apply([], {"state:v": None})
@@ -223,11 +230,13 @@ def the_rest(open_: Open) -> None:
         assert orjson.loads(provenance)["s"]["topic"] == "in"
     # Another type: the table is recreated
     assert store.ensure_view("v", schema({**fewer, "points": "long"}), [], "topic-1")
-    assert store.count("v") == 0 and store.newest_version("v") == 0 and not store.positions("v", "source")
+    assert (
+        count_rows(store, "v") == 0 and store.newest_version("v") == 0 and not store.positions("v", "source")
+    )
     assert store.ensure_view("v", schema(FIRST), [], "topic-9")
     store.drop_view("w")
     assert store.views() == ["v"]
     assert "state:w" not in store.progress()
     with pytest.raises(NotFound):
-        store.count("w")
+        count_rows(store, "w")
     store.close()

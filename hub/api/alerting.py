@@ -75,7 +75,7 @@ class QueryWatch:
     live: LiveAlerts
     ask: Ask
     now_s: Callable[[], float] = time.monotonic
-    found: dict[str, tuple[QueryAlert, RuleObservations]] = field(default_factory=dict)
+    observed: dict[str, tuple[QueryAlert, RuleObservations]] = field(default_factory=dict)
     due_s: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
@@ -91,8 +91,8 @@ class QueryWatch:
     def step(self) -> None:
         """Run the query that has been due for longest."""
         alerts = {each.alert: each for each in self.live.queries()}
-        for gone in self.found.keys() - alerts.keys():
-            self.found.pop(gone, None)
+        for gone in self.observed.keys() - alerts.keys():
+            self.observed.pop(gone, None)
             self.due_s.pop(gone, None)
         now_s = self.now_s()
         waiting = [
@@ -101,18 +101,18 @@ class QueryWatch:
         if not waiting:
             return
         alert = alerts[min(waiting, key=lambda name: self.due_s.get(name, 0.0))]
-        self.found[alert.alert] = (alert, run(alert, self.ask))
+        self.observed[alert.alert] = (alert, run(alert, self.ask))
         self.due_s[alert.alert] = self.now_s() + alert.every / 1000
 
     def _changed(self, alert: QueryAlert) -> bool:
-        known = self.found.get(alert.alert)
+        known = self.observed.get(alert.alert)
         return known is not None and known[0] != alert
 
     def observations(self, _changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
         """Return the last results; a query that has not run yet is unknown."""
         return [
             known[1]
-            if (known := self.found.get(each.alert)) is not None
+            if (known := self.observed.get(each.alert)) is not None
             else RuleObservations(each.rule, whole=False)
             for each in list(self.live.queries())
         ]

@@ -86,8 +86,8 @@ BUGS: dict[str, Bug] = {
     "Postgres leaves the last row of many out": Bug(
         _SQL,
         "if self._postgres and len(rows) >= _COPY_FROM:\n            copy_and_merge(connection, "
-        "known.table, rows, meanwhile)",
-        "if self._postgres and len(rows) > 1:\n            copy_and_merge(connection, known.table, "
+        "view_table.table, rows, meanwhile)",
+        "if self._postgres and len(rows) > 1:\n            copy_and_merge(connection, view_table.table, "
         "rows[:-1], meanwhile)",
         ("kill -9 Postgres", "Postgres: cut"),
         _ROWS,
@@ -109,8 +109,8 @@ BUGS: dict[str, Bug] = {
     ),
     "the last row of a transaction is left out": Bug(
         _SQL,
-        "rows = [known.values(key, change, now_ms) for key, change in newest.items()]",
-        "rows = [known.values(key, change, now_ms) for key, change in newest.items()][: "
+        "rows = [view_table.values(key, change, now_ms) for key, change in newest.items()]",
+        "rows = [view_table.values(key, change, now_ms) for key, change in newest.items()][: "
         "max(1, len(newest) - 1)]",
         _KILLS,
         _ROWS,

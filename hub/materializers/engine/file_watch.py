@@ -22,7 +22,7 @@ class ViewFolder:
 
     project: Path
     folder: Path = field(init=False)
-    found: list[Path] = field(default_factory=list)
+    last_files: list[Path] = field(default_factory=list)
     changed_ns: int = -1
     next_s: float = 0.0
 
@@ -32,9 +32,9 @@ class ViewFolder:
     def files(self) -> list[Path]:
         changed_ns, now_s = _changed_ns(self.folder), time.monotonic()
         if changed_ns != self.changed_ns or now_s >= self.next_s:
-            self.found, self.changed_ns = view_files(self.project), changed_ns
+            self.last_files, self.changed_ns = view_files(self.project), changed_ns
             self.next_s = now_s + _LIST_S
-        return self.found
+        return self.last_files
 
     def names(self) -> frozenset[str]:
         """Return the names of the views that have a file."""

@@ -233,12 +233,6 @@ class DuckStore:
             found = _all(connection, "SELECT key, value FROM _hub.progress")
             return {key: orjson.loads(value) for key, value in found}
 
-    def count(self, view: str) -> int:
-        with self._reading() as connection:
-            self._known(connection, view)
-            ((rows,),) = _all(connection, f"SELECT count(*) FROM {_table(view)} WHERE NOT _deleted")
-            return int(rows)
-
     @contextmanager
     def cut(self, view: str) -> Iterator[StoreSnapshot]:
         """Implements ViewStore. The file is held open for reading meanwhile, and nothing is applied."""

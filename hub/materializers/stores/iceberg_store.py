@@ -203,10 +203,6 @@ class IcebergStore:
                 found = orjson.loads(table.properties.get(_PROGRESS, "{}"))
             return found
 
-    def count(self, view: str) -> int:
-        with self._errors(view):
-            return self._table(view).scan().count()
-
     @contextmanager
     def cut(self, view: str) -> Iterator[StoreSnapshot]:
         """Implements ViewStore: one snapshot of the table."""

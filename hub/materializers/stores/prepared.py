@@ -47,7 +47,7 @@ class StoreStatement:
 
     sql: str
     given: Callable[[str | Sequence[str]], Any]
-    known: ViewTable
+    view_table: ViewTable
     names: tuple[str, ...]
     converts: tuple[tuple[str, Convert], ...]
     mark: tuple[Any, ...] = ()
@@ -119,7 +119,7 @@ def _row(statement: StoreStatement, found: Row) -> RowVersion | None:
         return None
     for name, convert in statement.converts:
         row[name] = convert(row[name])
-    return statement.known.read(row)
+    return statement.view_table.read(row)
 
 
 class ReadsAtOnce:

@@ -43,7 +43,7 @@ from hub.materializers.stores.sql.history_reads import RowHistory
 from hub.materializers.stores.sql.postgres_copy import copy_and_merge
 from hub.materializers.stores.sql.queries import Filter, RowQueries
 from hub.materializers.stores.sql.scans import live_rows
-from hub.materializers.stores.sql.tables import ViewTable, reshape, view_table
+from hub.materializers.stores.sql.tables import ViewTable, make_view_table, reshape
 from hub.materializers.stores.sql.text_search import TextSearch
 from hub.materializers.stores.sql.text_tables import drop_text_tables
 from hub.materializers.stores.store import Meanwhile, Rhythm, RowKind, RowVersion, StoreSnapshot, ViewBatch
@@ -115,8 +115,8 @@ class Store:
         with translated_errors(self.engine), self._writer.begin() as connection:
             yield connection
 
-    def _rows_of(self, known: ViewTable) -> RowQueries:
-        return RowQueries(known, self._postgres)
+    def _rows_of(self, view_table: ViewTable) -> RowQueries:
+        return RowQueries(view_table, self._postgres)
 
     # ---- tables and served versions
 
@@ -130,7 +130,7 @@ class Store:
         types = columns_of(name, schema)
         with self._writing() as connection:
             stored = self.catalog.stored_definition(connection, name)
-            made = view_table(connection, name, topic_id, topic_id, types, indexes)
+            made = make_view_table(connection, name, topic_id, topic_id, types, indexes)
             fresh = must_refill(stored, topic_id, types)
             if fresh:
                 made.table.drop(connection, checkfirst=True)
@@ -212,12 +212,13 @@ class Store:
         now_ms = epoch_ms()
         with self._writing() as connection:
             for batch in batches:
-                known = self.catalog.table(connection, batch.view)
-                self.history.writer.record(connection, known, batch, self._rows_of(known).key, now_ms)
-                if self._take(connection, known, batch.changes, now_ms, meanwhile):
+                view_table = self.catalog.table(connection, batch.view)
+                key_of = self._rows_of(view_table).key
+                self.history.writer.record(connection, view_table, batch, key_of, now_ms)
+                if self._take(connection, view_table, batch.changes, now_ms, meanwhile):
                     meanwhile = None
                 if batch.expire_below:
-                    self._expire(connection, known, batch.expire_below, now_ms)
+                    self._expire(connection, view_table, batch.expire_below, now_ms)
                 reached: Mapping[RowKind, Positions] = {"changelog": batch.changelog, "source": batch.sources}
                 self.catalog.put_positions(connection, batch.view, reached)
             if progress:
@@ -226,7 +227,7 @@ class Store:
     def _take(
         self,
         connection: Connection,
-        known: ViewTable,
+        view_table: ViewTable,
         changes: Sequence[RowVersion],
         now_ms: int,
         meanwhile: Meanwhile | None,
@@ -236,30 +237,31 @@ class Store:
 
         Returns whether ``meanwhile`` was called.
         """
-        newest = newest_by_key(changes, self._rows_of(known).key)
-        if known.text is not None:
-            known.text.write(connection, [known.words(key, change) for key, change in newest.items()])
-        rows = [known.values(key, change, now_ms) for key, change in newest.items()]
+        newest = newest_by_key(changes, self._rows_of(view_table).key)
+        if view_table.text is not None:
+            words = [view_table.words(key, change) for key, change in newest.items()]
+            view_table.text.write(connection, words)
+        rows = [view_table.values(key, change, now_ms) for key, change in newest.items()]
         if self._postgres and len(rows) >= _COPY_FROM:
-            copy_and_merge(connection, known.table, rows, meanwhile)
+            copy_and_merge(connection, view_table.table, rows, meanwhile)
             return True
         for start in range(0, len(rows), _CHUNK):
-            connection.exec_driver_sql(known.upsert, rows[start : start + _CHUNK])
+            connection.exec_driver_sql(view_table.upsert, rows[start : start + _CHUNK])
         return False
 
-    def _expire(self, connection: Connection, known: ViewTable, below: int, now_ms: int) -> None:
+    def _expire(self, connection: Connection, view_table: ViewTable, below: int, now_ms: int) -> None:
         """Delete rows of versions below ``below``. Changes the incarnation, so that subscribers start over.
 
         No record and so no position shows these deletes.
         """
-        self.history.writer.expire(connection, known, below, now_ms)
-        table = known.table
+        self.history.writer.expire(connection, view_table, below, now_ms)
+        table = view_table.table
         gone = and_(table.c._version < below, table.c._deleted.is_(False))
         expired = connection.execute(table.update().where(gone).values(_deleted=True, _applied_at_ms=now_ms))
-        if known.text is not None:
-            known.text.expire(connection, below)
+        if view_table.text is not None:
+            view_table.text.expire(connection, below)
         if expired.rowcount:
-            self.catalog.tables.mark(connection, known.name, "swept", below)
+            self.catalog.tables.mark(connection, view_table.name, "swept", below)
 
     # ---- read
 
@@ -270,10 +272,10 @@ class Store:
     def read(self, view: str, key: str) -> tuple[RowVersion | None, Positions]:
         """Return one row and the source positions that the view covers, of one moment."""
         with self.reading() as connection:
-            known = self.catalog.definition(connection, view)
-            found = connection.execute(self._rows_of(known).by_key(key)).mappings().first()
+            view_table = self.catalog.definition(connection, view)
+            found = connection.execute(self._rows_of(view_table).by_key(key)).mappings().first()
             covered = self.catalog.covered(connection, view)
-        return (known.read(found) if found is not None else None), covered
+        return (view_table.read(found) if found is not None else None), covered
 
     def select(
         self, view: str, conditions: Iterable[Filter], limit: int, after: str | None
@@ -282,9 +284,9 @@ class Store:
         lte.
         """
         with self.reading() as connection:
-            known = self.catalog.definition(connection, view)
-            query = self._rows_of(known).live(conditions, limit, after)
-            return [known.read(found) for found in connection.execute(query).mappings()]
+            view_table = self.catalog.definition(connection, view)
+            query = self._rows_of(view_table).live(conditions, limit, after)
+            return [view_table.read(found) for found in connection.execute(query).mappings()]
 
     def ordered(
         self,
@@ -300,10 +302,10 @@ class Store:
         place.
         """
         with self.reading() as connection:
-            known = self.catalog.definition(connection, view)
-            query = self._rows_of(known).ordered(conditions, limit, order, after)
+            view_table = self.catalog.definition(connection, view)
+            query = self._rows_of(view_table).ordered(conditions, limit, order, after)
             return [
-                (known.read(found), tuple(found[name] for name, _ in order))
+                (view_table.read(found), tuple(found[name] for name, _ in order))
                 for found in connection.execute(query).mappings()
             ]
 
@@ -333,9 +335,7 @@ class Store:
             return int(connection.execute(query).scalar_one())
 
     def newest_version(self, view: str) -> int:
-        """Return the highest version of any row, deleted ones included; 0 without rows. Reads the whole
-        table.
-        """
+        """Return the highest version of any row, deleted or not; 0 without rows. Reads the whole table."""
         with self.reading() as connection:
             table = self.catalog.table(connection, view).table
             return int(connection.execute(select(func.max(table.c._version))).scalar() or 0)
@@ -347,21 +347,21 @@ class Store:
         [] for a table without that column. Raises NotFound.
         """
         with self.reading() as connection:
-            known = self.catalog.table(connection, view)
-            if column not in known.types:
+            view_table = self.catalog.table(connection, view)
+            if column not in view_table.types:
                 return []
-            query = self._rows_of(known).due(column, until_ms, limit)
+            query = self._rows_of(view_table).due(column, until_ms, limit)
             return [(key, int(at)) for key, at in connection.execute(query)]
 
     @contextmanager
     def cut(self, view: str) -> Iterator[StoreSnapshot]:
         """Implements ViewStore. The rows are read in the transaction that read the positions."""
         with self.reading() as connection:
-            known = self.catalog.table(connection, view)
+            view_table = self.catalog.table(connection, view)
             swept = self.catalog.swept(connection, view)
             positions = self.catalog.positions(connection, view, "changelog")
-            rows = live_rows(connection, known)
-            yield StoreSnapshot(known.topic_id, known.types, positions, swept, rows)
+            rows = live_rows(connection, view_table)
+            yield StoreSnapshot(view_table.topic_id, view_table.types, positions, swept, rows)
 
 
 def noted_in_database(url: str) -> Stamp | None:

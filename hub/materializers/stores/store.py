@@ -141,9 +141,6 @@ class ViewStore(Protocol):
 
     def progress(self) -> dict[str, Any]: ...
 
-    def count(self, view: str) -> int:
-        """Return the number of live rows."""
-
     def cut(self, view: str) -> AbstractContextManager[StoreSnapshot]: ...
 
     def close(self) -> None: ...

@@ -32,7 +32,7 @@ class ProcessList:
 
     home: Path
     with_own: bool = False
-    known: dict[tuple[str, int], Any] = field(default_factory=dict)
+    processes: dict[tuple[str, int], Any] = field(default_factory=dict)
     measured: set[tuple[str, int]] = field(default_factory=set)
 
     def look(self) -> Sequence[Process]:
@@ -43,10 +43,10 @@ class ProcessList:
         if self.with_own and os.getpid() not in {pid for _, pid in found}:
             found["server", os.getpid()] = psutil.Process()
         # Reuse the object: it holds the CPU times of the last look.
-        self.known = {key: self.known.get(key, each) for key, each in found.items()}
-        self.measured &= self.known.keys()
+        self.processes = {key: self.processes.get(key, each) for key, each in found.items()}
+        self.measured &= self.processes.keys()
         rows = []
-        for key, process in self.known.items():
+        for key, process in self.processes.items():
             try:
                 cpu, memory = process.cpu_percent(None), process.memory_info().rss
                 started_ms = int(process.create_time() * 1000)

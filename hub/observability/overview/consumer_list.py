@@ -42,7 +42,7 @@ class ConsumerList:
     cluster: GroupCluster
     collector: Collector
     mirrors: Callable[[int], Iterable[MirrorReader]]
-    known: dict[ConsumerId, Consumer] = field(default_factory=dict)
+    consumers: dict[ConsumerId, Consumer] = field(default_factory=dict)
     elsewhere: dict[ConsumerId, dict[str, dict[int, Ring]]] = field(default_factory=dict)
     unlisted: dict[str, int] = field(default_factory=dict)
     turn: int = 0
@@ -71,19 +71,19 @@ class ConsumerList:
             for name, each in zip(some, groups, strict=True)
             if each is None and name in offsets and name not in self.unlisted
         }
-        gone = {id for id in self.known if id not in consumer_ids or id in nobody}
+        gone = {id for id in self.consumers if id not in consumer_ids or id in nobody}
         for id in gone:
             self.elsewhere.pop(id, None)
-            self.known.pop(id)
+            self.consumers.pop(id)
         consumers = [*own, *(each for each in groups if each is not None)]
-        self.known |= {each.id: each for each in consumers}
+        self.consumers |= {each.id: each for each in consumers}
         return consumers, gone
 
     def _names(self) -> list[str]:
         """Return the names of all groups. A group that is missing from a list is kept for a few rounds: a
         broker that is away takes its groups out of the list."""
         listed = {name for name in self.cluster.groups() if not name.startswith(SHADOWS)}
-        known = {id.name for id in self.known if id.kind == "group"}
+        known = {id.name for id in self.consumers if id.kind == "group"}
         self.unlisted = {name: self.unlisted.get(name, 0) + 1 for name in known - listed}
         return sorted(listed | {name for name, rounds in self.unlisted.items() if rounds < UNLISTED})
 

@@ -69,7 +69,7 @@ class Monitor:
     topics_of: dict[ConsumerId, frozenset[str | None]] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
     watermarks: Mapping[TopicPartition, int] = field(default_factory=dict)
-    held: Mapping[TopicPartition, HeldBack] = field(default_factory=dict)
+    held_back: Mapping[TopicPartition, HeldBack] = field(default_factory=dict)
     error: str | None = None
     round_s: float | None = None
     _rows: tuple[LagRow, ...] = ()
@@ -161,7 +161,7 @@ class Monitor:
             if ring
         }
         self.watermarks = self.estate.ends_of(stable).offsets if stable else {}
-        self.held = held_back(self.held, stable, self.watermarks, self.collector.now_ms())
+        self.held_back = held_back(self.held_back, stable, self.watermarks, self.collector.now_ms())
 
     def _measured(self, consumers: Sequence[Consumer]) -> dict[ConsumerId, dict[str, LagReading]]:
         """Return a reading of each consumer on each topic; late ones are measured again after narrowing their
@@ -212,7 +212,7 @@ class Monitor:
         if found is None:
             return None
         read = (TopicPartition(topic, each) for each in consumer.positions[topic])
-        return with_held_back(found, self.held, read, now_ms)
+        return with_held_back(found, self.held_back, read, now_ms)
 
     def _of_another_cluster(self, consumer: Consumer, topic: str, now_ms: int) -> LagReading | None:
         """Measure a mirror by its workers' reports of another cluster; a topic of the same name here is the
@@ -265,7 +265,7 @@ class Monitor:
         self.error = message
         now_ms = self.collector.now_ms()
         for (id, topic), watched in list(self.watched.items()):
-            reader = self.listed.known[id].reader if id in self.listed.known else ReaderState()
+            reader = self.listed.consumers[id].reader if id in self.listed.consumers else ReaderState()
             unheard = ReaderState(None, None, reader.members, reader.committed_at_ms)
             self.watched[id, topic] = watch(watched, None, unheard, now_ms, self.rules, message)
         self._show()
@@ -274,7 +274,7 @@ class Monitor:
         rows = [
             row_of(consumer, topic, watched, consumer.owner or (self.owner_of(topic) if topic else ""))
             for (id, topic), watched in self.watched.items()
-            if (consumer := self.listed.known.get(id)) is not None
+            if (consumer := self.listed.consumers.get(id)) is not None
         ]
         rows.sort(key=worst_first)
         self._rows = tuple(rows)

@@ -104,7 +104,7 @@ class BoundedRead:
     records: int = 0
     bytes: int = 0
     ended_by: str = ""
-    found: list[Message] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
     scanned: dict[TopicPartition, ScannedOffsets] = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)
     deadline: float = 0.0
@@ -133,7 +133,7 @@ class BoundedRead:
                 for tp, each in self.scanned.items()
                 if each.first > each.begin
             }
-            if not windows or len(self.found) >= wanted.limit:
+            if not windows or len(self.messages) >= wanted.limit:
                 break
             room = self._room(len(windows))
             if not room:
@@ -145,7 +145,7 @@ class BoundedRead:
                 self.ended_by, self.records, self.bytes, step = "", 0, 0, 1
                 continue
             step = max(step * 10, wanted.limit)
-        shown, left = _merged(self.found, wanted.limit, newest=True)
+        shown, left = _merged(self.messages, wanted.limit, newest=True)
         older = {each.partition: each.first for each in self.scanned.values()}
         for each in left:  # messages that were read but not shown come next
             older[each.partition] = max(older[each.partition], each.offset + 1)
@@ -173,7 +173,7 @@ class BoundedRead:
             for tp, start in starts.items()
         }
         step = POLL_RECORDS if self.words else wanted.limit
-        while not self.ended_by and len(self.found) < wanted.limit:
+        while not self.ended_by and len(self.messages) < wanted.limit:
             open_ = [(tp, each) for tp, each in self.scanned.items() if each.next < each.end]
             room = self._room(len(open_)) if open_ else 0
             if not room:
@@ -181,7 +181,7 @@ class BoundedRead:
             ahead = min(step, room)
             self._windows({tp: (each.next, min(each.end, each.next + ahead)) for tp, each in open_}, up=True)
             step *= 4
-        shown, left = _merged(self.found, wanted.limit, newest=False)
+        shown, left = _merged(self.messages, wanted.limit, newest=False)
         newer = {each.partition: each.next for each in self.scanned.values()}
         for each in left:
             newer[each.partition] = min(newer[each.partition], each.offset)
@@ -287,8 +287,8 @@ class BoundedRead:
             elif done:
                 self.scanned[tp].first = first
             else:  # a partial window is not a scanned range
-                self.found = [
-                    each for each in self.found if each.partition != tp.partition or each.offset >= last
+                self.messages = [
+                    each for each in self.messages if each.partition != tp.partition or each.offset >= last
                 ]
 
     def _readable(self, tp: TopicPartition, offset: int, last: int) -> int:
@@ -333,7 +333,7 @@ class BoundedRead:
             return  # a transaction marker is newer than the records around it
         message = self.show(record, self.words, self.most)
         if message is not None:
-            self.found.append(message)
+            self.messages.append(message)
 
 
 def _merged(messages: Sequence[Message], limit: int, *, newest: bool) -> tuple[list[Message], list[Message]]:

@@ -95,7 +95,7 @@ class _Writing:
     cluster_id: str
     print_: str
     count: int
-    found: FoundRequest | None
+    repeated: FoundRequest | None
     trace: Trace | None
     encoded_bytes: int = 0
 
@@ -270,7 +270,7 @@ class Gateway:
             named, now_ms = writing.request.idempotency_key, writing.encoder.now_ms
             mark_ = mark(named, writing.print_, index, writing.count, now_ms)
         new = with_own_headers(new, writing.request.producer, writing.trace, mark_)
-        place = None if writing.found is None else writing.found.places.get(index)
+        place = None if writing.repeated is None else writing.repeated.places.get(index)
         if place is not None:
             at = TopicPartition(new.topic, place.partition)
             line = written_line(writing.cluster_id, at, place.offset, place.timestamp_ms, new, schema_id)

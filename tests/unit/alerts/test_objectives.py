@@ -361,7 +361,7 @@ def test_each_query_runs_when_it_is_due() -> None:
     live.alerts = (query(alert="a", query="A2", every="10s"),)
     watch.step()
     assert asked[-1] == "A2" and [s.rule.name for s in watch.observations(CHANGES, 0)] == ["a"]
-    assert set(watch.found) == {"a"}
+    assert set(watch.observed) == {"a"}
 
 
 # ---- all rules

@@ -24,7 +24,7 @@ from hub.materializers.snapshot_groups.in_store import (
     label_of,
 )
 from hub.materializers.stores.sql import queries
-from hub.materializers.stores.sql.tables import OwnTables, ViewTable, view_table
+from hub.materializers.stores.sql.tables import OwnTables, ViewTable, make_view_table
 from hub.materializers.stores.store import RowKind
 from hub.materializers.types.avro_types import AvroType
 from hub.record import Positions, TopicPartition
@@ -38,7 +38,7 @@ class Catalog:
         self.postgres = engine.dialect.name == "postgresql"
         self.place = f'store "{engine.url.render_as_string()}"'  # without its password
         self._defining, self._placed = self._of_views(), self._of_positions()
-        self._known: dict[str, ViewTable] = {}
+        self._tables_read: dict[str, ViewTable] = {}
         self._lock = threading.Lock()
 
     def _of_views(self) -> Select[Any]:
@@ -72,8 +72,8 @@ class Catalog:
 
     def definition(self, connection: Connection, view: str) -> ViewTable:
         """Return the view's served table under the view's name. Raises NotFound."""
-        known = self.table(connection, self.served(connection, view), view)
-        return known if known.name == view else replace(known, name=view)
+        view_table = self.table(connection, self.served(connection, view), view)
+        return view_table if view_table.name == view else replace(view_table, name=view)
 
     def table(self, connection: Connection, name: str, view: str | None = None) -> ViewTable:
         """Return a table by its own name. Raises NotFound, which names ``view`` if that is given."""
@@ -85,19 +85,19 @@ class Catalog:
         topic_id, types, indexes, mark = found
         incarnation = topic_id if mark is None else f"{topic_id}.{mark}"
         with self._lock:
-            known = self._known.get(name)
+            cached = self._tables_read.get(name)
         # Compared as lists too: JSON objects are equal in any order, columns have one.
-        if known is not None and (known.incarnation, known.noted, known.types, list(known.types)) == (
+        if cached is not None and (cached.incarnation, cached.noted, cached.types, list(cached.types)) == (
             incarnation,
             tuple(indexes),
             types,
             list(types),
         ):
-            return known
-        known = view_table(connection, name, topic_id, incarnation, types, indexes)
+            return cached
+        view_table = make_view_table(connection, name, topic_id, incarnation, types, indexes)
         with self._lock:
-            self._known[name] = known
-        return known
+            self._tables_read[name] = view_table
+        return view_table
 
     def stored_definition(
         self, connection: Connection, name: str
@@ -106,13 +106,13 @@ class Catalog:
         found = connection.execute(self._defining, {"name": name}).first()
         return None if found is None else (found.topic_id, found.schema, found.indexes)
 
-    def define(self, connection: Connection, known: ViewTable) -> None:
+    def define(self, connection: Connection, view_table: ViewTable) -> None:
         """Store the definition of a table."""
         body = {
-            "view": known.name,
-            "topic_id": known.topic_id,
-            "schema": dict(known.types),
-            "indexes": list(known.noted),
+            "view": view_table.name,
+            "topic_id": view_table.topic_id,
+            "schema": dict(view_table.types),
+            "indexes": list(view_table.noted),
         }
         self.tables.upsert(connection, self.tables.views, [body])
 
@@ -223,9 +223,9 @@ class Catalog:
 
         See ``queries.row_by_key``.
         """
-        known = self.table(connection, self.served(connection, view), view)
-        query = queries.row_by_key(self.tables, known, view, connection.dialect.name == "postgresql")
-        return query, known
+        view_table = self.table(connection, self.served(connection, view), view)
+        query = queries.row_by_key(self.tables, view_table, view, connection.dialect.name == "postgresql")
+        return query, view_table
 
 
 def as_read(records: Mapping[str, Any], served: Mapping[str, str]) -> dict[str, Any]:

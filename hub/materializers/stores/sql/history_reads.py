@@ -23,7 +23,7 @@ from hub.materializers.history.timeline import (
 from hub.materializers.stores.sql.catalog import Catalog
 from hub.materializers.stores.sql.history_tables import HistoryWriter, history_table
 from hub.materializers.stores.sql.queries import Filter, RowQueries
-from hub.materializers.stores.sql.tables import ViewTable, view_table
+from hub.materializers.stores.sql.tables import ViewTable, make_view_table
 from hub.materializers.stores.store import RowVersion
 from hub.record import Positions
 
@@ -125,9 +125,9 @@ class RowHistory:
     def row_at(self, view: str, key: str, at_ms: int, now_ms: int) -> RowVersion | None:
         """Return a row as of a time, deleted or not; None if it had never existed. Raises as ``table_at``."""
         with self._reading() as connection:
-            known = self.table_at(connection, view, at_ms, now_ms)
-            found = connection.execute(self._as_of(known, at_ms).by_key(key)).mappings().first()
-            return None if found is None else known.read(found)
+            view_table = self.table_at(connection, view, at_ms, now_ms)
+            found = connection.execute(self._as_of(view_table, at_ms).by_key(key)).mappings().first()
+            return None if found is None else view_table.read(found)
 
     def select_at(
         self,
@@ -140,9 +140,9 @@ class RowHistory:
     ) -> list[RowVersion]:
         """``Store.select`` as of a time. Raises as ``table_at``."""
         with self._reading() as connection:
-            known = self.table_at(connection, view, at_ms, now_ms)
-            query = self._as_of(known, at_ms).live(conditions, limit, after)
-            return [known.read(found) for found in connection.execute(query).mappings()]
+            view_table = self.table_at(connection, view, at_ms, now_ms)
+            query = self._as_of(view_table, at_ms).live(conditions, limit, after)
+            return [view_table.read(found) for found in connection.execute(query).mappings()]
 
     def ordered_at(
         self,
@@ -156,18 +156,18 @@ class RowHistory:
     ) -> list[tuple[RowVersion, tuple[Any, ...]]]:
         """``Store.ordered`` as of a time. Raises as ``table_at``."""
         with self._reading() as connection:
-            known = self.table_at(connection, view, at_ms, now_ms)
-            missing = [name for name, _ in order if name not in known.table.c]
+            view_table = self.table_at(connection, view, at_ms, now_ms)
+            missing = [name for name, _ in order if name not in view_table.table.c]
             if missing:
                 raise CallerError(f'view "{view}" had no field "{missing[0]}" then', code="HUB-1422")
-            query = self._as_of(known, at_ms).ordered(conditions, limit, order, after)
+            query = self._as_of(view_table, at_ms).ordered(conditions, limit, order, after)
             return [
-                (known.read(found), tuple(found[name] for name, _ in order))
+                (view_table.read(found), tuple(found[name] for name, _ in order))
                 for found in connection.execute(query).mappings()
             ]
 
-    def _as_of(self, known: ViewTable, at_ms: int) -> RowQueries:
-        return RowQueries(known, self._postgres, as_of(known.table, at_ms))
+    def _as_of(self, view_table: ViewTable, at_ms: int) -> RowQueries:
+        return RowQueries(view_table, self._postgres, as_of(view_table.table, at_ms))
 
     def _table(self, connection: Connection, view: str, period: HistoryPeriod) -> ViewTable:
         """Return a period's table of versions as the table of a view. A dropped version has no indexes
@@ -177,8 +177,10 @@ class RowHistory:
         place = (view, period.stored, repr(period.types), today.topic_id, today.incarnation, tuple(fields))
         found = self._tables.get(place)
         if found is None:
-            known = view_table(connection, view, today.topic_id, today.incarnation, period.types, fields)
-            found = replace(known, table=history_table(period.stored, period.types))
+            view_table = make_view_table(
+                connection, view, today.topic_id, today.incarnation, period.types, fields
+            )
+            found = replace(view_table, table=history_table(period.stored, period.types))
             if len(self._tables) >= _MOST_TABLES:
                 self._tables.clear()
             self._tables[place] = found
@@ -239,15 +241,15 @@ class RowHistory:
         limit: int,
     ) -> list[StoredVersion]:
         """Return the versions of a row in a period's table until ``to_ms``, the newest first."""
-        known = self._table(connection, view, period)
-        table = known.table
-        where = [table.c.key == RowQueries(known, self._postgres).key(key), table.c._at_ms <= to_ms]
+        view_table = self._table(connection, view, period)
+        table = view_table.table
+        where = [table.c.key == RowQueries(view_table, self._postgres).key(key), table.c._at_ms <= to_ms]
         if below is not None:
             where.append(table.c._version < below)
         query = select(table).where(*where).order_by(table.c._version.desc()).limit(limit)
         return [
             StoredVersion(
-                known.read(found),
+                view_table.read(found),
                 found["_at_ms"],
                 found["_applied_at_ms"],
                 self._batch(connection, period.stored, found["_partition"], found["_offset"]),

@@ -297,29 +297,29 @@ class HistoryWriter:
         whose last period did. Returns the number of removed versions."""
         removed = 0
         for found in connection.execute(select(self._own.histories)).mappings().all():
-            known = _read(found)
-            cutoff_ms = now_ms - known.keep_ms
-            self._end_periods(connection, known, cutoff_ms)
-            if not found["active"] and self._is_over(connection, known):
-                self._remove(connection, known.stored)
+            history = _read(found)
+            cutoff_ms = now_ms - history.keep_ms
+            self._end_periods(connection, history, cutoff_ms)
+            if not found["active"] and self._is_over(connection, history):
+                self._remove(connection, history.stored)
                 continue
-            removed += self._prune(connection, known, cutoff_ms, limit)
+            removed += self._prune(connection, history, cutoff_ms, limit)
         return removed
 
-    def _end_periods(self, connection: Connection, known: HistoryTable, cutoff_ms: int) -> None:
+    def _end_periods(self, connection: Connection, history: HistoryTable, cutoff_ms: int) -> None:
         periods = self._own.history_periods
-        over = and_(periods.c.stored == known.stored, periods.c.until_ms <= cutoff_ms)
+        over = and_(periods.c.stored == history.stored, periods.c.until_ms <= cutoff_ms)
         connection.execute(delete(periods).where(over))
 
-    def _is_over(self, connection: Connection, known: HistoryTable) -> bool:
+    def _is_over(self, connection: Connection, history: HistoryTable) -> bool:
         periods = self._own.history_periods
-        left = select(periods.c.view).where(periods.c.stored == known.stored).limit(1)
+        left = select(periods.c.view).where(periods.c.stored == history.stored).limit(1)
         return connection.execute(left).first() is None
 
-    def _prune(self, connection: Connection, known: HistoryTable, cutoff_ms: int, limit: int) -> int:
+    def _prune(self, connection: Connection, history: HistoryTable, cutoff_ms: int, limit: int) -> int:
         """Remove versions that no time after ``cutoff_ms`` reads: those with a later one by then, and deletes
         with no earlier one."""
-        versions = known.table
+        versions = history.table
         other = versions.alias()
         same = other.c.key == versions.c.key
         later = exists().where(same, other.c._version > versions.c._version, other.c._at_ms <= cutoff_ms)
@@ -334,18 +334,18 @@ class HistoryWriter:
             )
             found = [tuple(each) for each in connection.execute(query)]
             if found:
-                self._raise_floor(connection, known, cutoff_ms)
+                self._raise_floor(connection, history, cutoff_ms)
             for start in range(0, len(found), _KEYS):
                 wanted = places.in_(found[start : start + _KEYS])
                 connection.execute(delete(versions).where(wanted))
             removed += len(found)
         marks = self._own.history_marks
-        connection.execute(delete(marks).where(marks.c.stored == known.stored, marks.c.at_ms < cutoff_ms))
+        connection.execute(delete(marks).where(marks.c.stored == history.stored, marks.c.at_ms < cutoff_ms))
         return removed
 
-    def _raise_floor(self, connection: Connection, known: HistoryTable, cutoff_ms: int) -> None:
+    def _raise_floor(self, connection: Connection, history: HistoryTable, cutoff_ms: int) -> None:
         histories = self._own.histories
-        lower = and_(histories.c.stored == known.stored, histories.c.pruned_ms < cutoff_ms)
+        lower = and_(histories.c.stored == history.stored, histories.c.pruned_ms < cutoff_ms)
         connection.execute(update(histories).where(lower).values(pruned_ms=cutoff_ms))
 
 

@@ -72,13 +72,13 @@ class RowQueries:
     """Statements over the rows of one view. ``postgres`` False: for SQLite. ``rows``: instead of the view's
     table, such as its rows as of a time."""
 
-    known: ViewTable
+    view_table: ViewTable
     postgres: bool
     rows: FromClause | None = None
 
     @property
     def table(self) -> FromClause:
-        return self.known.table if self.rows is None else self.rows
+        return self.view_table.table if self.rows is None else self.rows
 
     def key(self, key: str) -> str:
         """Return a key or a text as this database has it."""
@@ -156,16 +156,16 @@ class RowQueries:
 
     def meeting(self, conditions: Iterable[Filter]) -> list[ColumnElement[bool]]:
         """Return the SQL conditions. Raises CallerError for a column that the view no longer has."""
-        known, found = self.known, list[ColumnElement[bool]]()
+        view_table, found = self.view_table, list[ColumnElement[bool]]()
         for name, comparison, value in conditions:
             if name not in self.table.c:
-                raise CallerError(f'view "{known.name}" has no field "{name}"', code="HUB-1422")
+                raise CallerError(f'view "{view_table.name}" has no field "{name}"', code="HUB-1422")
             if comparison == "in":
                 found.append(
                     self.table.c[name].in_([self.key(v) if isinstance(v, str) else v for v in value])
                 )
                 continue
-            wanted = _decimal_text(value, known.types[name]) if isinstance(value, Decimal) else value
+            wanted = _decimal_text(value, view_table.types[name]) if isinstance(value, Decimal) else value
             wanted = self.key(wanted) if isinstance(wanted, str) else _bound(wanted)
             found.append(_COMPARE[comparison](self.table.c[name], wanted))
         return found

@@ -181,7 +181,7 @@ class ViewTable:
         return [columns.key, columns._version, *kept]
 
 
-def view_table(
+def make_view_table(
     connection: Connection,
     name: str,
     topic_id: str,
