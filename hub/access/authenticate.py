@@ -82,13 +82,13 @@ class Proxies:
         >>> Proxies(addresses=["10.0.0.0/8"]).client_of("10.0.0.7", ["1.1.1.1, 192.0.2.9, 10.0.0.8"])
         '192.0.2.9'
         """
-        found = peer
+        client = peer
         for entry in reversed(",".join(forwarded).split(",")):
             address = _without_port(entry.strip())
-            if not self.trusts(found) or len(address) > _MOST_ADDRESS or _parsed(address) is None:
+            if not self.trusts(client) or len(address) > _MOST_ADDRESS or _parsed(address) is None:
                 break
-            found = address
-        return found
+            client = address
+        return client
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ class Authenticator:
         return AuthenticatedCaller(ANONYMOUS, "nobody")
 
     async def signed_in(self, name: str, password: str, address: str, rules: AccessRules) -> str:
-        """Check a password and return a new session. Raises like ``known``."""
+        """Check a password and return a new session. Raises like ``authenticate``."""
         who = await self._by_password(name, password, address, rules)
         ends_at = int(self.now_s()) + SESSION_S
         return session_of(who.name, ends_at, self._proof(who.name, rules), self.key, secrets.token_hex(8))
@@ -274,10 +274,10 @@ class Authenticator:
                 raise self._wrong("the hub's own processes: is it another home?", address, self._tokens)
             return AuthenticatedCaller(Principal(OWN, "own"), "password")
         if password.startswith(TOKEN_PREFIX):
-            known = self._by_token(password, address, rules)
-            if name not in ("", "token", known.who.name):
+            authenticated = self._by_token(password, address, rules)
+            if name not in ("", "token", authenticated.who.name):
                 raise self._wrong(f'"{name[:100]}": the token is another\'s', address, self._tokens)
-            return known
+            return authenticated
         return AuthenticatedCaller(await self._by_password(name, password, address, rules), "password")
 
     async def _by_password(self, name: str, password: str, address: str, rules: AccessRules) -> Principal:
@@ -285,15 +285,15 @@ class Authenticator:
             self._remembered.clear()
             self._of = rules
         mark = hashlib.blake2b(f"{name}\n{password}".encode(), key=self._secret).digest()
-        if (known := self._remembered.get(mark)) is not None:
-            return known
+        if (authenticated := self._remembered.get(mark)) is not None:
+            return authenticated
         if self._waiting >= _WAITING:
             raise PeerError("too many sign in at this moment", hint="try again in a second", code="HUB-3072")
         self._waiting += 1
         try:
             async with self._gate:
-                if (known := self._remembered.get(mark)) is not None:
-                    return known  # another request checked the same password meanwhile
+                if (authenticated := self._remembered.get(mark)) is not None:
+                    return authenticated  # another request checked the same password meanwhile
                 self._may_try(address, self._passwords)
                 user = rules.file.users.get(name)
                 line = (user.password if user is not None else None) or self._decoy

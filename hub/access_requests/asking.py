@@ -67,8 +67,8 @@ class AskedAccess(BaseModel, extra="forbid"):
 
     @property
     def settings(self) -> dict[str, str]:
-        found = {name: getattr(self, name) for name in ("partitions", "retention", "owner", "config")}
-        return {name: value for name, value in found.items() if value}
+        settings = {name: getattr(self, name) for name in ("partitions", "retention", "owner", "config")}
+        return {name: value for name, value in settings.items() if value}
 
 
 @dataclass(frozen=True)
@@ -98,10 +98,10 @@ class AccessRequests:
 
     def row(self, id: str) -> dict[str, Any]:
         """Return a request with its difference of the file, for those who may answer. Raises NoRequest."""
-        request, found = self._visible(id)
-        if found["may_answer"] and request.status == "approved":
-            found["diff"] = self._diff(request)
-        return found
+        request, shown = self._visible(id)
+        if shown["may_answer"] and request.status == "approved":
+            shown["diff"] = self._diff(request)
+        return shown
 
     def make(self, body: AskedAccess) -> dict[str, Any]:
         """Make a request. Raises RequestRefused, NotFound, Unauthenticated, PeerError."""
@@ -123,7 +123,7 @@ class AccessRequests:
             now_ms + self.open_ms,
         )
         self._check(new, body)
-        return self._shown(self.log.submit(lambda known: checked_request(new, known)))
+        return self._shown(self.log.submit(lambda requests: checked_request(new, requests)))
 
     def approve(self, id: str, answer: str, by: str) -> dict[str, Any]:
         """Approve a request as its owner or as an admin. Raises NoRequest, RequestRefused, Forbidden."""
@@ -131,7 +131,9 @@ class AccessRequests:
         name, second, now_ms = done_by(by), needs_second(), self.now_ms()
         return self._shown(
             self.log.submit(
-                lambda known: approve(find_request(known, id), name, answer, now_ms, needs_second=second)
+                lambda requests: approve(
+                    find_request(requests, id), name, answer, now_ms, needs_second=second
+                )
             )
         )
 
@@ -140,7 +142,7 @@ class AccessRequests:
         self._answering(id)
         name, now_ms = done_by(by), self.now_ms()
         return self._shown(
-            self.log.submit(lambda known: refuse(find_request(known, id), name, answer, now_ms))
+            self.log.submit(lambda requests: refuse(find_request(requests, id), name, answer, now_ms))
         )
 
     def withdraw(self, id: str, by: str) -> dict[str, Any]:
@@ -152,7 +154,7 @@ class AccessRequests:
                 hint="an owner or admin refuses it: hub access requests refuse",
             )
         now_ms = self.now_ms()
-        return self._shown(self.log.submit(lambda known: withdraw(find_request(known, id), now_ms)))
+        return self._shown(self.log.submit(lambda requests: withdraw(find_request(requests, id), now_ms)))
 
     def _controlled(self) -> AccessFile:
         rules, caller = self.live.rules, CALLER.get()
@@ -182,13 +184,13 @@ class AccessRequests:
             "group": file.groups,
             "token": file.tokens,
         }
-        known = every[body.grantee_kind]
+        names = every[body.grantee_kind]
         named_elsewhere = body.grantee_kind == "user" and (file.oidc is not None or body.grantee == by)
         taken = body.grantee_kind == "user" and body.grantee in file.tokens
-        if taken or (body.grantee not in known and not named_elsewhere):
+        if taken or (body.grantee not in names and not named_elsewhere):
             raise NotFound(
                 f'{body.grantee_kind} "{body.grantee[:100]}" does not exist',
-                hint=did_you_mean(body.grantee, known, "hub access ls lists them"),
+                hint=did_you_mean(body.grantee, names, "hub access ls lists them"),
                 code="HUB-1714",
             )
         return body.grantee_kind, body.grantee

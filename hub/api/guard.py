@@ -129,46 +129,49 @@ class Guard:
             return await self._refuse(error, NOBODY, rules, scope, receive, send)
         if rules is None:
             return await self._uncontrolled(scope, receive, send)
-        found = self._rule(scope)
+        matched = self._rule(scope)
         auth_request = auth_request_of(scope)
-        known = NOBODY
+        authenticated = NOBODY
         try:
-            if found is None or not found[0].is_open:
-                known = await self.door.authenticator.authenticate(auth_request, rules)
-            rule, given, template = self._admitted(found, known, scope, auth_request, rules)
+            if matched is None or not matched[0].is_open:
+                authenticated = await self.door.authenticator.authenticate(auth_request, rules)
+            rule, given, template = self._admitted(matched, authenticated, scope, auth_request, rules)
         except HubError as error:
-            logged = self._log(found, known, auth_request, scope)
-            return await self._refuse(error, known, rules, scope, receive, send, logged)
-        logged = self._log(found, known, auth_request, scope)
-        caller = None if rule.whole else rules.caller(known.who, way=known.way)
+            logged = self._log(matched, authenticated, auth_request, scope)
+            return await self._refuse(error, authenticated, rules, scope, receive, send, logged)
+        logged = self._log(matched, authenticated, auth_request, scope)
+        caller = None if rule.whole else rules.caller(authenticated.who, way=authenticated.way)
         if logged is not None and caller is not None:
             caller = noting(caller, rules)
-        asker = asker_of(known.who, neighbourhood(auth_request.address))
+        asker = asker_of(authenticated.who, neighbourhood(auth_request.address))
         share, before = ASKER.set(asker), CALLER.set(caller)
         try:
-            watched = self._watched(send, rule, given, known, rules, method_of(scope))
-            with counted(rule, given, known.who, asker, rules, self.door.access.ledger) as spender:
+            watched = self._watched(send, rule, given, authenticated, rules, method_of(scope))
+            with counted(rule, given, authenticated.who, asker, rules, self.door.access.ledger) as spender:
                 await admit(spender, rule, template, given, scope)
                 await answer(self.app, logged, scope, receive, paused(spender, watched))
         except _StreamRevoked as revoked:
-            log.info("a stream of %r was ended: access.yaml has changed, or they signed out", known.who.name)
+            log.info(
+                "a stream of %r was ended: access.yaml has changed, or they signed out",
+                authenticated.who.name,
+            )
             if revoked.unsent is not None:
-                await self._refuse(revoked.unsent, known, rules, scope, receive, send, logged)
+                await self._refuse(revoked.unsent, authenticated, rules, scope, receive, send, logged)
         except (NotLogged, QuotaExceeded) as error:
-            await self._refuse(error, known, rules, scope, receive, send, logged)
+            await self._refuse(error, authenticated, rules, scope, receive, send, logged)
         finally:
             CALLER.reset(before)
             ASKER.reset(share)
 
     def _log(
         self,
-        found: MatchedRoute | None,
+        matched: MatchedRoute | None,
         authenticated_caller: AuthenticatedCaller,
         auth_request: AuthRequest,
         scope: Scope,
     ) -> LoggedRequest | None:
         log = self.door.active_log
-        return None if log is None else log.request(found, authenticated_caller, auth_request, scope)
+        return None if log is None else log.request(matched, authenticated_caller, auth_request, scope)
 
     async def _uncontrolled(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request without an access.yaml: refuse only forged cross-site requests of browsers."""
@@ -200,13 +203,15 @@ class Guard:
             if watched is None and rules is not None:
                 try:
                     auth_request = auth_request_of(scope)
-                    known = await self.door.authenticator.authenticate(auth_request, rules)
-                    rule, given, _ = self._admitted(self._rule(scope), known, scope, auth_request, rules)
+                    authenticated = await self.door.authenticator.authenticate(auth_request, rules)
+                    rule, given, _ = self._admitted(
+                        self._rule(scope), authenticated, scope, auth_request, rules
+                    )
                 except HubError as error:
                     await _revoke(message, send, error)
                 if rules.masks.rules and not rule.is_open:  # it began with everything shown
                     await _revoke(message, send)
-                watched = self._watched(send, rule, given, known, rules, method_of(scope))
+                watched = self._watched(send, rule, given, authenticated, rules, method_of(scope))
             await (watched or send)(message)
 
         return sent
@@ -216,7 +221,7 @@ class Guard:
 
     def _admitted(
         self,
-        found: MatchedRoute | None,
+        matched: MatchedRoute | None,
         authenticated_caller: AuthenticatedCaller,
         scope: Scope,
         auth_request: AuthRequest,
@@ -224,17 +229,17 @@ class Guard:
     ) -> MatchedRoute:
         """Return the rule if it admits the request. Raises Unauthenticated, Forbidden, NotFound."""
         method = method_of(scope)
-        if found is None:
+        if matched is None:
             if not authenticated_caller.who.name:
                 raise Unauthenticated(
                     "sign in first", hint="a user and password, or a token: docs/how-to/control-access.md"
                 )
             raise NotFound(f'there is nothing at {method} "{scope["path"][:200]}"')
-        rule, given, _ = found
+        rule, given, _ = matched
         if method not in _SAFE:
             _sent_here(auth_request, authenticated_caller.way)
         _granted(rule, given, authenticated_caller.who, rules)
-        return found
+        return matched
 
     def _watched(
         self,

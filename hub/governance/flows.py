@@ -57,7 +57,7 @@ def flows_of_field(facts: GovernanceFacts, topic: str, path: FieldPath, tags: Ta
 
 def _followed(facts: GovernanceFacts, start: _Place, tags: Tags) -> Iterator[Flow]:
     name, named_tags = ".".join(start.path), tuple(sorted(tags))
-    waiting, known = [start], {(start.topic, start.path)}
+    waiting, visited = [start], {(start.topic, start.path)}
     yielded: set[str] = set()
     while waiting:
         at = waiting.pop(0)
@@ -69,13 +69,13 @@ def _followed(facts: GovernanceFacts, start: _Place, tags: Tags) -> Iterator[Flo
             if way.to_topic:
                 is_same = at.is_traced and way.fields is None
                 copy = f"topic {way.to_topic}"
-                for step in _next(at, way.to_topic, at.path, (text, copy), is_same, known):
+                for step in _next(at, way.to_topic, at.path, (text, copy), is_same, visited):
                     yield Flow(name, named_tags, copy, step.steps, step.is_traced, "topic", way.to_topic)
                     waiting.append(step)
         for view, column, is_sure in sorted(_columns(facts, at), key=lambda each: not each[2]):
             text = f"view {view.name} column {column}"
             place = f"{CHANGELOG_PREFIX}{view.name}"
-            for step in _next(at, place, (column,), (text,), at.is_traced and is_sure, known):
+            for step in _next(at, place, (column,), (text,), at.is_traced and is_sure, visited):
                 yield Flow(name, named_tags, text, step.steps, step.is_traced, "view", view.name)
                 waiting.append(step)
 
@@ -86,12 +86,12 @@ def _next(
     path: FieldPath,
     steps: tuple[str, ...],
     is_traced: bool,
-    known: set[tuple[str, FieldPath]],
+    visited: set[tuple[str, FieldPath]],
 ) -> list[_Place]:
     """Return the next place of a field; [] if it was there before, or the way is too long."""
-    if (topic, path) in known or len(at.steps) >= _MOST_STEPS:
+    if (topic, path) in visited or len(at.steps) >= _MOST_STEPS:
         return []
-    known.add((topic, path))
+    visited.add((topic, path))
     return [_Place(topic, path, (*at.steps, *steps), is_traced)]
 
 

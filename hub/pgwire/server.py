@@ -127,8 +127,8 @@ class PgServer:
                 startup = await self._startup(wire)
                 if startup is None:
                     return
-                known = await self._signed_in(wire, startup)
-            await self._session(wire, startup, known)
+                signed_in = await self._signed_in(wire, startup)
+            await self._session(wire, startup, signed_in)
         except TimeoutError:
             return
         except (PgError, HubError, ProtocolError) as error:
@@ -169,8 +169,8 @@ class PgServer:
             raise PgError(
                 "0A000", "replication is not supported", "read a view's changes: GET /views/NAME/changes"
             )
-        known = self._sign_in.without_password(user, address)
-        if known is None:
+        signed_in = self._sign_in.without_password(user, address)
+        if signed_in is None:
             if not _is_private(wire.writer, address):
                 raise PgError(
                     "28000",
@@ -179,20 +179,22 @@ class PgServer:
                 )
             await wire.send(backend.ASK_PASSWORD)
             await wire.flush()
-            found = await wire.packet(SIGN_IN_S, wire.framing.message)
-            assert isinstance(found, tuple)
-            message = frontend.message(*found)
+            packet = await wire.packet(SIGN_IN_S, wire.framing.message)
+            assert isinstance(packet, tuple)
+            message = frontend.message(*packet)
             if not isinstance(message, frontend.Password):
                 raise ProtocolError("a password was expected")
-            known = await self._sign_in.by_password(user, message.text, address)
-        return known
+            signed_in = await self._sign_in.by_password(user, message.text, address)
+        return signed_in
 
-    async def _session(self, wire: Wire, startup: frontend.Startup, known: SignedIn) -> None:
-        settings = {**startup_settings(startup.parameters), "session_authorization": known.user}
-        known.enter()
+    async def _session(self, wire: Wire, startup: frontend.Startup, signed_in: SignedIn) -> None:
+        settings = {**startup_settings(startup.parameters), "session_authorization": signed_in.user}
+        signed_in.enter()
         self._shares.require()
         process = next(self._numbers) % _LARGEST_PROCESS
-        connection = PgConnection(wire, self._queries, self._sign_in, known, process, self._options.idle_s)
+        connection = PgConnection(
+            wire, self._queries, self._sign_in, signed_in, process, self._options.idle_s
+        )
         with self._shares.holding(), holding(Quota.connections):
             await wire.send(backend.AUTHENTICATED)
             self._connections[process] = connection
@@ -208,9 +210,9 @@ class PgServer:
 
 
 async def _body(wire: Wire) -> bytes:
-    found = await wire.packet(SIGN_IN_S, wire.framing.startup)
-    assert isinstance(found, bytes)
-    return found
+    packet = await wire.packet(SIGN_IN_S, wire.framing.startup)
+    assert isinstance(packet, bytes)
+    return packet
 
 
 def _keep_alive(writer: asyncio.StreamWriter) -> None:

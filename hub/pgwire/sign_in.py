@@ -45,8 +45,8 @@ class SignedIn:
         """Make this the caller of the current task, and of the tasks and threads that it starts."""
         caller = None if self.rules is None else self.rules.caller(self.who)
         if self.log is not None:
-            known = self.caller or AuthenticatedCaller(self.who, "nobody")
-            STATEMENT.set(partial(self.log.statement, known, AuthRequest({}, {}, self.address)))
+            authenticated = self.caller or AuthenticatedCaller(self.who, "nobody")
+            STATEMENT.set(partial(self.log.statement, authenticated, AuthRequest({}, {}, self.address)))
             if caller is not None and self.rules is not None:
                 caller = self.log.caller(caller, self.rules)
         CALLER.set(caller)
@@ -94,27 +94,29 @@ class DatabaseSignIn:
         request = AuthRequest({"authorization": [authorization]}, {}, address)
         log = self._log()
         try:
-            known = await self._authenticator.authenticate(request, rules)
-            if not has_any(rules.policy, known.who):
+            authenticated = await self._authenticator.authenticate(request, rules)
+            if not has_any(rules.policy, authenticated.who):
                 raise Unauthenticated("this user has no grant", hint="docs/how-to/control-access.md")
         except HubError as error:
             if log is not None:
                 log.refused(request, error)
             raise
         if log is not None:
-            log.signed_in(known, request)
-        return SignedIn(user, address, known.who, rules, known, log, self._access.ledger)
+            log.signed_in(authenticated, request)
+        return SignedIn(user, address, authenticated.who, rules, authenticated, log, self._access.ledger)
 
-    def recheck(self, known: SignedIn) -> SignedIn:
+    def recheck(self, signed_in: SignedIn) -> SignedIn:
         """Return the identity under the access.yaml of now. Raises PgError when it has lost access, or when
         its token was revoked or has expired.
         """
-        if known.caller is not None and not self._authenticator.goes_on(known.caller):
+        if signed_in.caller is not None and not self._authenticator.goes_on(signed_in.caller):
             raise PgError("28000", "the token was revoked or has expired: sign in again")
         now = self._access.rules
-        if now is known.rules or now is None:
-            return known
-        who = None if known.rules is None else now.same_principal(known.who, known.rules)
+        if now is signed_in.rules or now is None:
+            return signed_in
+        who = None if signed_in.rules is None else now.same_principal(signed_in.who, signed_in.rules)
         if who is None or not has_any(now.policy, who):
             raise PgError("28000", "access.yaml has changed: sign in again")
-        return SignedIn(known.user, known.address, who, now, known.caller, known.log, known.ledger)
+        return SignedIn(
+            signed_in.user, signed_in.address, who, now, signed_in.caller, signed_in.log, signed_in.ledger
+        )

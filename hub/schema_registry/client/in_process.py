@@ -65,18 +65,18 @@ class InProcessRegistry:
             return []
 
     def source(self, schema_id: int) -> SchemaSource:
-        def found(registry: Registry) -> SchemaSource:
+        def read_source(registry: Registry) -> SchemaSource:
             stored = registry.by_id(schema_id)
             return replace(registry.source_of(stored), rule_set=stored.rule_set, metadata=stored.metadata)
 
-        return self._find(found)
+        return self._find(read_source)
 
     def subjects_of(self, schema_id: int) -> frozenset[str]:
-        def found(registry: Registry) -> frozenset[str]:
+        def read_subjects(registry: Registry) -> frozenset[str]:
             registry.by_id(schema_id)
             return frozenset(each.subject for each in registry.uses_of(schema_id, deleted=True))
 
-        return self._find(found)
+        return self._find(read_subjects)
 
     def compatibility(self, subject: str) -> str:
         return self._read(lambda registry: registry.level_of(names.place(subject)))

@@ -88,8 +88,8 @@ class _TypePair:
         unread: bool = False,
     ) -> tuple[AvroType, AvroType]:
         """Resolve two matching records; return their common name when the pair is known already."""
-        name, known = self._name(w.name, r.name)
-        if known:
+        name, is_named = self._name(w.name, r.name)
+        if is_named:
             return name, name
         fields = [each for each in r.fields if wanted is None or each.name in wanted]
         source = _matched_fields(w.fields, fields)
@@ -154,8 +154,8 @@ class _TypePair:
             case "enum":
                 return self._enums(w, r, path)
             case "fixed":
-                name, known = self._name(w.name, r.name)
-                made = name if known else {**_plain(r.spec), "name": name}
+                name, is_named = self._name(w.name, r.name)
+                made = name if is_named else {**_plain(r.spec), "name": name}
                 return made, made
             case "array" | "map":
                 part = _part(r)
@@ -165,8 +165,8 @@ class _TypePair:
         return read if r.spec and w.kind == r.kind else w.kind, read
 
     def _enums(self, w: AvroNode, r: AvroNode, path: str) -> tuple[AvroType, AvroType]:
-        name, known = self._name(w.name, r.name)
-        if known:
+        name, is_named = self._name(w.name, r.name)
+        if is_named:
             return name, name
         symbols, default = r.symbols, r.spec.get("default")
         read = {"type": "enum", "name": name, "symbols": symbols}
@@ -186,8 +186,8 @@ class _TypePair:
             return {"type": node.kind, _part(node): self.alone(node.item, reads=reads)}
         if not node.name:
             return _plain(node.spec) if node.spec else node.kind
-        name, known = self._name("" if reads else node.name, node.name if reads else "")
-        if known:
+        name, is_named = self._name("" if reads else node.name, node.name if reads else "")
+        if is_named:
             return name
         if node.kind == "record":
             fields = []
@@ -204,8 +204,8 @@ class _TypePair:
 
     def _name(self, writer: str, reader: str) -> tuple[str, bool]:
         """Return (the common name of a pair of named types, whether it was assigned before)."""
-        known = (writer, reader) in self._names
-        return self._names.setdefault((writer, reader), f"{self.space}.t{len(self._names)}"), known
+        is_named = (writer, reader) in self._names
+        return self._names.setdefault((writer, reader), f"{self.space}.t{len(self._names)}"), is_named
 
     def _nothing(self) -> AvroType:
         """Return a type that no other resolves to: decoding fails at its place."""

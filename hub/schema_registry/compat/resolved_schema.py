@@ -61,8 +61,8 @@ class SchemaSource:
 
     def parsed(self) -> Any:
         """Return the schema in its format's parsed form. Raises InvalidSchema."""
-        known = _PARSED.get(self.digest)
-        if known is None:
+        cached = _PARSED.get(self.digest)
+        if cached is None:
             if len(self.text) > avro.MOST_BYTES:
                 raise InvalidSchema(
                     f"the schema has {len(self.text)} characters, {avro.MOST_BYTES} are allowed",
@@ -75,9 +75,9 @@ class SchemaSource:
                         f"reference '{name[:80]}' is of type {each.schema_type}, the schema of "
                         f"type {self.schema_type}"
                     )
-            known = form.parse(self.text, {name: each.parsed() for name, each in needed})
-            _PARSED.put(self.digest, known, len(self.text) + 100)
-        return known
+            cached = form.parse(self.text, {name: each.parsed() for name, each in needed})
+            _PARSED.put(self.digest, cached, len(self.text) + 100)
+        return cached
 
     def canonical(self, *, normalize: bool = False) -> str:
         """Return the text to store. Raises InvalidSchema."""
@@ -89,14 +89,14 @@ class SchemaSource:
 
         Returns the text unchanged when it cannot be parsed.
         """
-        known = _SPELLED.get(self.digest)
-        if known is None:
+        cached = _SPELLED.get(self.digest)
+        if cached is None:
             try:
-                known = self.canonical()
+                cached = self.canonical()
             except InvalidSchema:
-                known = self.text
-            _SPELLED.put(self.digest, known, len(known))
-        return known
+                cached = self.text
+            _SPELLED.put(self.digest, cached, len(cached))
+        return cached
 
     def is_spelled_so(self) -> None:
         """Record that the text is canonical already."""

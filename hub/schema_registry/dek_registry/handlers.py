@@ -95,31 +95,33 @@ class DekHandlers:
     def dek_subjects(self, call: HttpCall) -> HttpAnswer:
         name, deleted = _kek_name(call), call.flag("deleted")
 
-        def found(state: DekRegistryState) -> list[str]:
+        def read_subjects(state: DekRegistryState) -> list[str]:
             state.kek(name, deleted=deleted)
             return sorted({each.id.subject for each in state.deks_of(name, deleted=deleted)})
 
-        return HttpAnswer.of(call.page([each for each in self._node.read(found) if sees_subject(each)]))
+        return HttpAnswer.of(
+            call.page([each for each in self._node.read(read_subjects) if sees_subject(each)])
+        )
 
     def dek_versions(self, call: HttpCall) -> HttpAnswer:
         kek, subject = _place(call)
         algorithm, deleted = call.optional("algorithm"), call.flag("deleted")
         _ = checked_algorithm(algorithm)
 
-        def found(state: DekRegistryState) -> list[int]:
+        def read_versions(state: DekRegistryState) -> list[int]:
             state.kek(kek, deleted=deleted)
             return [each.id.version for each in state.deks_of(kek, subject, algorithm, deleted=deleted)]
 
-        return HttpAnswer.of(call.page(self._node.read(found)))
+        return HttpAnswer.of(call.page(self._node.read(read_versions)))
 
     def dek(self, call: HttpCall) -> HttpAnswer:
         wanted, deleted = _dek_id(call), call.flag("deleted")
         _may_use(wanted.subject)
 
-        def found(state: DekRegistryState) -> tuple[Kek, Dek]:
+        def read_keys(state: DekRegistryState) -> tuple[Kek, Dek]:
             return state.kek(wanted.kek, deleted=deleted), state.dek(wanted, deleted=deleted)
 
-        kek, dek = self._node.read(found)
+        kek, dek = self._node.read(read_keys)
         return HttpAnswer.of(dek_json(dek, self._raw(kek, dek)))
 
     def create_dek(self, call: HttpCall) -> HttpAnswer:
@@ -132,10 +134,10 @@ class DekHandlers:
         wrapped, rewrap = wrapped_of(body), call.flag("rewrap")
         deleted = body.get("deleted") is True
 
-        def known(state: DekRegistryState) -> tuple[Kek, Dek | None]:
+        def read_keys(state: DekRegistryState) -> tuple[Kek, Dek | None]:
             return state.kek(new_id.kek, deleted=deleted), state.deks.get(new_id)
 
-        kek, old = self._node.read(known)
+        kek, old = self._node.read(read_keys)
         if wrapped is None:
             wrapped = self._wrapped(kek, new_id, old, rewrap=rewrap)
         new = Dek(new_id, wrapped, deleted)

@@ -18,13 +18,13 @@ def create_router(node: RegistryNode) -> APIRouter:
     def levels() -> Response:
         """The effective compatibility level of each subject that has a version."""
 
-        def found(registry: Registry) -> dict[str, str]:
+        def read_levels(registry: Registry) -> dict[str, str]:
             return {
                 each: registry.level_of(each)
                 for each in sorted(registry.subjects)
                 if registry.numbers(each) and sees_subject(each)
             }
 
-        return Response(orjson.dumps({"levels": node.read(found)}), media_type="application/json")
+        return Response(orjson.dumps({"levels": node.read(read_levels)}), media_type="application/json")
 
     return router

@@ -30,7 +30,7 @@ class SettingsRoutes:
     def settings(self, call: HttpCall) -> HttpAnswer:
         subject = place_in(call)
 
-        def found(registry: Registry) -> dict[str, Any]:
+        def read_settings(registry: Registry) -> dict[str, Any]:
             place = names.place(subject)
             if place is None or call.flag("defaultToGlobal"):
                 return registry.settings(place)
@@ -41,7 +41,7 @@ class SettingsRoutes:
                 )
             return settings_json(own)
 
-        return HttpAnswer.of(self._answers.node.read(found))
+        return HttpAnswer.of(self._answers.node.read(read_settings))
 
     def set_settings(self, call: HttpCall) -> HttpAnswer:
         return self._answers.submit(SetLevel(place_in(call), call.json()))
@@ -52,7 +52,7 @@ class SettingsRoutes:
     def mode(self, call: HttpCall) -> HttpAnswer:
         subject = place_in(call)
 
-        def found(registry: Registry) -> str:
+        def read_mode(registry: Registry) -> str:
             place = names.place(subject)
             if place is None or call.flag("defaultToGlobal"):
                 return registry.mode_of(place)
@@ -63,7 +63,7 @@ class SettingsRoutes:
                 )
             return own.mode or DEFAULT_MODE
 
-        return HttpAnswer.of({"mode": self._answers.node.read(found)})
+        return HttpAnswer.of({"mode": self._answers.node.read(read_mode)})
 
     def set_mode(self, call: HttpCall) -> HttpAnswer:
         mode = call.json().get("mode")

@@ -43,7 +43,7 @@ class SubjectRoutes:
         deleted, only = call.flag("deleted"), call.flag("deletedOnly")
         begins = wanted(call)
 
-        def found(registry: Registry) -> list[str]:
+        def read_subjects(registry: Registry) -> list[str]:
             return [
                 each
                 for each in registry.subjects
@@ -52,7 +52,7 @@ class SubjectRoutes:
                 and (not registry.numbers(each) if only else deleted or registry.numbers(each))
             ]
 
-        return HttpAnswer.of(call.page(sorted(self._answers.node.read(found))))
+        return HttpAnswer.of(call.page(sorted(self._answers.node.read(read_subjects))))
 
     def versions(self, call: HttpCall) -> HttpAnswer:
         subject = self._answers.subject(call)

@@ -80,28 +80,28 @@ class EventEncoder:
         while the registry is unreachable.
         """
         age_s = self.schema_age_s if age_s is None else age_s
-        known = self._schemas.get(topic)
+        cached = self._schemas.get(topic)
         now = time.monotonic()
-        if known is None or now - known[1] >= age_s:
+        if cached is None or now - cached[1] >= age_s:
             try:
                 latest = self.registry.latest(f"{topic}-value")
-                if known is None or known[0].id != latest.id:
+                if cached is None or cached[0].id != latest.id:
                     source = self.registry.source(latest.id)
                     from_python = latest.schema_type == "AVRO" and not self.json_events
                     plain = parsed(orjson.loads(latest.schema)) if from_python else None
-                    known = (_Schema(latest.id, plain, source), now)
-                known = (known[0], now)
+                    cached = (_Schema(latest.id, plain, source), now)
+                cached = (cached[0], now)
             except NotFound:
                 raise NotFound(
                     f'topic "{topic}" has no schema (subject "{topic}-value")',
                     hint="name it in topics.yaml and run: hub topic apply",
                 ) from None
             except PeerError:
-                if known is None:
+                if cached is None:
                     raise
-                known = (known[0], now)  # a registered schema stays valid
-            self._schemas[topic] = known
-        return known[0]
+                cached = (cached[0], now)  # a registered schema stays valid
+            self._schemas[topic] = cached
+        return cached[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +115,13 @@ class _Schema:
 
 
 def _explained(topic: str, schema: Any, event: Mapping[str, Any], error: Undecodable) -> Undecodable:
-    known = {each["name"] for each in schema.get("fields", ())} if isinstance(schema, dict) else set()
-    unknown = sorted(set(event) - known)
-    if not known or not unknown:
+    fields = {each["name"] for each in schema.get("fields", ())} if isinstance(schema, dict) else set()
+    unknown = sorted(set(event) - fields)
+    if not fields or not unknown:
         return Undecodable(
             f'topic "{topic}": {error.message}', hint=f"hub schema show {topic}-value shows the schema"
         )
     return Undecodable(
         f'topic "{topic}": the schema has no field "{unknown[0]}"',
-        hint=did_you_mean(unknown[0], known, f"it has {', '.join(sorted(known))}"),
+        hint=did_you_mean(unknown[0], fields, f"it has {', '.join(sorted(fields))}"),
     )

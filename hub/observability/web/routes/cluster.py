@@ -68,7 +68,7 @@ def connect_routes(sources: PageSources) -> APIRouter:
 def add_connector(pages: PageRouter, sources: PageSources) -> None:
     """Add the page of one connector, and the target of the forms that operate it."""
 
-    def known() -> HasConnectors:
+    def connectors() -> HasConnectors:
         if sources.connectors is None:
             raise NotFound("no worker of Kafka Connect is named", hint="connect_urls in hub.yaml")
         return sources.connectors
@@ -77,13 +77,13 @@ def add_connector(pages: PageRouter, sources: PageSources) -> None:
     def connector_now(request: Request, connector: str, do: Text = "") -> ConnectorPage:
         """A connector of Kafka Connect: tasks with their traces, topics, a sink's lag, settings without
         secrets; with ``do`` the steps of an action: pause, resume, restart, restart-failed."""
-        detail = known().detail(connector)
+        detail = connectors().detail(connector)
         return connector_page(detail, sources.lag(), do, may(Action.operate, HUB))
 
     @pages.routes.post("/connect/{connector:path}/{action}", include_in_schema=False)
     async def operate(request: Request, connector: str, action: str) -> Response:
         def act(values: PostedForm) -> None:
-            known().act(connector, action, done_by(values.get("by", "")[:200]))
+            connectors().act(connector, action, done_by(values.get("by", "")[:200]))
 
         return await pages.carried_out(request, act, f"/connect/{quote(connector, safe='')}")
 
