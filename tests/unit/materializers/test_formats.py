@@ -19,6 +19,7 @@ from hub.materializers.spark.formats.decode import Input
 from hub.materializers.types.avro_types import spark_types
 from hub.materializers.types.ddl import UnknownType, columns_ddl, ddl_of, of_ddl
 from hub.materializers.types.json_schema_types import ADMITS_NULL
+from hub.materializers.types.named_files import EventSchemaFile, PythonFile
 from hub.materializers.types.source_formats import declared, of_registry, reading_of, without_defaults
 from hub.record import Record
 from hub.schema_registry.compat.resolved_schema import SchemaSource
@@ -408,3 +409,13 @@ def fingerprint(of: View) -> str:
     schema = of.sources["s"].declared
     compiled = shape(of, {"s": schema})
     return entity_fingerprint(compiled, (Input(compiled.sources[0], ("t",), (), schema),))
+
+
+@pytest.mark.parametrize(
+    ("kind", "ending"), [(PythonFile, "py"), (EventSchemaFile, "avsc"), (EventSchemaFile, "proto")]
+)
+def test_a_named_file_lies_in_its_folder_or_below_it(kind: Any, ending: str) -> None:
+    assert kind(file=f"below/a..b.{ending}").file == f"below/a..b.{ending}"
+    for outside in (f"a/../../b.{ending}", f"below/../b.{ending}"):
+        with pytest.raises(ValueError, match="must not contain"):
+            kind(file=outside)
