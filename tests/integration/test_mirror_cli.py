@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
 from mirror_world import World, own_world, well
 from patience import patient
-from pipeline import wait_until
+from pipeline import records_of, wait_until
 from typer.testing import CliRunner
 
 from hub.cli import app
@@ -26,6 +26,7 @@ from hub.kafka.protocol.broker_client import EARLIEST, BrokerCluster, ClusterAcc
 from hub.observability.web.pages.monitor.mirrors import mirror
 from hub.record import Positions, TopicPartition
 from hub.replication.clusters.status_records import STATUS_TOPIC
+from hub.replication.maps.checkpoint import CONTROL_TOPIC
 from hub.topics.tree.apply_lock import one_apply
 
 
@@ -291,6 +292,11 @@ def test_switchover_and_failback_lose_and_repeat_nothing_for_a_group(world: Worl
             == {(p["topic"], p["partition"]): p["source_offset"] for g in each["groups"] for p in g["places"]}
         )
     )
+    # The worker notes the source's id once, a moment after it began; nothing else is still to be written.
+    noted = f"source|{world.name}".encode()
+    wait_until(
+        lambda: any(each.key == noted for each in records_of(world.clusters["lon"], CONTROL_TOPIC)), 60.0
+    )
     before = everything(world)
     # Every command that the page of mirrors shows is right as it stands there.
     assert {each[0] for each in shown(world)} == {"drill", "failover", "switchover"}
@@ -309,9 +315,10 @@ def test_switchover_and_failback_lose_and_repeat_nothing_for_a_group(world: Worl
     world.hub("resume", world.name)
     with_holes(world, topic, "away-", 40, at="lon")
     read += read_as(world, "lon", topic, group, 20 + 30)
-    rehearsal, returning = shown(world)
+    left_behind, rehearsal, returning = shown(world)
+    assert world.json(*left_behind) == []
     assert world.json(*rehearsal)["kind"] == "failback"
-    assert shown(world, f"{world.name}~back") == [rehearsal, returning]
+    assert shown(world, f"{world.name}~back") == [left_behind, rehearsal, returning]
     back = world.json(*returning)
     assert back["new"] == "nyc"
     assert {each[0] for each in shown(world)} == {"drill", "failover", "switchover"}
